@@ -25,21 +25,21 @@ import numpy as np
 from bench_disks import disk_rows
 from make_partition import Shape, make_partition
 
-from formats.batch_headers import HeaderReader
-from formats.file_names import PartitionDirectoryName
 from formats.limits import HEADER_BLOCK_BYTES
-from formats.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.replay_partition import PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import ReadTask, read_segment
-from snaprebuild.operations.segment_tasks import read_tasks
+from formats.log.batch_headers import HeaderReader
+from formats.partition.file_names import PartitionDirectoryName
+from formats.partition.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
 from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.storage.atomic_file import create_file
-from snaprebuild.storage.index_hints import read_positions_hint
-from snaprebuild.storage.manners import Manners, reading_so
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.io_limits.policy import Manners, reading_so
+from snaprebuild.storage.local.atomic_file import create_file
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
-from snaprebuild.storage.segment_file import SegmentFile
 
 HERE = Path(__file__).resolve().parent
 MEMORY_MAX_BYTES = 128 << 20
@@ -204,7 +204,7 @@ def without_index(task: ReadTask) -> ReadTask:
 def workers(count: int) -> ProcessPoolExecutor:
     """Workers that have been started and have imported everything."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["snaprebuild.operations.schedule"])
+    context.set_forkserver_preload(["snaprebuild.snapshots.engine.schedule"])
     pool = ProcessPoolExecutor(count, mp_context=context)
     list(pool.map(time.sleep, [0.2] * count))
     return pool

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from make_partition import FIRST_PRODUCER_ID, Shape, make_partition
 
-from snaprebuild.storage.page_cache import resident_bytes
+from snaprebuild.storage.io_limits.page_cache import resident_bytes
 
 GROWTH_BYTES_MAX = 64 << 20
 PUSHED_BYTES_MAX = 1 << 20

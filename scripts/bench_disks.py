@@ -13,11 +13,11 @@ from make_partition import Shape, make_partition
 from throttled_disk import ThrottledDisk
 
 from formats.errors import FormatError
-from formats.file_names import PartitionDirectoryName
+from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.operations.schedule import ReadTask, Work, run
-from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask, Work, run
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 DISK_BYTES_PER_SECOND = 150_000_000

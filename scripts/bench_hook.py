@@ -9,9 +9,9 @@ from pathlib import Path
 
 from make_partition import Shape, make_partition
 
-from formats.time_index import TimeIndexEntry, write_time_index
+from formats.partition.time_index import TimeIndexEntry, write_time_index
 from snaprebuild import EnsuredSnapshot, prepare_upload
-from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.storage.log_dir import find_partitions
 
 BLOCK_BYTES = 4 << 20

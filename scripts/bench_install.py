@@ -25,18 +25,18 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
 
-from formats.producer_snapshot import ProducerEntry  # noqa: E402
-from snaprebuild.operations.planned import Request  # noqa: E402
-from snaprebuild.operations.replay_partition import Clock  # noqa: E402
-from snaprebuild.operations.staging.staged_plan import (  # noqa: E402
+from formats.partition.producer_snapshot import ProducerEntry  # noqa: E402
+from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
+from snaprebuild.snapshots.engine.partition_replay import Clock  # noqa: E402
+from snaprebuild.snapshots.plan.plan_model import Request  # noqa: E402
+from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
     StagedEvidence,
     StagedPartition,
     StagedPlan,
     StagedSnapshot,
     save_staged_plan,
 )
-from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
-from snaprebuild.storage.fingerprint import Fingerprint  # noqa: E402
+from snaprebuild.storage.local.fingerprint import Fingerprint  # noqa: E402
 from snaprebuild.storage.store import FileIdentity  # noqa: E402
 
 PHASES = ("load", "check", "announce", "link", "sync", "replay")

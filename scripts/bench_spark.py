@@ -34,15 +34,15 @@ from typing import Any, NamedTuple
 import boto3
 from make_partition import Shape, make_partition
 
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.packing import TASK_BYTES_MAX
-from snaprebuild.storage.object_bytes import AHEAD, RANGE_BYTES
-from snaprebuild.storage.object_stream import PIECE_BYTES, STREAM_BYTES
-from snaprebuild.storage.s3 import S3Store
-from snaprebuild.storage.s3_requests import reading
+from snaprebuild.storage.s3.object_bytes import AHEAD, RANGE_BYTES
+from snaprebuild.storage.s3.object_stream import PIECE_BYTES, STREAM_BYTES
+from snaprebuild.storage.s3.requests import reading
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 HERE = Path(__file__).resolve().parent

@@ -159,8 +159,8 @@ def spark_seconds(directory: Path, passes: int) -> float:
     """The least of some rebuilds on two cores in one session, from a process of its own."""
     program = (
         "import json, sys, time\n"
-        "from snaprebuild.operations.plan import Request, make_plan\n"
-        "from snaprebuild.operations.rebuild import rebuild\n"
+        "from snaprebuild.snapshots.plan.planner import Request, make_plan\n"
+        "from snaprebuild.snapshots.rebuild.rebuild import rebuild\n"
         "from snaprebuild.spark.job import SparkEngine\n"
         "from snaprebuild.spark.session import opened_session\n"
         "found = []\n"

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from formats.checksum import crc32c  # noqa: E402
-from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot  # noqa: E402
-from formats.record_batch import BatchHeader, build_record_batch, parse_batch_header  # noqa: E402
+from formats.log.record_batch import BatchHeader, build_record_batch, parse_batch_header  # noqa: E402
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot  # noqa: E402
 
 __all__ = ["DISEASES", "Disease", "Found", "differences", "made", "write"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from formats.checksum import crc32c
 from formats.layout import dtype_of
-from formats.record_batch import RECORD_BATCH_HEADER
+from formats.log.record_batch import RECORD_BATCH_HEADER
 
 __all__ = ["Shape", "make_partition"]
 

@@ -13,7 +13,7 @@ from conftest import program
 from pages import scan_document, scanned
 from playwright.sync_api import Browser, sync_playwright
 
-from snaprebuild.operations.report.make import make_report
+from snaprebuild.report.make import make_report
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.snapshots.engine.schedule import ReadTask
 from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.read_rows import ranges_of
-from snaprebuild.storage.object_bytes import RANGE_BYTES
+from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "scale.md"

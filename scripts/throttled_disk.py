@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from snaprebuild.storage.local_store import LocalStore
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import FileIdentity
 
 

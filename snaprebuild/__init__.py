@@ -2,8 +2,8 @@
 
 What stands in ``__all__`` is the library: ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` with their values and errors
 (docs/api.md). Each name is loaded when it is first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what
-a log says about its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb,
-``snaprebuild.cli`` prints them.
+a log says about its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.snapshots`` makes
+producer snapshots, and ``snaprebuild.cli`` prints results.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         prepare_upload,
         validate_snapshot,
     )
-    from snaprebuild.operations.replay_partition import ReplayFrom
     from snaprebuild.replay.classes import SnapshotClass
+    from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
     from snaprebuild.storage.store import S3Settings
 
 __version__ = "0.1.0"
@@ -67,7 +67,7 @@ _MODULES = {
     "EnsuredSnapshot": "snaprebuild.hooks",
     "Origin": "snaprebuild.hooks",
     "PreparedUpload": "snaprebuild.hooks",
-    "ReplayFrom": "snaprebuild.operations.replay_partition",
+    "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
     "S3Settings": "snaprebuild.storage.store",
     "SnapshotClass": "snaprebuild.replay.classes",
     "ValidatedSnapshot": "snaprebuild.hooks",

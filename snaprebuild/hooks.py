@@ -15,22 +15,22 @@ from dataclasses import replace
 import numpy as np
 
 from formats.errors import FormatError
-from formats.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.limits import SNAPSHOT_BYTES_MAX
-from formats.producer_snapshot import read_entries
+from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
+from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
-from snaprebuild.operations.log_facts import log_end_offset
-from snaprebuild.operations.one_boundary import BoundaryRequest, replay_to_boundary
-from snaprebuild.operations.prepare_upload import prepare_segment
-from snaprebuild.operations.prepared_upload import PreparedUpload
-from snaprebuild.operations.replay_partition import Clock, ReplayFrom
-from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity
-from snaprebuild.operations.source import PartitionSource, opened_partition
-from snaprebuild.operations.write_out import create_in_turn
-from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
+from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot, Origin
+from snaprebuild.snapshots.one_boundary import BoundaryRequest, replay_to_boundary
+from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
+from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity
+from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.tier.upload.prepare import prepare_segment
+from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 
 __all__ = [
     "EnsuredSnapshot",

@@ -32,7 +32,7 @@ FILES = (
     *("storage/test_file_calls.py", "storage/test_local_files.py", "storage/test_atomic_file.py", "faults/test_full_disk.py"),
     "faults/test_crash_points.py",
 )
-WRITERS, GUARDED = "faults/test_watched_writers.py", "operations/test_guarded_writes.py"
+WRITERS, GUARDED = "faults/test_watched_writers.py", "snapshots/test_guarded_writes.py"
 TESTS = {
     **dict.fromkeys(("fold", "markers", "effect", "composition"), REPLAYS),
     **dict.fromkeys(("create", "directory", "calls", "lock", "second name", "remove", "set aside"), FILES),
@@ -48,8 +48,8 @@ TESTS = {
     "object": ("storage/test_s3.py",),
     "replaced object": ("storage/test_s3_replace.py",),
     "parts": ("storage/test_s3_parts.py",),
-    "repair": (GUARDED, WRITERS, "operations/test_tier_repair.py"),
-    "upload": (GUARDED, WRITERS, "operations/test_upload_crashes.py", "operations/test_upload_fence.py"),
+    "repair": (GUARDED, WRITERS, "tier/test_tier_repair.py"),
+    "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""
 

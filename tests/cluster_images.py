@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata_image import MetadataImage, ResourceType, TopicImage
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType, TopicImage
 
 
 def as_in_manifest(image: MetadataImage) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import cramjam
 from strategies import header_of, message_of
 
 from formats.compression import CODECS
-from formats.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header
+from formats.log.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header
 
 
 def packed(codec: str, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from header_engines import Reading, read_reference, segment
 
-from formats.record_batch import BatchHeader
+from formats.log.record_batch import BatchHeader
 
 HOUR = 3_600_000
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}

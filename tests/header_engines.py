@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from formats import limits
-from formats.batch_headers import BytesSegment, HeaderReader, SegmentBytes, Tail, TailKind, reference_headers
 from formats.compression import decompress
-from formats.control_record import EndTransactionMarker, parse_control_key, parse_control_record
 from formats.errors import BadLengthError, BadValueError, FormatError
-from formats.record_batch import BatchHeader, parse_record
+from formats.log.batch_headers import BytesSegment, HeaderReader, SegmentBytes, Tail, TailKind, reference_headers
+from formats.log.control_record import EndTransactionMarker, parse_control_key, parse_control_record
+from formats.log.record_batch import BatchHeader, parse_record
 
 
 @dataclass(frozen=True)

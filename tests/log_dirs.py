@@ -16,7 +16,7 @@ from pathlib import Path
 import crc32c
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 """What every broker writes for no producers."""

@@ -11,7 +11,7 @@ import crc32c
 from log_dirs import EMPTY_SNAPSHOT, batch_positions, flip, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 DIRECTORY = "__cluster_metadata-0"
 BUNDLED = {

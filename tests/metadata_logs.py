@@ -10,7 +10,7 @@ from typing import Any
 
 from log_dirs import batch, make_log_dir, record, write_partition
 
-from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
 
 def uuid_bytes(text: str) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 import crc32c
 from log_dirs import entries_in_order, snapshot_bytes
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 AGE_MS = 3_600_000
 """Of the newest batch in what is moved to the present: nothing lies in the future."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from snaprebuild.cluster.isr_mode import Mode
-from snaprebuild.cluster.isr_simulator import Cluster
-from snaprebuild.cluster.isr_steps import Cause, Step
+from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr.simulator import Cluster
+from snaprebuild.simulations.isr.steps import Cause, Step
 
 __all__ = ["losses_of"]
 

@@ -18,16 +18,16 @@ from log_dirs import snapshot_bytes, snapshot_name
 from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed, loaded
 from strategies import LogBatch
 
-from formats.batch_headers import HeaderReader
-from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations import log_facts
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import read_segment
-from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, open_source
+from formats.log.batch_headers import HeaderReader
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine import log_facts
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.partition_dir import PartitionDir
 
 PROVEN = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)

@@ -16,10 +16,10 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from formats.control_record import ControlRecord, build_control_record, build_end_transaction_marker
-from formats.producer_snapshot import ProducerEntry
-from formats.record_batch import BatchHeader, Record, RecordHeader, build_record_batch
-from snaprebuild.replay.producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
+from formats.log.control_record import ControlRecord, build_control_record, build_end_transaction_marker
+from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.reference.producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
 
 T = TypeVar("T")
 

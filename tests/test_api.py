@@ -15,7 +15,7 @@ import snaprebuild
 
 PUBLIC = [("snaprebuild", name) for name in snaprebuild.__all__ if not name.startswith("__")]
 PUBLIC += [
-    (f"formats.{module}", name) for module in formats.__all__ for name in importlib.import_module(f"formats.{module}").__all__
+    (f"formats.{module}", name) for module in formats.PUBLIC for name in importlib.import_module(f"formats.{module}").__all__
 ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from formats.batch_headers import BytesSegment, HeaderReader, TailKind
+from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
 from snaprebuild.replay.segment_summary import summarise_segment
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"

@@ -34,12 +34,13 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, pa
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
-from snaprebuild.operations import one_boundary, schedule
-from snaprebuild.operations.one_boundary import OneBoundaryWork
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.storage import segment_file
+from snaprebuild.snapshots import one_boundary
+from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.one_boundary import OneBoundaryWork
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.storage.local import segment_file
 
 if TYPE_CHECKING:
     from object_store import ObjectStore

@@ -18,7 +18,7 @@ from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 import snaprebuild
 from snaprebuild import Origin, PreparedUpload, SnapshotRefusedError, UploadRefusedError, UsageError, prepare_upload
-from snaprebuild.operations import prepare_upload as operation
+from snaprebuild.tier.upload import prepare as operation
 
 EARLY = 0
 TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"

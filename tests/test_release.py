@@ -26,9 +26,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from typer.testing import CliRunner
 
-from formats.producer_snapshot import parse_snapshot
+from formats.partition.producer_snapshot import parse_snapshot
 from snaprebuild.cli.main import app
-from snaprebuild.operations.schedule import IN_PROCESS_BYTES_MAX
+from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
 pytestmark = pytest.mark.release
 

@@ -17,13 +17,13 @@ from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snap
 from manifests import FIXTURES, REPOSITORY
 from simulated_broker import listed
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, ReplayPoint
-from snaprebuild.operations.schedule import read_segment
-from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
 
 SOURCE = FIXTURES / "follower-lost-state"
 MANIFEST = json.loads((SOURCE / "manifest.json").read_text())

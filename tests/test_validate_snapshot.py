@@ -13,7 +13,7 @@ import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import (
     ReadFailedError,
     SnapshotClass,

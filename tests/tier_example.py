@@ -11,7 +11,7 @@ from pathlib import Path
 from log_dirs import batch, snapshot_bytes
 from tiers import Copy, write_tier
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 MS = 1_795_266_400_000
 EPOCHS = ((0, 0), (1, 3), (2, 5), (3, 7))

@@ -39,7 +39,13 @@ PRELOADED = (
     "snaprebuild.replay",
     "snaprebuild.cluster",
     "snaprebuild.storage",
-    "snaprebuild.operations",
+    "snaprebuild.documents",
+    "snaprebuild.snapshots",
+    "snaprebuild.inspect",
+    "snaprebuild.tier",
+    "snaprebuild.followers",
+    "snaprebuild.simulations",
+    "snaprebuild.report",
     "snaprebuild.cli",
 )
 MAY_DIFFER = ("AWS_", "SNAPREBUILD_", "S3_SERVER_", "XDG_", "PYTEST_")
@@ -159,7 +165,7 @@ def _preload() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     from snaprebuild.cli.main import app
-    from snaprebuild.storage import manners
+    from snaprebuild.storage.io_limits import policy as manners
 
     manners.stand_so = lambda _wanted: None
     group = typer.main.get_command(app)

@@ -1,1 +1,1 @@
-"""The command line: a thin layer that turns the results of ``snaprebuild.operations`` into text or JSON."""
+"""The command line: a thin layer that turns the results of the packages below into text or JSON."""

@@ -19,10 +19,10 @@ from typer.core import TyperCommand
 from snaprebuild import __version__
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
-from snaprebuild.cli.verbs import Verb, VerbGroup
+from snaprebuild.cli.verb_group import Verb, VerbGroup
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.document_mode import respect_umask
+from snaprebuild.storage.local.document_mode import respect_umask
 
 __all__ = ["app", "main"]
 
@@ -191,40 +191,40 @@ _add("plan", "Reads only: what rebuild would write, and why.", module="rebuild")
 _add("rebuild", "WRITES the snapshots that are missing.")
 _add("install", "WRITES what rebuild --stage made, within seconds.")
 _add("verify", "Reads only: compares every snapshot with a replay.")
-_add("stats", "Reads only: counts producers, what they cost, and batches.")
-_add("dump", "Reads only: what stands in files of a log directory.")
-_add("diff", "Reads only: in which producers two snapshots differ.")
-_add("explain", "Reads only: one producer's state, and why.")
-_add("transactions", "Reads only: open, late and empty transactions.")
-_add("offsets", "Reads only: what the leader would answer to ListOffsets.")
-_add("where", "Reads only: what serves an offset, and what deletes it.")
+_add("stats", "Reads only: counts producers, what they cost, and batches.", module="inspect_stats")
+_add("dump", "Reads only: what stands in files of a log directory.", module="inspect_dump")
+_add("diff", "Reads only: in which producers two snapshots differ.", module="inspect_diff")
+_add("explain", "Reads only: one producer's state, and why.", module="inspect_explain")
+_add("transactions", "Reads only: open, late and empty transactions.", module="inspect_transactions")
+_add("offsets", "Reads only: what the leader would answer to ListOffsets.", module="follower_offsets")
+_add("where", "Reads only: what serves an offset, and what deletes it.", module="follower_fetch_path")
 app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
-_add("source check", "Reads only: may this replica be a source, rule by rule.")
+_add("source check", "Reads only: may this replica be a source, rule by rule.", module="cluster_source")
 app.add_typer(GROUPS["isr"], name="isr", short_help="In-sync replicas: check, simulate.")
-_add("isr check", "Reads only: did replicas join the in-sync ones as they may.")
-_add("isr simulate", "Reads only: who is in sync, and what is lost, step by step.")
+_add("isr check", "Reads only: did replicas join the in-sync ones as they may.", module="cluster_isr")
+_add("isr simulate", "Reads only: who is in sync, and what is lost, step by step.", module="simulate_isr")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", "Reads only: the copies of segments in remote storage.")
 _add("tier audit", "Reads only: compares snapshots in remote storage with a replay.")
 _add("tier repair", "WRITES right snapshots where those in remote storage are wrong.")
 _add("tier upload", "WRITES closed segments to remote storage.")
 app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan, build.")
-_add("bootstrap plan", "Reads only: how an empty follower would start.")
-_add("bootstrap build", "WRITES the directory of an empty follower.")
+_add("bootstrap plan", "Reads only: how an empty follower would start.", module="follower_plan")
+_add("bootstrap build", "WRITES the directory of an empty follower.", module="follower_build")
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", "Reads only: replicas that lost their producer state.")
 _add("follower repair", "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
-_add("metadata history", "Reads only: how a partition or a broker came to be what it is.")
-_add("metadata image", "Reads only: brokers, topics, partitions, as the metadata log has them.")
+_add("metadata history", "Reads only: how a partition or a broker came to be what it is.", module="cluster_history")
+_add("metadata image", "Reads only: brokers, topics, partitions, as the metadata log has them.", module="cluster_image")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
-_add("kraft check", "Reads only: whether a metadata log is sound.")
-_add("kraft advise", "Reads only: where the start of a metadata log would move now.")
-_add("kraft simulate", "Reads only: how the start of a metadata log would move.")
+_add("kraft check", "Reads only: whether a metadata log is sound.", module="cluster_check")
+_add("kraft advise", "Reads only: where the start of a metadata log would move now.", module="cluster_advise")
+_add("kraft simulate", "Reads only: how the start of a metadata log would move.", module="simulate_metadata_log")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
-_add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
+_add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand, module="before_start")
 app.add_typer(GROUPS["fleet"], name="fleet", short_help="Many brokers: merge their scans.")
-_add("fleet merge", "Reads only: the scans of many brokers as one answer.")
+_add("fleet merge", "Reads only: the scans of many brokers as one answer.", module="fleet")
 _add("report", "Reads only: a page (HTML) of what other verbs found.")
 _add("undo", "REMOVES what a rebuild wrote, by its receipt.")
 

@@ -20,11 +20,11 @@ from snaprebuild import __version__
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.operations.findings import counted, exit_code_of, first_of, unread_paths
+from snaprebuild.findings import counted, exit_code_of, first_of, unread_paths
 
 if TYPE_CHECKING:
-    from snaprebuild.operations.findings import Finding
-    from snaprebuild.operations.source import PartitionSource
+    from snaprebuild.findings import Finding
+    from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
     "begin",
@@ -146,7 +146,7 @@ def id_labels(topics: Iterable[tuple[str, bytes | None]]) -> dict[tuple[str, byt
     Args:
         topics: name and topic id (16 bytes, None where it is unknown) of all of the table.
     """
-    from formats.partition_metadata import uuid_to_text
+    from formats.partition.partition_metadata import uuid_to_text
 
     known = {(name, topic_id) for name, topic_id in topics if topic_id is not None}
     count = Counter(name for name, _ in known)
@@ -314,7 +314,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
         UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
     """
-    from snaprebuild.storage.small_file import check_place
+    from snaprebuild.storage.local.small_file import check_place
 
     named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
     taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
@@ -343,6 +343,6 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     Raises:
         WriteFailedError: it cannot be written.
     """
-    from snaprebuild.storage.small_file import write_text_file
+    from snaprebuild.storage.local.small_file import write_text_file
 
     write_text_file(path, json_text(result))

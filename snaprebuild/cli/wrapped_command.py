@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.table import printable
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.parent_death import end_with_parent
+from snaprebuild.storage.local.parent_death import end_with_parent
 
 __all__ = ["Inherited", "WithCommand", "start_after", "wrapped_command"]
 

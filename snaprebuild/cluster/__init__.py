@@ -1,1 +1,1 @@
-"""What the cluster says of a log, beside the log itself: pure functions of what was read."""
+"""The metadata log and what follows from it: images, soundness, verdicts on sources, many brokers."""

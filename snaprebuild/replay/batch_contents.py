@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes
+from formats.log.batch_headers import HeaderBlock, HeaderReader, SegmentBytes
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
 from snaprebuild.replay.index_hits import HIT_COLUMNS, IndexEntries
 from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock
-from formats.control_record import ControlRecordType
-from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.log.batch_headers import HeaderBlock
+from formats.log.control_record import ControlRecordType
+from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.replay.producer_ids import dense_ids, run_starts, stable_order, unique_sorted
 from snaprebuild.replay.segment_effect import (
     CLEAR,

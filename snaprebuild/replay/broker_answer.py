@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from formats.producer_snapshot import ProducerEntry
-from snaprebuild.replay.producer_state import last_sequence_of
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.reference.producer_state import last_sequence_of
 
 __all__ = [
     "BATCHES_IN_MEMORY",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from formats.batch_headers import TailKind
+from formats.log.batch_headers import TailKind
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 

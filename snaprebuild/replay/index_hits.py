@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock
+from formats.log.batch_headers import HeaderBlock
 
 __all__ = ["HIT_COLUMNS", "IndexEntries", "other_epochs"]
 

@@ -15,12 +15,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock
-from formats.control_record import ControlRecordType
-from formats.producer_snapshot import ProducerEntry
-from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.log.batch_headers import HeaderBlock
+from formats.log.control_record import ControlRecordType
+from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory
-from snaprebuild.replay.producer_state import last_sequence_of
+from snaprebuild.replay.reference.producer_state import last_sequence_of
 
 __all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from formats.producer_snapshot import ENTRY_DTYPE
+from formats.partition.producer_snapshot import ENTRY_DTYPE
 
 __all__ = [
     "CLEAR",

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock
-from formats.control_record import ControlRecordType
-from formats.record_batch import ATTRIBUTE_CONTROL
+from formats.log.batch_headers import HeaderBlock
+from formats.log.control_record import ControlRecordType
+from formats.log.record_batch import ATTRIBUTE_CONTROL
 
 __all__ = ["BAD_CRC_LISTED_MAX", "FACT_COLUMNS", "NO_FACTS", "SegmentFacts"]
 

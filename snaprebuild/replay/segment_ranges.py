@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from formats import limits
-from formats.batch_headers import SegmentBytes, Tail, TailKind
+from formats.log.batch_headers import SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import BatchContents, joined_contents
 from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_summary import Piece, SegmentSummary, read_pieces, summaries_of
@@ -80,7 +80,7 @@ def summarise_range(
     Args:
         source: the bytes of the whole segment.
         base_offset: from its name.
-        start_bytes: 0, or one of ``formats.offset_index.split_positions``.
+        start_bytes: 0, or one of ``formats.partition.offset_index.split_positions``.
         end_bytes: the next one of these, or None for the last range.
         check_crc: as for ``summarise_pieces``; so are the others, which must be the same for all ranges.
         hint: see there.

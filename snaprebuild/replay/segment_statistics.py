@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from formats.batch_headers import HeaderBlock
-from formats.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
+from formats.log.batch_headers import HeaderBlock
+from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
 from snaprebuild.replay.producer_ids import dense_ids, run_starts
 
 __all__ = [

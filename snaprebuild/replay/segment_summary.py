@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from formats import limits
-from formats.batch_headers import HeaderBlock, SegmentBytes, Tail, TailKind
+from formats.log.batch_headers import HeaderBlock, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
 from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_effect import SegmentEffect

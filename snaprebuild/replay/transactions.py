@@ -11,7 +11,7 @@ import heapq
 
 import numpy as np
 
-from formats.transaction_index import AbortedTransaction
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.segment_effect import TransactionCloses
 
 __all__ = ["aborted_in", "needed_closes"]

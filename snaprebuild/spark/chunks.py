@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from snaprebuild.operations.chunks import DivisibleJob, starts_of_chunks
-from snaprebuild.operations.schedule import Job, ReadTask
+from snaprebuild.snapshots.engine.chunks import DivisibleJob, starts_of_chunks
+from snaprebuild.snapshots.engine.schedule import Job, ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.driver_line import DriverLine
+from snaprebuild.spark.driver_channel import DriverLine
 from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.results import taken

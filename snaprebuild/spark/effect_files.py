@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 
 from snaprebuild import __version__
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.operations.output_place import check_output
-from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.read_rows import ReadRow
@@ -36,7 +36,7 @@ from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
 
 if TYPE_CHECKING:
-    from snaprebuild.operations.source import PartitionSource
+    from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
     "FOUND_SCHEMA",

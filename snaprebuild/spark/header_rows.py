@@ -8,24 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from formats.batch_headers import HeaderBlock, HeaderReader, Tail, TailKind
 from formats.compression import CODECS
-from formats.control_record import ControlRecordType
 from formats.errors import FormatError
-from formats.file_names import INT64_MAX
-from formats.record_batch import (
+from formats.log.batch_headers import HeaderBlock, HeaderReader, Tail, TailKind
+from formats.log.control_record import ControlRecordType
+from formats.log.record_batch import (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
 )
+from formats.partition.file_names import INT64_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
 from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
-from snaprebuild.storage.index_hints import read_positions_hint
-from snaprebuild.storage.segment_file import check_parts
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]

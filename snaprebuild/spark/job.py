@@ -22,14 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.operations.schedule import Job, ReadTask, Tell, TellingJob, Work, read_range, read_segment, told
+from snaprebuild.snapshots.engine.schedule import Job, ReadTask, Tell, TellingJob, Work, read_range, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.chunks import CHUNK_BYTES, Cut, may_be_cut, may_go_back, measured, put_together
 from snaprebuild.spark.counts import Counts, Progress, counted
-from snaprebuild.spark.driver_line import Caller, DriverLine, listening
+from snaprebuild.spark.driver_channel import Caller, DriverLine, listening
+from snaprebuild.spark.effect_cache import Keeping
 from snaprebuild.spark.effect_files import Effects, Keeper
-from snaprebuild.spark.kept_effects import Keeping
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of

@@ -11,24 +11,24 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.operations import rebuild as in_process
-from snaprebuild.operations import scan as scan_in_process
-from snaprebuild.operations import verify as verify_in_process
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.receipt import Receipt
-from snaprebuild.operations.result_table import result_file, write_results
-from snaprebuild.operations.saved_plan import load_plan
-from snaprebuild.operations.scan_result import ScanResult
-from snaprebuild.operations.source import PartitionSource, Selection, open_source
-from snaprebuild.operations.verify import VerifyResult
-from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots import verify as verify_in_process
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.plan.plan_file import load_plan
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild import rebuild as in_process
+from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.scan import scan as scan_in_process
+from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.source.source import PartitionSource, Selection, open_source
+from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
-from snaprebuild.storage.manners import manners, reading_so
+from snaprebuild.storage.io_limits.policy import manners, reading_so
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]

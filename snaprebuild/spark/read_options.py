@@ -15,7 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.source import Selection
+from snaprebuild.snapshots.source.source import Selection
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import S3Settings, Store
 

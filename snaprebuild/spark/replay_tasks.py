@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.operations.chunks import Chunk, DivisibleJob, Unreached, beginnings, composed
-from snaprebuild.operations.feed import Arrivals, Outcome
-from snaprebuild.operations.schedule import told
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.snapshots.engine.chunks import Chunk, DivisibleJob, Unreached, beginnings, composed
+from snaprebuild.snapshots.engine.schedule import told
+from snaprebuild.snapshots.engine.summary_stream import Arrivals, Outcome
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.operations.schedule import Job, ReadTask
-from snaprebuild.storage.meter import meter_of
-from snaprebuild.storage.object_bytes import RANGE_BYTES
+from snaprebuild.snapshots.engine.schedule import Job, ReadTask
+from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
+from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.store import ReadStore
-from snaprebuild.storage.tier_store import TierStore
 
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
@@ -37,7 +37,7 @@ def settings_of(store: ReadStore) -> S3Settings | None:
     base = store.base if isinstance(store, TierStore) else store
     if base.is_local:
         return None
-    from snaprebuild.storage.s3 import S3Store
+    from snaprebuild.storage.s3.store import S3Store
 
     assert isinstance(base, S3Store)
     return base.settings

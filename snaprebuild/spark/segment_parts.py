@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.batch_headers import HeaderReader, SegmentBytes, Tail, TailKind
-from formats.offset_index import split_positions
+from formats.log.batch_headers import HeaderReader, SegmentBytes, Tail, TailKind
+from formats.partition.offset_index import split_positions
 from snaprebuild.errors import ReadFailedError
 
 __all__ = ["Joint", "bounds_of_part", "check_end_of_part", "joints_of"]

@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from formats.file_names import FileKind, PartitionDirectoryName, parse_file_name
+from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
-from snaprebuild.operations.each import here_for
-from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.source import Selection, open_source, why_skipped
+from snaprebuild.findings import Finding
+from snaprebuild.snapshots.source.source import Selection, open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
-from snaprebuild.storage.index_hints import read_positions_hint
-from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import check_parts
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import listed_again
+from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
-from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 
 __all__ = [

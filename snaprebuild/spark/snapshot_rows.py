@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from formats import limits
 from formats.errors import FormatError
-from formats.producer_snapshot import read_entries
+from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import FileToRead, text_of

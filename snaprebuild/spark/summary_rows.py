@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from formats import errors as format_errors
-from formats.batch_headers import Tail, TailKind
 from formats.errors import FormatError
+from formats.log.batch_headers import Tail, TailKind
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.operations.feed import Outcome
 from snaprebuild.replay.batch_contents import BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.summary_stream import Outcome
 
 __all__ = [
     "CLOSE_BYTES",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage.atomic_file import create_file
-from snaprebuild.storage.durable_directory import make_directories
-from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.local.atomic_file import create_file
+from snaprebuild.storage.local.durable_directory import make_directories
+from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import OpenBytes, ReadStore, Store
 
 __all__ = ["PART_BYTES", "LargeObjects", "LocalLargeObjects", "holds_bytes", "large_objects_of", "parts_of", "temporary_name_of"]
@@ -54,7 +54,7 @@ def large_objects_of(store: Store, part_bytes: int = PART_BYTES) -> LargeObjects
     """The large files of a store."""
     if isinstance(store, LocalStore):
         return LocalLargeObjects(store)
-    from snaprebuild.storage.s3_multipart import S3LargeObjects  # the SDK takes longer to import than most commands take
+    from snaprebuild.storage.s3.multipart import S3LargeObjects  # the SDK takes longer to import than most commands take
 
     return S3LargeObjects(store, part_bytes)  # type: ignore[arg-type]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from formats import limits
-from formats.broker_files import CleanShutdown, MetaProperties, read_clean_shutdown, read_meta_properties
-from formats.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
+from formats.broker.broker_files import CleanShutdown, MetaProperties, read_clean_shutdown, read_meta_properties
 from formats.errors import FormatError
-from formats.file_names import (
+from formats.partition.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
+from formats.partition.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -28,14 +28,14 @@ from formats.file_names import (
     is_loadable_dir_name,
     parse_partition_dir_name,
 )
-from formats.partition_metadata import read_partition_metadata
+from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedError, UsageError
-from snaprebuild.storage.at_once import at_once
-from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.object_tree import find_objects
+from snaprebuild.storage.local.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, list_partition_dir, partition_dir_of_entries
+from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute, is_object
+from snaprebuild.storage.thread_pool import at_once
 
 __all__ = [
     "Discovery",
@@ -122,7 +122,7 @@ def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
     """The store that a location leads into."""
     if not is_object(location):
         return LOCAL
-    from snaprebuild.storage.s3 import S3Store  # the SDK takes longer to import than most commands take
+    from snaprebuild.storage.s3.store import S3Store  # the SDK takes longer to import than most commands take
 
     return S3Store(settings)
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from formats.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
+from formats.partition.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError
-from snaprebuild.storage.atomic_file import Ownership
-from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, Status, Store
 
 __all__ = ["ENTRIES_MAX", "Entry", "ListedFile", "PartitionDir", "SegmentFiles", "list_partition_dir", "partition_dir_of_entries"]

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
-from formats.aiven_manifest import EncryptedKey
 from formats.errors import FormatError
+from formats.remote.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
+from formats.remote.aiven_manifest import EncryptedKey
 from snaprebuild.errors import RefusedError, UsageError
 
 __all__ = ["NO_KEYS", "PrivateKeys", "split_private_key"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from snaprebuild.storage.replace_file import read_identified, replace_file
+from snaprebuild.storage.local.replace_file import read_identified, replace_file
 from snaprebuild.storage.store import FileIdentity, Store
 
 __all__ = ["LocalReplacing", "ReplacingStore", "WholeObject", "replacing"]
@@ -87,8 +87,8 @@ def replacing(store: Store) -> ReplacingStore:
     """The way to replace what a store holds."""
     if store.is_local:
         return LocalReplacing()
-    from snaprebuild.storage.s3 import S3Store
-    from snaprebuild.storage.s3_replace import S3Replacing
+    from snaprebuild.storage.s3.replace import S3Replacing
+    from snaprebuild.storage.s3.store import S3Store
 
     assert isinstance(store, S3Store), "no other store is remote"
     return S3Replacing(store)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from formats.batch_headers import SegmentBytes
+from formats.log.batch_headers import SegmentBytes
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.storage.atomic_file import Ownership
+    from snaprebuild.storage.local.atomic_file import Ownership
 
 __all__ = [
     "ABOVE_BUCKETS",

@@ -28,7 +28,7 @@ from kinds_of_data import Kind, write_kind
 from log_dirs import snapshots_in
 from make_partition import Shape, make_partition
 
-from formats.record_batch import BatchHeader, parse_batch_header
+from formats.log.record_batch import BatchHeader, parse_batch_header
 
 TOPIC, PARTITION = "moved", "moved-0"
 SECONDS_MAX = 550.0

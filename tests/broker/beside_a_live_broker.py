@@ -22,7 +22,7 @@ from log_dirs import Entries, entries_in, snapshots_in
 from oracle import Oracle
 from typer.testing import CliRunner
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cli.main import app
 from snaprebuild.errors import SnaprebuildError
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from broken_code import BrokenCode
 from ours import ENGINES
 
-SPECIFICATION, EFFECT, COMPOSE = (f"snaprebuild.replay.{name}" for name in ("producer_state", "block_effect", "segment_effect"))
-HEADERS, ROWS, CONTROL_RECORD = (f"formats.{name}" for name in ("batch_headers", "batch_rows", "control_record"))
-BATCHES, RUNNING = "snaprebuild.replay.segment_batches", "snaprebuild.replay.running_effect"
+SPECIFICATION, EFFECT, COMPOSE = (
+    f"snaprebuild.replay.{name}" for name in ("reference.producer_state", "block_effect", "segment_effect")
+)
+HEADERS, ROWS, CONTROL_RECORD = (f"formats.log.{name}" for name in ("batch_headers", "batch_rows", "control_record"))
+BATCHES, RUNNING = "snaprebuild.replay.reference.segment_batches", "snaprebuild.replay.running_effect"
 
 
 class BrokenRule(BrokenCode):

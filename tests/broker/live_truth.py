@@ -17,7 +17,7 @@ from log_dirs import Entries
 from log_witness import JOURNAL, archived_name
 from oracle import Oracle, Replay
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 Files = Mapping[int, int]
 """Segments: base offset -> version."""

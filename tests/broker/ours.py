@@ -9,27 +9,27 @@ from unittest.mock import patch
 
 from oracle import CompletedTransaction, Entry
 
-from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
-from formats.file_names import PartitionDirectoryName
-from formats.partition_metadata import uuid_to_text
-from snaprebuild.cluster.leader_epochs import end_of_epoch
-from snaprebuild.cluster.list_offsets import Isolation
-from snaprebuild.cluster.profile import Profile
-from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
-from snaprebuild.operations.partition_view import view_partition
-from snaprebuild.operations.remote_partition import open_tier
-from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.where import where
+from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
+from formats.partition.file_names import PartitionDirectoryName
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers.fetch_path import where
+from snaprebuild.followers.leader_view import view_partition
+from snaprebuild.followers.list_offsets import Isolation
+from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
 from snaprebuild.replay import batch_contents
-from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
+from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
-from snaprebuild.storage.index_hints import read_positions_hint
-from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import list_partition_dir
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.tier.remote_partition import open_tier
 
 States = dict[int, dict[int, Entry]]
 BLOCK_BYTES = 1 << 13

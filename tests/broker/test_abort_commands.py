@@ -14,9 +14,9 @@ import pytest
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import TRANSACTIONAL, batch, write_partition
 
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.transactions import abort_commands, transactions
+from snaprebuild.inspect.transactions import abort_commands, transactions
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
 
 pytestmark = pytest.mark.kafka
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kafka_classpath import java_program
 
-from formats.replication_messages import (
+from formats.metadata.replication_messages import (
     AlterPartitionRequest,
     IsrMember,
     ProposedPartition,
@@ -18,7 +18,7 @@ from formats.replication_messages import (
     write_alter_partition_request,
     write_alter_partition_response,
 )
-from snaprebuild.cluster.alter_partition import (
+from snaprebuild.simulations.isr.alter_partition import (
     AlterPartitionError,
     BrokerState,
     PartitionKey,

@@ -16,7 +16,7 @@ from oracle import Oracle
 from simulated_broker import SimulatedBroker
 from strategies import TRANSACTIONAL, batch_of, header_of
 
-from formats.batch_headers import BytesSegment
+from formats.log.batch_headers import BytesSegment
 from snaprebuild.replay.broker_answer import Answer, Attempt, BrokerAnswer, ProducerMemory, answer_to
 from snaprebuild.replay.producer_trace import ProducerTrace
 from snaprebuild.replay.segment_summary import summarise_pieces

@@ -14,7 +14,7 @@ from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
 from manifests import FIXTURES, bundled, is_of_a_disease
 
-from formats.record_batch import parse_batch_header
+from formats.log.record_batch import parse_batch_header
 
 pytestmark = pytest.mark.kafka
 

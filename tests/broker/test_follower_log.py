@@ -17,7 +17,7 @@ from manifests import FIXTURES
 from tier_example import AT_6, AT_9, EPOCHS, REST, write_example
 from tiers import TOPIC_ID, id_text
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 pytestmark = pytest.mark.kafka
 

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 from kafka_classpath import java_program
 
-from formats.broker_files import Properties, Property
-from formats.known_configs import known_configs
-from snaprebuild.cluster.metadata_image import ConfigResource, ResourceType
-from snaprebuild.cluster.metadata_secrets import Mask, mask_of
-from snaprebuild.cluster.security_entries import AccessControlEntry, mechanism_name
+from formats.broker.broker_files import Properties, Property
+from formats.broker.known_configs import known_configs
+from snaprebuild.cluster.metadata.image_model import ConfigResource, ResourceType
+from snaprebuild.cluster.metadata.secrets import Mask, mask_of
+from snaprebuild.cluster.metadata.security_entries import AccessControlEntry, mechanism_name
+from snaprebuild.cluster.quorum.node_settings import start_settings_of
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.kraft.node_settings import start_settings_of
 
 pytestmark = pytest.mark.kafka
 

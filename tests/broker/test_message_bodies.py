@@ -11,7 +11,7 @@ from kafka_classpath import java_program
 from random_messages import as_kafka_prints, message_of
 
 from formats.message_schema import load_schemas
-from formats.replication_messages import (
+from formats.metadata.replication_messages import (
     ReplicationMessage,
     read_replication_message,
     versions_of,

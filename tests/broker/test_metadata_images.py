@@ -12,18 +12,18 @@ import pytest
 from kafka_classpath import java_program
 from manifests import FIXTURES
 
-from formats.cluster_metadata import (
+from formats.message_schema import load_schemas
+from formats.metadata.cluster_metadata import (
     ClusterMetadataRecord,
     MetadataRecordType,
     read_cluster_metadata_record,
     write_cluster_metadata_record,
 )
-from formats.message_schema import load_schemas
-from formats.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord
-from snaprebuild.cluster.metadata_fold import ImageFold
-from snaprebuild.cluster.metadata_image import MetadataImage
-from snaprebuild.operations.metadata.listing import open_metadata_log
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.metadata.batch import MetadataBatch, MetadataRecord
+from snaprebuild.cluster.metadata.fold import ImageFold
+from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.metadata.listing import open_metadata_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("metadata-images")]
 

@@ -16,10 +16,10 @@ from log_dirs import batch_positions, cut, flip
 from manifests import REPOSITORY
 from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.log_names import NameEffect, effect_of_name
-from snaprebuild.cluster.log_start_rules import Grade, Outcome
-from snaprebuild.operations.kraft.check import kraft_check
-from snaprebuild.operations.kraft.facts import read_node
+from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.facts import read_node
+from snaprebuild.cluster.quorum.log_names import NameEffect, effect_of_name
+from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome
 
 pytestmark = pytest.mark.kafka
 

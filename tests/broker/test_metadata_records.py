@@ -10,13 +10,13 @@ import pytest
 from kafka_classpath import NEWEST_BROKER, java_program
 from random_messages import as_kafka_prints, message_of
 
-from formats.cluster_metadata import (
+from formats.message_schema import load_schemas
+from formats.metadata.cluster_metadata import (
     ClusterMetadataRecord,
     MetadataRecordType,
     read_cluster_metadata_record,
     write_cluster_metadata_record,
 )
-from formats.message_schema import load_schemas
 
 pytestmark = pytest.mark.kafka
 

@@ -14,11 +14,11 @@ from kafka_classpath import java_program
 from log_dirs import batch, record
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name
 
-from snaprebuild.cluster.log_start import MetadataLogModel
-from snaprebuild.cluster.log_start_policies import StartSettings, immediate, retention
-from snaprebuild.cluster.log_start_rules import Outcome, Rule, judge_log
-from snaprebuild.operations.kraft.advise import model_of
-from snaprebuild.operations.kraft.facts import NodeFacts, read_node
+from snaprebuild.cluster.quorum.advise import model_of
+from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
+from snaprebuild.cluster.quorum.log_start import MetadataLogModel
+from snaprebuild.cluster.quorum.log_start_policies import StartSettings, immediate, retention
+from snaprebuild.cluster.quorum.log_start_rules import Outcome, Rule, judge_log
 
 pytestmark = pytest.mark.kafka
 

@@ -11,8 +11,8 @@ from oracle import Oracle
 from replays import NOW, OLD, PROVEN, WEAK, YOUNG, Hand, entries_in, windowed
 from simulated_broker import Client, loaded
 
-from formats.producer_snapshot import ProducerEntry
-from snaprebuild.replay.producer_state import ProducerState
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.reference.producer_state import ProducerState
 
 
 def played(seed: int, directory: Path) -> int:

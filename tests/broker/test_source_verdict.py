@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kafka_node import KafkaNode
 
-from snaprebuild.cluster.source_evidence import Purpose
-from snaprebuild.cluster.source_ruling import State
-from snaprebuild.cluster.source_verdict import Outcome, Rule
-from snaprebuild.operations.verdict.source_check import CheckedSource, SourceQuestion, check_sources
+from snaprebuild.cluster.source.evidence import Purpose
+from snaprebuild.cluster.source.ruling import State
+from snaprebuild.cluster.source.source_check import CheckedSource, SourceQuestion, check_sources
+from snaprebuild.cluster.source.verdict import Outcome, Rule
 
 pytestmark = pytest.mark.broker
 

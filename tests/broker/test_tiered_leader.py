@@ -13,9 +13,9 @@ import pytest
 from kafka_classpath import java_program
 from ours import answers_of_leader
 
-from formats.checkpoint_file import LeaderEpochEntry, write_leader_epoch_checkpoint
-from formats.record_batch import BatchHeader, Record, build_record_batch
-from formats.remote_log_metadata import RemoteSegment, RemoteSegmentUpdate, read_remote_log_record, write_remote_log_record
+from formats.log.record_batch import BatchHeader, Record, build_record_batch
+from formats.partition.checkpoint_file import LeaderEpochEntry, write_leader_epoch_checkpoint
+from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentUpdate, read_remote_log_record, write_remote_log_record
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "follower-lost-state"
 MANIFEST = json.loads((FIXTURE / "manifest.json").read_text())

@@ -13,7 +13,7 @@ from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from pages import HOSTILE, scan_document, scanned, written
 
-from snaprebuild.operations.report.make import make_report
+from snaprebuild.report.make import make_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import snaprebuild.operations.bootstrap_build
-import snaprebuild.operations.rebuild
-import snaprebuild.operations.saved_plan
-import snaprebuild.operations.undo  # noqa: F401  what a run would load
+import snaprebuild.followers.bootstrap_build
+import snaprebuild.snapshots.plan.plan_file
+import snaprebuild.snapshots.rebuild.rebuild
+import snaprebuild.snapshots.receipts.undo  # noqa: F401  what a run would load
 from snaprebuild.cli import main
-from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.local.file_calls import FileCalls
 
 CHANGING = ((FileCalls, ("open", "link", "rename_noreplace", "unlink")), (os, ("write", "fsync", "mkdir")))
 

@@ -18,13 +18,13 @@ from dying import dying_runs
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
-from snaprebuild.operations.bootstrap_build import PartitionWanted, build_follower, plan_follower
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.remote_partition import open_tier
+from snaprebuild.followers.bootstrap_build import PartitionWanted, build_follower, plan_follower
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.tier.remote_partition import open_tier
 
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"

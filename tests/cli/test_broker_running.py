@@ -14,16 +14,16 @@ import pytest
 from command import HOLDS, in_json, live_broker, snaprebuild
 from log_dirs import changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 
-from formats.producer_snapshot import ENTRY_DTYPE
+from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.errors import RefusedError
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild_result import PartitionResult
-from snaprebuild.operations.snapshot_writer import RebuiltSnapshot
-from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.storage.broker_process import broker_version
-from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
+from snaprebuild.snapshots.rebuild.result import PartitionResult
+from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
+from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.store import LOCAL
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 TRUTH = truth("kafka27-mixed", "mixed-0")

@@ -13,7 +13,7 @@ from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 IDLE = ProducerEntry(1, 0, 4, 9, 0, 1_000, -1, -1)
 OPEN = ProducerEntry(2, 3, 7, 19, 2, 5_000, 0, 17)

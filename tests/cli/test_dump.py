@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY, is_of_a_disease, partition_fixtures
 
-from formats.dumped_kind import DumpedKind
-from formats.producer_snapshot import ProducerEntry
-from formats.transaction_index import AbortedTransaction, write_transaction_index
+from formats.partition.dumped_kind import DumpedKind
+from formats.partition.producer_snapshot import ProducerEntry
+from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.replay.difference import ENTRY_FIELDS
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"

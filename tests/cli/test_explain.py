@@ -24,9 +24,9 @@ from log_dirs import (
 )
 from manifests import FIXTURES, PartitionFixture, bundled, partition_fixtures
 
-from formats.batch_headers import BytesSegment
-from formats.producer_snapshot import ProducerEntry
-from formats.record_batch import BatchHeader
+from formats.log.batch_headers import BytesSegment
+from formats.log.record_batch import BatchHeader
+from formats.partition.producer_snapshot import ProducerEntry
 
 AS_OF = "1795261244275"
 """The greatest timestamp of kafka27-mixed: nothing that was written within the day before has expired."""

@@ -27,7 +27,7 @@ from manifests import FIXTURES
 from object_store import ObjectStore
 from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 LOST = FIXTURES / "follower-lost-state"
 REMOTE = LOST / "remote"

@@ -15,9 +15,9 @@ from manifests import REPOSITORY
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
-from snaprebuild.storage import segment_file
-from snaprebuild.storage.manners import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, WORKER_BYTES, Manners, manners
-from snaprebuild.storage.priority import Standing, standing
+from snaprebuild.storage.io_limits.policy import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, WORKER_BYTES, Manners, manners
+from snaprebuild.storage.io_limits.priority import Standing, standing
+from snaprebuild.storage.local import segment_file
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 

@@ -25,15 +25,16 @@ from documents import check
 from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
-import snaprebuild.operations.hook_run as hook_run_module
-from formats.cluster_metadata import ClusterMetadataRecord
-from snaprebuild.operations import log_facts, plan
-from snaprebuild.operations.findings import Severity
-from snaprebuild.operations.hook_run import hook_run
-from snaprebuild.operations.metadata import batches
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.storage import segment_file
+import snaprebuild.snapshots.before_start as hook_run_module
+from formats.metadata.cluster_metadata import ClusterMetadataRecord
+from snaprebuild.cluster.metadata import batch_reader as batches
+from snaprebuild.findings import Severity
+from snaprebuild.snapshots.before_start import hook_run
+from snaprebuild.snapshots.engine import log_facts
+from snaprebuild.snapshots.plan import planner as plan
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.storage.local import segment_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
@@ -356,7 +357,7 @@ def test_a_command_that_is_not_there(logs: Path, tmp_path: Path) -> None:
 
 SLOW = """
 import os, sys, time
-import snaprebuild.operations.hook_run as module
+import snaprebuild.snapshots.before_start as module
 from snaprebuild.cli import main
 def slow(*arguments, **named):
     {}

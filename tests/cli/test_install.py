@@ -21,10 +21,10 @@ from manifests import FIXTURES, bundled
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.staging import staged_check
-from snaprebuild.operations.staging.install import InstallResult, install
-from snaprebuild.operations.staging.staged_plan import load_staged_plan
-from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.snapshots.staging import staged_check
+from snaprebuild.snapshots.staging.install import InstallResult, install
+from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch, make_log_dir, write_partition
 
+from snaprebuild.cli.render.stats import stats_document
 from snaprebuild.cli.result import json_text
-from snaprebuild.cli.stats_output import stats_document
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.stats import stats
+from snaprebuild.inspect.stats import stats
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
 
 
 @given(

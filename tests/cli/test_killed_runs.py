@@ -25,7 +25,7 @@ MARK = "SNAPREBUILD_TEST_RUN"
 SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
 from snaprebuild.operations import schedule
-from snaprebuild.storage.manners import Manners, take_part
+from snaprebuild.storage.io_limits.policy import Manners, take_part
 schedule.IN_PROCESS_BYTES_MAX = 0
 take_part(Manners(bytes_per_second=50_000))
 {}

@@ -11,12 +11,12 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.log_start_rules import Outcome, Rule
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.kraft import facts as reading
-from snaprebuild.operations.kraft.check import CODES, kraft_check
-from snaprebuild.operations.metadata.listing import open_metadata_log
-from snaprebuild.operations.metadata.log import MetadataLog
+from snaprebuild.cluster.metadata.listing import open_metadata_log
+from snaprebuild.cluster.metadata.log import MetadataLog
+from snaprebuild.cluster.quorum import facts as reading
+from snaprebuild.cluster.quorum.check import CODES, kraft_check
+from snaprebuild.cluster.quorum.log_start_rules import Outcome, Rule
+from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_vanishes_before_it_is_compared(tmp_path: Path, monkey
         (Path(location) / checkpoint_name(76, 1)).unlink()
         return node
 
-    monkeypatch.setattr("snaprebuild.operations.kraft.check.read_node", then_deleted)
+    monkeypatch.setattr("snaprebuild.cluster.quorum.check.read_node", then_deleted)
     check = kraft_check([str(one), str(other)])
     assert check.findings == []
     assert "was deleted while it was read" in "".join(each.evidence for node in check.nodes for each in node.results)

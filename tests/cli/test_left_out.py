@@ -15,7 +15,7 @@ from log_dirs import copy_of
 from manifests import FIXTURES
 
 from snaprebuild.cli.wrapped_command import Inherited
-from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.local.file_calls import FileCalls
 
 
 def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import typer
 from command import snaprebuild
 
 from snaprebuild.cli import main as command
-from snaprebuild.cli.options import as_of_ms
+from snaprebuild.cli.options.common import as_of_ms
 
 FIXTURE = "fixtures/magic0"
 INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")

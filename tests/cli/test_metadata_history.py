@@ -15,7 +15,7 @@ from log_dirs import cut
 from manifests import FIXTURES
 from terminal import in_terminal
 
-from snaprebuild.cli.metadata_chart import BLOCKS, LETTERS, ChartLine, chart_text
+from snaprebuild.cli.render.timeline_chart import BLOCKS, LETTERS, ChartLine, chart_text
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 NODE = CLUSTER / "node1"

@@ -14,7 +14,7 @@ from log_dirs import batch, cut, flip, record, tree
 from manifests import FIXTURES
 from object_store import ObjectStore
 
-from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 LOG = "__cluster_metadata-0"

@@ -23,18 +23,18 @@ from typer.testing import CliRunner
 
 from snaprebuild import SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.cli.main import app
-from snaprebuild.operations import schedule
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.scan import scan
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.verify import verify
-from snaprebuild.storage import at_once
-from snaprebuild.storage.meter import meter_of
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import verify
+from snaprebuild.storage import thread_pool as at_once
+from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.store import S3Settings
 
 pytestmark = pytest.mark.full
@@ -336,10 +336,10 @@ def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch
 STARTED_EARLIER = """
 import json, multiprocessing, os, sys
 from snaprebuild.operations import schedule
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.replay_partition import Clock
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.verify import verify
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import verify
 
 if __name__ == "__main__":
     earlier = multiprocessing.get_context("forkserver").Process(target=print)

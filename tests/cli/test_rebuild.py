@@ -24,7 +24,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))

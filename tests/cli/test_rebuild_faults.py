@@ -32,7 +32,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
@@ -162,7 +162,7 @@ def as_nobody(tmp_path: Path, *arguments: object) -> Run:
 AS_NOBODY = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import numpy, snaprebuild.cli.main, snaprebuild.cli.rebuild, snaprebuild.cli.rebuild_output, snaprebuild.operations.staging.stage
+import numpy, snaprebuild.cli.main, snaprebuild.cli.verbs.rebuild, snaprebuild.cli.render.rebuild, snaprebuild.snapshots.staging.stage
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.argv = ["snaprebuild", *sys.argv[2:]]
 snaprebuild.cli.main.main()

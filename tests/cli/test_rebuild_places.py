@@ -25,7 +25,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, partition_fixtures
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 

@@ -15,8 +15,8 @@ from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.operations.report.make import make_report
-from snaprebuild.operations.report.page_data import LINKS_MAX, PageData, PageFinding
+from snaprebuild.report.make import make_report
+from snaprebuild.report.page_data import LINKS_MAX, PageData, PageFinding
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 
@@ -254,7 +254,7 @@ def test_named_twice_and_not_at_all(tmp_path: Path) -> None:
 
 def test_the_page_asks_nobody_for_anything() -> None:
     """Nothing of what the page is made of names another place."""
-    assets = REPOSITORY / "snaprebuild/operations/report/assets"
+    assets = REPOSITORY / "snaprebuild/report/assets"
     text = "".join(path.read_text() for path in sorted(assets.iterdir()))
     assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv"), (
         "the name of SVG is no address"

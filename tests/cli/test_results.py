@@ -15,12 +15,12 @@ from log_dirs import copy_of, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES, is_of_a_disease
 
 from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
-from snaprebuild.operations import result_table
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.result_table import result_file, write_results
-from snaprebuild.storage.new_file import new_file
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild import result_table
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.storage.local.new_file import new_file
 
 PARQUET = pytest.mark.full
 """Needs pyarrow, which is installed only with the extra `spark`."""

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snaprebuild.cli.row_text import ROWS_AT_ONCE, RowText
-from snaprebuild.operations.dump_items import Words
+from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
+from snaprebuild.inspect.dump_items import Words
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NUMBERS = INT64 | st.integers(-1, 1) | st.builds(lambda power, more: 10**power + more, st.integers(0, 18), st.integers(-1, 1))

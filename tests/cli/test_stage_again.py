@@ -14,10 +14,10 @@ from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_
 from manifests import FIXTURES
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.staging import stage as module
-from snaprebuild.operations.staging.staged_earlier import from_what_is_staged, staging
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.staging import stage as module
+from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 
@@ -78,7 +78,7 @@ def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None
 
 HOLDS = """
 import sys
-from snaprebuild.storage.directory_lock import hold_directory
+from snaprebuild.storage.local.directory_lock import hold_directory
 with hold_directory(sys.argv[1], "stages"):
     print("ready", flush=True)
     sys.stdin.read()

@@ -19,7 +19,7 @@ from manifests import REPOSITORY
 
 import snaprebuild
 from snaprebuild.cli.main import app
-from snaprebuild.cli.verbs import VerbGroup
+from snaprebuild.cli.verb_group import VerbGroup
 
 HEAVY = ("pyspark", "boto3", "pandas", "numpy", "construct", "rich", "crcmod")
 LISTS = "import json, sys; {}; sys.stderr.write(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
@@ -66,14 +66,14 @@ def modules_after(*arguments: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     loaded = json.loads(done.stderr.splitlines()[-1])
     known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}
-    return {name.removeprefix("snaprebuild.cli.") for name in loaded} & known
+    return {name.removeprefix("snaprebuild.cli.verbs.") for name in loaded} & known
 
 
 def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
     assert modules_after("--help") == set()
     assert modules_after("tier", "--help") == set()
     assert modules_after("tire") == set()  # an error that suggests another
-    assert modules_after("dump", "--help") == {"dump"}
+    assert modules_after("dump", "--help") == {"inspect_dump"}
     assert modules_after("tier", "inventory", "--help") == {"tier_inventory"}
 
 

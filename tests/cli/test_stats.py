@@ -158,12 +158,12 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
 
 def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions in many processes: the result is that of one, in the same order."""
+    from snaprebuild.cli.render.stats import stats_document
     from snaprebuild.cli.result import json_text
-    from snaprebuild.cli.stats_output import stats_document
-    from snaprebuild.operations import schedule
-    from snaprebuild.operations.evidence import Clock
-    from snaprebuild.operations.source import open_source
-    from snaprebuild.operations.stats import stats
+    from snaprebuild.inspect.stats import stats
+    from snaprebuild.snapshots.engine import schedule
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.source.source import open_source
 
     for number in range(6):
         shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / f"copy-{number}")

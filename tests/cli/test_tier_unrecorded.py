@@ -12,7 +12,7 @@ from log_dirs import batch, make_log_dir, record, write_partition
 from manifests import FIXTURES
 from metadata_logs import metadata_log, uuid_bytes
 
-from formats.remote_log_metadata import (
+from formats.remote.remote_log_metadata import (
     METADATA_PARTITIONS,
     DeleteState,
     PartitionDeletion,

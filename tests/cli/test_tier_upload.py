@@ -21,7 +21,7 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 
-from formats.partition_metadata import uuid_from_text
+from formats.partition.partition_metadata import uuid_from_text
 
 LONG_AGO = ("--as-of", "2026-11-20")
 MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"

@@ -10,10 +10,10 @@ from command import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, copy_of, cut, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
-from formats.batch_headers import BytesSegment, HeaderReader
-from formats.transaction_state import write_transaction_state
-from snaprebuild.replay.producer_state import Marker, ProducerState
-from snaprebuild.replay.segment_batches import producer_batches
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.metadata.transaction_state import write_transaction_state
+from snaprebuild.replay.reference.producer_state import Marker, ProducerState
+from snaprebuild.replay.reference.segment_batches import producer_batches
 
 BUNDLED = sorted({path.parent.parent.parent.name for path in FIXTURES.glob("*/logs/*/*.log")})
 

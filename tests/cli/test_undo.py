@@ -29,13 +29,13 @@ from manifests import FIXTURES, REPOSITORY, bundled
 from receipts import one_partition, steps, what_appeared
 
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.receipt import default_receipt_path
-from snaprebuild.operations.undo import undo
-from snaprebuild.operations.written_receipt import ATTEMPTS_MAX, load_receipt
-from snaprebuild.storage.broker_lock import HeldLock
-from snaprebuild.storage.file_calls import FileCalls
-from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+from snaprebuild.snapshots.receipts.receipt_reader import ATTEMPTS_MAX, load_receipt
+from snaprebuild.snapshots.receipts.undo import undo
+from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_of
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
@@ -311,7 +311,7 @@ def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypat
             os.replace(f"{path}.new", path)
         return found
 
-    monkeypatch.setattr("snaprebuild.operations.undo.fingerprint_of", replaced)
+    monkeypatch.setattr("snaprebuild.snapshots.receipts.undo.fingerprint_of", replaced)
     result = undo(load_receipt(str(receipt)))
     assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
     assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs

@@ -28,7 +28,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, partition_fixtures
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 CLOCKS = ["0", "now", "2200-01-01"]
 

@@ -14,9 +14,9 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 from manifests import FIXTURES
 from receipts import steps
 
-from snaprebuild.operations import undo as undo_module
-from snaprebuild.operations.undo import undo
-from snaprebuild.operations.written_receipt import load_receipt
+from snaprebuild.snapshots.receipts import undo as undo_module
+from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+from snaprebuild.snapshots.receipts.undo import undo
 
 
 def told(receipt: Path) -> Run:

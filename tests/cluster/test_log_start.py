@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snaprebuild.cluster.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, SegmentOfLog
-from snaprebuild.cluster.log_start_policies import (
+from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, SegmentOfLog
+from snaprebuild.cluster.quorum.log_start_policies import (
     Cause,
     FollowerMode,
     Progress,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from formats import limits
-from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.errors import LimitExceededError
 from formats.message_schema import load_schemas
-from snaprebuild.cluster.metadata_changes import BrokerChanged, PartitionChanged, TopicChanged
-from snaprebuild.cluster.metadata_fold import FAULTS_MAX, ImageFold
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
+from snaprebuild.cluster.metadata.changes import BrokerChanged, PartitionChanged, TopicChanged
+from snaprebuild.cluster.metadata.fold import FAULTS_MAX, ImageFold
 
 SCHEMAS = {schema.api_key: schema for schema in load_schemas("cluster-metadata").values()}
 TOPIC = bytes(15) + b"\7"

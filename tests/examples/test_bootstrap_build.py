@@ -10,7 +10,7 @@ from log_dirs import entries_in, make_log_dir, snapshot_bytes, snapshot_name
 from tier_example import AT_3, AT_6, AT_9, EPOCHS, REST, write_example
 from tiers import TOPIC_ID, epochs_text, id_text
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 NOW = ("--as-of", "2026-11-21T14:00:00Z")
 

@@ -10,8 +10,8 @@ import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
 
-from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
-from formats.record_batch import BatchHeader, Record, build_record_batch
+from formats.log.record_batch import BatchHeader, Record, build_record_batch
+from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 
 FOLLOWER = FIXTURES / "follower-lost-state"
 LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from formats.checkpoint_file import LeaderEpochEntry
-from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
-from snaprebuild.cluster.follower_bootstrap import (
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
+from snaprebuild.followers.bootstrap_rules import (
     Action,
     Follower,
     Leader,
@@ -19,8 +19,8 @@ from snaprebuild.cluster.follower_bootstrap import (
     decide,
     order_faults,
 )
-from snaprebuild.cluster.leader_epochs import EpochEnd, end_of_epoch, epoch_of
-from snaprebuild.cluster.remote_log import RemoteLog, highest_remote_offset
+from snaprebuild.replay.leader_epochs import EpochEnd, end_of_epoch, epoch_of
+from snaprebuild.tier.remote_log import RemoteLog, highest_remote_offset
 
 SEED, KAFKA = Profile
 # 10 to 59 are in remote storage, 40 to 99 on the leader's disk.

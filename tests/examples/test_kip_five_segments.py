@@ -17,7 +17,7 @@ import pytest
 from command import in_json
 from log_dirs import EMPTY_SNAPSHOT, batch, entries_in, make_log_dir, snapshot_name, snapshots_in, write_partition
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 SEGMENT_BYTES = 1 << 30
 RATE_BYTES_PER_SECOND = 5 << 20

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from formats.checkpoint_file import LeaderEpochEntry
-from snaprebuild.cluster.list_offsets import (
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
     LogOffsets,

@@ -24,9 +24,9 @@ from metadata_dirs import (
     with_bytes_replaced,
 )
 
-from snaprebuild.cluster.log_start_rules import Followers, Grade, Outcome, Rule
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.kraft.check import KraftCheck, kraft_check
+from snaprebuild.cluster.quorum.check import KraftCheck, kraft_check
+from snaprebuild.cluster.quorum.log_start_rules import Followers, Grade, Outcome, Rule
+from snaprebuild.findings import exit_code_of
 
 CLUSTER: dict[str, Any] = json.loads((FIXTURES / "kraft-cluster3" / "manifest.json").read_text())
 

@@ -28,19 +28,35 @@ from broken_code import BrokenCode
     MULTIPART,
     S3_REPLACE,
 ) = (
-    f"snaprebuild.storage.{name}"
-    for name in (
-        *("atomic_file", "place", "file_calls", "whole_file", "replace_file", "new_directory", "new_file", "small_file"),
-        *("journal_file", "durable_directory", "linked_files", "record_lock", "local_store", "large_objects"),
-        *("s3", "s3_requests", "s3_multipart", "s3_replace"),
-    )
+    "snaprebuild.storage.local.atomic_file",
+    "snaprebuild.storage.local.output_directory",
+    "snaprebuild.storage.local.file_calls",
+    "snaprebuild.storage.local.whole_file",
+    "snaprebuild.storage.local.replace_file",
+    "snaprebuild.storage.local.new_directory",
+    "snaprebuild.storage.local.new_file",
+    "snaprebuild.storage.local.small_file",
+    "snaprebuild.storage.local.journal_file",
+    "snaprebuild.storage.local.durable_directory",
+    "snaprebuild.storage.local.linked_files",
+    "snaprebuild.storage.local.record_lock",
+    "snaprebuild.storage.local.store",
+    "snaprebuild.storage.large_objects",
+    "snaprebuild.storage.s3.store",
+    "snaprebuild.storage.s3.requests",
+    "snaprebuild.storage.s3.multipart",
+    "snaprebuild.storage.s3.replace",
 )
 WRITER, IN_PLACE, RECEIPT, STAGED, STAGED_CHECK, INSTALL, REPAIR, UNDO_FILE, UPLOAD = (
-    f"snaprebuild.operations.{name}"
-    for name in (
-        *("snapshot_writer", "write_in_place", "receipt", "staging.write_staged", "staging.staged_check", "staging.install"),
-        *("copy_repair", "tier_undo", "upload_copy"),
-    )
+    "snaprebuild.snapshots.rebuild.writer",
+    "snaprebuild.snapshots.rebuild.in_place_writer",
+    "snaprebuild.snapshots.receipts.receipt",
+    "snaprebuild.snapshots.rebuild.staged_writer",
+    "snaprebuild.snapshots.staging.staged_check",
+    "snaprebuild.snapshots.staging.install",
+    "snaprebuild.tier.repair.copy_repair",
+    "snaprebuild.tier.repair.undo",
+    "snaprebuild.tier.upload.copy",
 )
 
 BROKEN_STEPS = (

@@ -21,7 +21,7 @@ from live_log import MOMENT, SEGMENTS, LiveLog
 from log_dirs import snapshot_bytes, snapshot_name
 from simulated_broker import SimulatedBroker
 
-from snaprebuild.operations.source import LISTINGS_MAX
+from snaprebuild.snapshots.source.source import LISTINGS_MAX
 
 DELETIONS_MAX = LISTINGS_MAX - 1
 """Steps of a run that delete something: a reader that lists a partition once more for each of them comes to its end."""
@@ -187,7 +187,7 @@ class BusyBroker(LiveLog):
         with contextlib.ExitStack() as patched:
             for name, call in real.items():
                 patched.enter_context(mock.patch.object(os, name, stepping(call)))
-            for module in ("source", "scan"):
-                patched.enter_context(mock.patch(f"snaprebuild.operations.{module}.lock_holder", return_value=1))
-            patched.enter_context(mock.patch("snaprebuild.storage.manners.stand_so"))
+            for module in ("source.source", "scan.scan"):
+                patched.enter_context(mock.patch(f"snaprebuild.snapshots.{module}.lock_holder", return_value=1))
+            patched.enter_context(mock.patch("snaprebuild.storage.io_limits.policy.stand_so"))
             yield

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from snaprebuild.storage.file_calls import OS, FileCalls
+from snaprebuild.storage.local.file_calls import OS, FileCalls
 
 METHODS = tuple(name for name in vars(FileCalls) if not name.startswith("_"))
 

@@ -20,7 +20,7 @@ from every_verb import run_here
 from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
 
-from snaprebuild.storage import s3_requests
+from snaprebuild.storage.s3 import requests as s3_requests
 
 BUCKET = "bucket"
 ONCE = {

@@ -20,7 +20,7 @@ from live_log import SEGMENTS
 from log_dirs import entries_in
 from simulated_broker import Entries, SimulatedBroker
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 
 CLOCK = ("--as-of", "0", "--expiration-ms", "9000000000000")
 """No producer has expired."""

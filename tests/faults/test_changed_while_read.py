@@ -15,17 +15,17 @@ import pytest
 from every_verb import VERBS, all_verbs, filled, run_here, words_of, written
 
 import snaprebuild
-from formats.file_names import FileKind
+from formats.partition.file_names import FileKind
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
-from snaprebuild.operations.schedule import ReadTask, read_range, read_segment
-from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import open_source
 from snaprebuild.replay.segment_effect import entries_of
-from snaprebuild.storage import regular_file
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask, read_range, read_segment
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.large_objects import parts_of
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.regular_file import read_small_file
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local import regular_file
+from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 
 AS_OF_MS = 1795266500000
 NO_SEGMENT_IS_READ = {

@@ -15,8 +15,8 @@ import pytest
 from write_three_files import BEGIN, DATA, END, NAMES, OWNER
 
 from snaprebuild.errors import AlreadyExistsError
-from snaprebuild.storage.atomic_file import Ownership, create_file
-from snaprebuild.storage.whole_file import remove_second_name
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.whole_file import remove_second_name
 
 WRITER = Path(__file__).with_name("write_three_files.py")
 ROOT = Path(__file__).parents[2]

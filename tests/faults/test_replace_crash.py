@@ -12,8 +12,8 @@ from crash_model import Content, Disk, State, build_state, read_state
 from recorded_calls import RecordedCalls, ShortWrites, failing_at, failing_from
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage.file_calls import OS, FileCalls
-from snaprebuild.storage.replace_file import TEMPORARY_SUFFIX, read_identified, replace_file
+from snaprebuild.storage.local.file_calls import OS, FileCalls
+from snaprebuild.storage.local.replace_file import TEMPORARY_SUFFIX, read_identified, replace_file
 
 NAME = "x.indexes"
 TEMPORARY = NAME + TEMPORARY_SUFFIX

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from every_verb import run_here
 from traced_run import Change
 
-from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.local.file_calls import FileCalls
 
 
 class _Watch:

@@ -8,7 +8,7 @@ import resource
 from recorded_calls import RecordedCalls
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
 
 NAME = "00000000000000000042.snapshot"
 

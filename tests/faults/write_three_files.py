@@ -8,7 +8,7 @@ import sys
 
 from recorded_calls import RecordedCalls
 
-from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
 
 BEGIN, END = "/the-writing-begins", "/the-writing-ends"
 # Only root may give a file away.

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_peak import measured
 
-from formats.aiven_encryption import DataKey, PrivateKey
-from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
-from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest, write_aiven_manifest
-from formats.aiven_metadata import AivenMetadata, read_aiven_metadata
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.limits import CHUNKS_MAX
-from formats.partition_metadata import uuid_from_text
+from formats.partition.partition_metadata import uuid_from_text
+from formats.remote.aiven_encryption import DataKey, PrivateKey
+from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
+from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest, write_aiven_manifest
+from formats.remote.aiven_metadata import AivenMetadata, read_aiven_metadata
 
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PRIVATE_KEY = PrivateKey.of_pem((AIVEN / "keys" / "key1.private.pem").read_bytes())

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from manifests import FIXTURES
 
-from formats.aiven_manifest import SegmentIndex
-from formats.aiven_upload import plain_indexes, plain_manifest, plain_segment
-from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import BadValueError
-from formats.partition_metadata import uuid_from_text
-from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
-from formats.upload_claim import ClaimKey, UploadClaim, parse_claim_key, read_claim, write_claim
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.partition_metadata import uuid_from_text
+from formats.remote.aiven_manifest import SegmentIndex
+from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_segment
+from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
+from formats.remote.upload_claim import ClaimKey, UploadClaim, parse_claim_key, read_claim, write_claim
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())

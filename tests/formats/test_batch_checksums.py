@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GeneratedLog, batch_of, header_of, message_of
 
-from formats import batch_checksums
 from formats.checksum import crc32c_reference
+from formats.log import batch_checksums
 
 
 def log_of(sizes: list[int]) -> GeneratedLog:

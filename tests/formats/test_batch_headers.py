@@ -30,12 +30,12 @@ from strategies import (
 )
 
 from formats import limits
-from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
-from formats.control_record import build_end_transaction_marker
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
-from formats.record_batch import build_record_batch
-from snaprebuild.replay.producer_state import Marker
-from snaprebuild.storage.segment_file import SegmentFile
+from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
+from formats.log.control_record import build_end_transaction_marker
+from formats.log.record_batch import build_record_batch
+from snaprebuild.replay.reference.producer_state import Marker
+from snaprebuild.storage.local.segment_file import SegmentFile
 
 ReadHeaders = Callable[[SegmentBytes], Reading]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GeneratedLog, LogBatch, batch_of, header_of
 
-from formats import batch_headers
-from formats.batch_walk import chain_end, seeds_from_search, walk_by_length, walk_from_seeds
+from formats.log import batch_headers
+from formats.log.batch_walk import chain_end, seeds_from_search, walk_by_length, walk_from_seeds
 
 EPOCH = 7
 LENGTH_POSITION = 8

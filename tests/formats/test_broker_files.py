@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manifests import FIXTURES
 from memory_peak import measured
 
-from formats.broker_files import (
+from formats.broker.broker_files import (
     CleanShutdown,
     MetaProperties,
     Properties,

@@ -12,7 +12,8 @@ from manifests import FIXTURES
 from memory_peak import measured
 
 from formats import limits, text_lines
-from formats.checkpoint_file import (
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError
+from formats.partition.checkpoint_file import (
     LeaderEpochEntry,
     OffsetCheckpointEntry,
     read_leader_epoch_checkpoint,
@@ -20,7 +21,6 @@ from formats.checkpoint_file import (
     write_leader_epoch_checkpoint,
     write_offset_checkpoint,
 )
-from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError
 
 
 @each_broker_file("*-offset-checkpoint")

@@ -1,4 +1,4 @@
-"""Records of the metadata log; bytes of Kafka's own are in ``test_message``, and ``operations/metadata/test_log`` reads whole logs."""
+"""Records of the metadata log; bytes of Kafka's own are in ``test_message``, and ``cluster/test_metadata_log`` reads whole logs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from formats.cluster_metadata import (
+from formats.errors import BadLengthError, BadValueError, BadVersionError
+from formats.message_schema import load_schemas
+from formats.metadata.cluster_metadata import (
     ClusterMetadataRecord,
     MetadataRecordType,
     read_cluster_metadata_record,
     write_cluster_metadata_record,
 )
-from formats.errors import BadLengthError, BadValueError, BadVersionError
-from formats.message_schema import load_schemas
 
 
 def test_every_known_message_has_its_name_here() -> None:

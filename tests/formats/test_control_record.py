@@ -33,8 +33,9 @@ from strategies import (
 )
 
 from formats import limits
-from formats.batch_headers import SegmentBytes, TailKind
-from formats.control_record import (
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
+from formats.log.batch_headers import SegmentBytes, TailKind
+from formats.log.control_record import (
     ControlRecord,
     ControlRecordType,
     Endpoint,
@@ -49,8 +50,7 @@ from formats.control_record import (
     build_end_transaction_marker,
     parse_control_record,
 )
-from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
-from formats.record_batch import Record, build_record, parse_record
+from formats.log.record_batch import Record, build_record, parse_record
 
 ReadHeaders = Callable[[SegmentBytes], Reading]
 

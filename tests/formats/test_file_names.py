@@ -9,9 +9,9 @@ from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import file_names
 from formats.errors import FormatError
-from formats.file_names import (
+from formats.partition import file_names
+from formats.partition.file_names import (
     DirectoryForm,
     FileKind,
     FileSuffix,

@@ -12,11 +12,11 @@ from strategies import INT16, INT32, INT64
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
-from formats.framed_message import by_api_key, read_framed_message, write_framed_message
 from formats.message import UNKNOWN_TAGGED_FIELDS, Message, message_grammar, read_message, write_message
 from formats.message_reader import GIVES_UP, message_reader
 from formats.message_schema import FieldSchema, MessageSchema, StructSchema, Versions, load_schemas
-from formats.partition_metadata import uuid_from_text
+from formats.metadata.framed_message import by_api_key, read_framed_message, write_framed_message
+from formats.partition.partition_metadata import uuid_from_text
 
 TOPIC_ID = uuid_from_text("lZ6vvmajTWKDBUTV6SQAtQ")
 DIRECTORY = uuid_from_text("adh9f8BMS4anaUnD8KWfWg")

@@ -16,8 +16,8 @@ from manifests import FIXTURES
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
-from formats.index_entries import Index, used_bytes
-from formats.offset_index import (
+from formats.partition.index_entries import Index, used_bytes
+from formats.partition.offset_index import (
     OffsetIndexEntry,
     positions_hint,
     read_offset_index,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadValueError, BadVersionError, FormatError, TruncatedError
-from formats.partition_metadata import (
+from formats.partition.partition_metadata import (
     ZERO_UUID,
     PartitionMetadata,
     read_partition_metadata,

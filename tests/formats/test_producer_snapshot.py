@@ -27,7 +27,14 @@ from formats.errors import (
     LimitExceededError,
     TruncatedError,
 )
-from formats.producer_snapshot import ENTRY_DTYPE, ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.partition.producer_snapshot import (
+    ENTRY_DTYPE,
+    ProducerEntry,
+    build_snapshot,
+    parse_snapshot,
+    read_entries,
+    write_entries,
+)
 
 Reader = Callable[..., list[tuple[int, ...]]]
 Writer = Callable[[list[tuple[int, ...]]], bytes]

@@ -13,7 +13,7 @@ from memory_peak import measured
 
 from formats import limits
 from formats.errors import BadValueError, LimitExceededError
-from formats.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from formats.metadata.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 
 
 @each_broker_file("quorum-state")

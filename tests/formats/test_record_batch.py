@@ -29,11 +29,12 @@ from strategies import (
     records,
 )
 
-from formats import batch_headers, limits, record_batch
-from formats.batch_headers import HeaderReader
+from formats import limits
 from formats.checksum import crc32_reference, crc32c_reference
 from formats.errors import BadChecksumError, BadLengthError, BadMagicError, BadValueError, FormatError, TruncatedError
-from formats.record_batch import (
+from formats.log import batch_headers, record_batch
+from formats.log.batch_headers import HeaderReader
+from formats.log.record_batch import (
     MESSAGE_HEADERS,
     RECORD_BATCH_HEADER,
     BatchHeader,

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from strategies import header_of, message_of, payloads, records
 
 from formats import compression, limits
-from formats.batch_headers import reference_headers
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
-from formats.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
-from formats.records import LogRecord, incremented_sequence, read_records
-from snaprebuild.storage.pipe_reader import piped
+from formats.log.batch_headers import reference_headers
+from formats.log.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
+from formats.log.records import LogRecord, incremented_sequence, read_records
+from snaprebuild.storage.local.pipe_reader import piped
 
 LOG_APPEND_TIME = 0x08
 

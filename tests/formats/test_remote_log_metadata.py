@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from fixture_files import FIXTURES
 
-from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import BadLengthError, BadValueError, FormatError
-from formats.partition_metadata import uuid_from_text, uuid_to_text
-from formats.remote_log_metadata import (
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+from formats.remote.remote_log_metadata import (
     DeleteState,
     PartitionDeletion,
     RemoteLogRecord,

@@ -12,7 +12,7 @@ from strategies import INT16, INT32, INT64
 from formats import limits
 from formats.errors import BadLengthError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.message_schema import load_schemas
-from formats.replication_messages import (
+from formats.metadata.replication_messages import (
     AlteredPartition,
     AlterPartitionRequest,
     AlterPartitionResponse,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from manifests import FIXTURES
 
 from formats.errors import BadLengthError, BadValueError, FormatError, TruncatedError
-from formats.index_entries import Index
-from formats.time_index import (
+from formats.partition.index_entries import Index
+from formats.partition.time_index import (
     TimeIndexEntry,
     last_timestamp_hint,
     read_time_index,

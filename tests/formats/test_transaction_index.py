@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadValueError, BadVersionError, FormatError, TruncatedError
-from formats.index_entries import Index
-from formats.transaction_index import (
+from formats.partition.index_entries import Index
+from formats.partition.transaction_index import (
     AbortedTransaction,
     read_transaction_index,
     read_transaction_index_reference,

@@ -10,9 +10,9 @@ import pytest
 from manifests import FIXTURES
 
 from formats.errors import FormatError
-from formats.transaction_state import read_transaction_state, write_transaction_state
-from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.transaction_states import find_transaction_states
+from formats.metadata.transaction_state import read_transaction_state, write_transaction_state
+from snaprebuild.inspect.transaction_states import find_transaction_states
+from snaprebuild.snapshots.source.log_records import log_records
 
 DUMPED = re.compile(r'^\| offset: (\d+) .*key: .*"transactionalId":"([^"]+)".* payload: (\{.*\})$', re.MULTILINE)
 TWO_PHASE = {"producerId": 7, "producerEpoch": 3, "transactionTimeoutMs": 2**31 - 1, "transactionStatus": 1}

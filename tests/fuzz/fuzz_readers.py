@@ -15,34 +15,31 @@ from dataclasses import dataclass
 import cramjam
 from manifests import FIXTURES
 
-from formats import (
+from formats import compression
+from formats.broker import broker_files
+from formats.checksum import crc32c
+from formats.errors import FormatError
+from formats.log import batch_headers, control_record, record_batch, records
+from formats.metadata import cluster_metadata, quorum_state, replication_messages
+from formats.partition import (
+    checkpoint_file,
+    file_kind,
+    file_names,
+    offset_index,
+    partition_metadata,
+    producer_snapshot,
+    time_index,
+    transaction_index,
+)
+from formats.remote import (
     aiven_encryption,
     aiven_key,
     aiven_manifest,
     aiven_metadata,
-    batch_headers,
-    broker_files,
-    checkpoint_file,
-    cluster_metadata,
-    compression,
-    control_record,
-    file_kind,
-    file_names,
     local_tier_name,
-    offset_index,
-    partition_metadata,
-    producer_snapshot,
-    quorum_state,
-    record_batch,
-    records,
     remote_log_metadata,
-    replication_messages,
-    time_index,
-    transaction_index,
     upload_claim,
 )
-from formats.checksum import crc32c
-from formats.errors import FormatError
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
 AIVEN = FIXTURES / "aiven-layout" / "plain" / "store"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from budgets import scaled
 
-from formats.producer_snapshot import ProducerEntry, parse_snapshot
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import RebuildResult
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
+from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import RebuildResult
 
 pytestmark = pytest.mark.full
 

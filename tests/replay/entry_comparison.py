@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.difference import Comparison, DifferenceKind, Knowledge, SnapshotStatus
-from snaprebuild.replay.producer_state import is_expired
+from snaprebuild.replay.reference.producer_state import is_expired
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
 
 NONE = -1

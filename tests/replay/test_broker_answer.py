@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from formats.producer_snapshot import ProducerEntry
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.broker_answer import VERSIONS, Answer, Attempt, BatchInMemory, ProducerMemory, answer_to, next_sequence
 
 A, D = Answer.ACCEPTED, Answer.DUPLICATE

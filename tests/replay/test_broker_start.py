@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import FIXTURES
 
 from formats.errors import FormatError
-from formats.producer_snapshot import ProducerEntry, parse_snapshot
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.replay.broker_start import (
     BrokerStart,
     LoadedLog,

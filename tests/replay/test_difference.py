@@ -24,11 +24,8 @@ from manifests import FIXTURES, bundled
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
 
-from formats.batch_headers import BytesSegment
-from formats.producer_snapshot import ENTRY_BYTES, ProducerEntry, read_entries
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.verify import verify
+from formats.log.batch_headers import BytesSegment
+from formats.partition.producer_snapshot import ENTRY_BYTES, ProducerEntry, read_entries
 from snaprebuild.replay import difference as difference_module
 from snaprebuild.replay.difference import (
     DIFFERENCES_LISTED_MAX,
@@ -39,7 +36,7 @@ from snaprebuild.replay.difference import (
     compare,
     impossible_entries,
 )
-from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState, is_expired
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, is_expired
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,
@@ -56,6 +53,9 @@ from snaprebuild.replay.segment_effect import (
     effect_of_entries,
 )
 from snaprebuild.replay.segment_summary import summarise_segment
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import verify
 
 GOOD = (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY, SnapshotStatus.UNVERIFIABLE)
 BATCH_FIELDS = ("last_sequence", "last_offset", "offset_delta")

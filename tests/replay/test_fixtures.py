@@ -12,10 +12,10 @@ import pytest
 from header_engines import Reading, segment
 from manifests import PartitionFixture, SegmentFixture
 
-from formats.batch_headers import HeaderBlock, HeaderReader, TailKind
-from formats.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
+from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.producer_state import (
+from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
     EmptyControlBatch,
@@ -23,7 +23,7 @@ from snaprebuild.replay.producer_state import (
     ProducerBatch,
     ProducerState,
 )
-from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 
 BLOCK_SIZES = (1, 1000, 20_000, 8 << 20)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
 from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
 
-from formats.batch_headers import BytesSegment
-from formats.producer_snapshot import ProducerEntry
+from formats.log.batch_headers import BytesSegment
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY
-from snaprebuild.replay.producer_state import (
+from snaprebuild.replay.producer_trace import ProducerTrace, deciding
+from snaprebuild.replay.reference.producer_state import (
     DataBatch,
     EmptyControlBatch,
     InvalidTransactionStateError,
@@ -26,7 +27,6 @@ from snaprebuild.replay.producer_state import (
     ProducerState,
     last_sequence_of,
 )
-from snaprebuild.replay.producer_trace import ProducerTrace, deciding
 from snaprebuild.replay.segment_summary import summarise_pieces
 
 LAST = ("last_sequence", "last_offset", "offset_delta")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from simulated_broker import SimulatedBroker
 from strategies import GeneratedLog, batch_of, cuts_of, header_of, incoming_entries, logs
 
-from formats.batch_headers import BytesSegment, HeaderReader
-from formats.producer_snapshot import ProducerEntry, build_snapshot, read_entries
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, read_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.running_effect import RunningEffect, joined, stacked
 from snaprebuild.replay.segment_effect import (
     COLUMNS,

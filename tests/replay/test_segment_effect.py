@@ -34,13 +34,13 @@ from strategies import (
     logs,
 )
 
-from formats.batch_headers import BytesSegment, HeaderReader
-from formats.control_record import build_end_transaction_marker
-from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.log.control_record import build_end_transaction_marker
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
 from snaprebuild.replay.block_effect import last_sequences as vectorised_last_sequences
-from snaprebuild.replay.producer_state import (
+from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
     EmptyControlBatch,
@@ -49,7 +49,7 @@ from snaprebuild.replay.producer_state import (
     ProducerState,
     last_sequence_of,
 )
-from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,

@@ -11,7 +11,7 @@ from simulated_broker import Client
 from strategies import GeneratedLog, block_sizes, grouped, groupings, logs
 from test_segment_summary import FACTS, naive
 
-from formats.batch_headers import BytesSegment, HeaderReader
+from formats.log.batch_headers import BytesSegment, HeaderReader
 from snaprebuild.replay.segment_facts import NO_FACTS, SegmentFacts
 
 

@@ -22,9 +22,9 @@ from manifests import PartitionFixture
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, block_sizes, logs
 
-from formats.batch_headers import BytesSegment, TailKind
 from formats.errors import FormatError, TruncatedError
-from formats.offset_index import positions_hint, split_positions
+from formats.log.batch_headers import BytesSegment, TailKind
+from formats.partition.offset_index import positions_hint, split_positions
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces

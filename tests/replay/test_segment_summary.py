@@ -19,11 +19,11 @@ from manifests import PartitionFixture
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, LogBatch, batch_of, block_sizes, header_of, logs, message_of
 
-from formats.batch_headers import BytesSegment, HeaderReader, Tail, TailKind
 from formats.checksum import crc32, crc32c
 from formats.errors import TruncatedError
+from formats.log.batch_headers import BytesSegment, HeaderReader, Tail, TailKind
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.producer_state import ProducerState
+from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment

@@ -17,11 +17,11 @@ from manifests import FIXTURES, PartitionFixture
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, cuts_of, logs
 
-from formats.batch_headers import BytesSegment, HeaderReader
-from formats.producer_snapshot import read_entries
-from formats.transaction_index import AbortedTransaction
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.partition.producer_snapshot import read_entries
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 from snaprebuild.replay.transactions import aborted_in, needed_closes

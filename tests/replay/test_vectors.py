@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from manifests import FIXTURES
 from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
-from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.errors import BadValueError, FormatError
-from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState, is_expired
-from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, is_expired
+from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     IDENTITY,

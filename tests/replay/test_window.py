@@ -1,7 +1,7 @@
 """The window: where it begins, what a witness may be believed, what stays open. Each condition has an example that needs it.
 
 Every example is a small log in two parts, below the window and inside it, and its truth is the specification fold over both. The proof as a
-whole is tested in ``tests/operations/test_replay_window.py``, against full replays of thousands of generated logs.
+whole is tested in ``tests/snapshots/test_replay_window.py``, against full replays of thousands of generated logs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from log_dirs import snapshot_bytes
 from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of
 
-from formats.batch_headers import BytesSegment
-from formats.producer_snapshot import ProducerEntry, read_entries
-from snaprebuild.replay.producer_state import EmptyControlBatch, ProducerState, is_expired
+from formats.log.batch_headers import BytesSegment
+from formats.partition.producer_snapshot import ProducerEntry, read_entries
+from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState, is_expired
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import summarise_segment
 from snaprebuild.replay.window import (

@@ -17,11 +17,11 @@ from pathlib import Path
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, is_stage_of, wait_for_executors
 from pyspark.sql import SparkSession
 
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.receipt import Receipt
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session

@@ -23,18 +23,18 @@ from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.receipt import Receipt, take_step
-from snaprebuild.operations.schedule import Engine
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.undo import undo
-from snaprebuild.operations.verify import verify
-from snaprebuild.operations.verify_receipt import verify_receipt
-from snaprebuild.operations.written_receipt import load_receipt
+from snaprebuild.snapshots.engine.schedule import Engine
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.receipts.receipt import Receipt, take_step
+from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+from snaprebuild.snapshots.receipts.undo import undo
+from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import verify
 from snaprebuild.spark import summary_rows
 
 pytestmark = pytest.mark.full
@@ -245,7 +245,7 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
             assert there <= would
             counts.append(len(there))
 
-    monkeypatch.setattr("snaprebuild.operations.rebuild.take_step", look)
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild.take_step", look)
     rebuild(plan, jobs=1, engine=WithoutSpark(11, attempts=2), receipt=Receipt(str(tmp_path / "receipt"), plan))
     assert counts[0] == 0
     assert counts[-1] > 10

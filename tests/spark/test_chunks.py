@@ -21,16 +21,16 @@ from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
-from formats.transaction_index import AbortedTransaction, write_transaction_index
-from snaprebuild.operations import chunks as operations
-from snaprebuild.operations.chunks import composed, starts_of_chunks
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild import RebuildJob, rebuild
-from snaprebuild.operations.rebuild_result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
-from snaprebuild.operations.schedule import read_segment
-from snaprebuild.operations.source import open_source
-from snaprebuild.operations.verify import PartitionVerdict, verify
+from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
+from snaprebuild.snapshots.engine import chunks as operations
+from snaprebuild.snapshots.engine.chunks import composed, starts_of_chunks
+from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import RebuildJob, rebuild
+from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, Cut, Piece
 from snaprebuild.spark.job import SparkEngine

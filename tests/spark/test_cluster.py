@@ -26,9 +26,9 @@ from object_driver import python_workers
 from object_store import ObjectStore, split
 from same_result import OF_ONE_RUN, without
 
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.session import code_archive
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))

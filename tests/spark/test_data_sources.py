@@ -42,7 +42,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from formats.errors import BadMagicError, FormatError, TruncatedError
-from formats.producer_snapshot import parse_snapshot
+from formats.partition.producer_snapshot import parse_snapshot
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl

@@ -14,10 +14,10 @@ import pytest
 from faulty_store import faulty_store
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.spark.driver_line import PORT_SETTING, Caller, DriverLine, listening
-from snaprebuild.storage.manners import Manners, manners, reading_so
-from snaprebuild.storage.meter import count_elsewhere, meter_of
-from snaprebuild.storage.s3 import S3Store
+from snaprebuild.spark.driver_channel import PORT_SETTING, Caller, DriverLine, listening
+from snaprebuild.storage.io_limits.policy import Manners, manners, reading_so
+from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
 pytestmark = pytest.mark.full

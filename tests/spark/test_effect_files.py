@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from log_dirs import batch, flip
 from strategies import logs
 
-from formats.batch_headers import BytesSegment
+from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations.schedule import ReadTask, read_segment
-from snaprebuild.operations.source import open_source
 from snaprebuild.replay.segment_ranges import RangeSummary, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import effect_files, summary_rows
 from snaprebuild.spark.effect_files import (
     Effects,
@@ -36,8 +36,8 @@ from snaprebuild.spark.effect_files import (
     table_of_kept,
 )
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 pytestmark = pytest.mark.full

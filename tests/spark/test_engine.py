@@ -36,18 +36,18 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild
-from formats.batch_headers import BytesSegment, reference_headers
 from formats.errors import FormatError
+from formats.log.batch_headers import BytesSegment, reference_headers
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
-from snaprebuild.operations.feed import Arrivals
-from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
-from snaprebuild.operations.schedule import ReadTask, Work
-from snaprebuild.operations.source import open_source
+from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.schedule import ReadTask, Work
+from snaprebuild.snapshots.engine.summary_stream import Arrivals
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import job, packing, results
 from snaprebuild.spark.job import SparkEngine
 
@@ -280,7 +280,7 @@ class Counts(Work):
         self.error: Exception | None = None
 
     def tasks(self) -> list[ReadTask]:
-        from snaprebuild.operations.segment_tasks import read_tasks
+        from snaprebuild.snapshots.engine.read_tasks import read_tasks
 
         return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
 

@@ -23,13 +23,13 @@ from object_store import ObjectStore
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.saved_plan import save_plan
+from snaprebuild.snapshots.plan.plan_file import save_plan
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job
-from snaprebuild.spark.driver_line import DriverLine
+from snaprebuild.spark.driver_channel import DriverLine
 from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
 
@@ -325,8 +325,8 @@ def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
 
 def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     """With paths of pathlib, a table of results and a short value; and with the answers of this process."""
-    from snaprebuild.operations.scan import scan
-    from snaprebuild.operations.source import open_source
+    from snaprebuild.snapshots.scan.scan import scan
+    from snaprebuild.snapshots.source.source import open_source
     from snaprebuild.spark import notebook
 
     options = {"out": tmp_path / "out", "boundaries": "all"}

@@ -20,7 +20,7 @@ from manifests import FIXTURES
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.operations.planned import Request
+from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.snapshots.engine.schedule import ReadTask
 from snaprebuild.spark.run_limits import check_limits
-from snaprebuild.storage.meter import meter_of
-from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.s3.request_limits import meter_of
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 pytestmark = pytest.mark.full

@@ -26,7 +26,7 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from formats.batch_headers import BytesSegment, reference_headers
+from formats.log.batch_headers import BytesSegment, reference_headers
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots

@@ -16,10 +16,10 @@ from manifests import FIXTURES
 from same_result import without
 from tiers import copied
 
-from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.tier_audit import tier_audit
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.spark.job import SparkEngine
-from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.tier.audit.audit import tier_audit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

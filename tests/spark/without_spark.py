@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 
-from snaprebuild.operations.schedule import Job, ReadTask, TellingJob, Work
+from snaprebuild.snapshots.engine.schedule import Job, ReadTask, TellingJob, Work
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, Cut, Piece
 from snaprebuild.spark.counts import Counts

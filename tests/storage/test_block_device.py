@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import UsageError
-from snaprebuild.storage import block_device
-from snaprebuild.storage.block_device import READERS_VARIABLE, is_rotational, readers_at_once
+from snaprebuild.storage.io_limits import block_device
+from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE, is_rotational, readers_at_once
 
 
 def disk(

@@ -19,9 +19,9 @@ import pytest
 from open_files import nothing_left_open
 
 from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage import broker_lock, record_lock
-from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
-from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.local import broker_lock, record_lock
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
+from snaprebuild.storage.local.file_calls import FileCalls
 
 # Python's lockf is F_SETLK, the call behind Java's FileChannel.tryLock; flock is another kind of lock.
 HOLDS = """
@@ -168,7 +168,7 @@ def test_a_lock_file_that_we_may_not_open(tmp_path):
 import os, sys
 sys.path[:0] = [sys.argv[2]]
 from snaprebuild.errors import LockUnknownError
-from snaprebuild.storage.broker_lock import hold, lock_holder
+from snaprebuild.storage.local.broker_lock import hold, lock_holder
 import contextlib
 os.chdir(sys.argv[1])
 if os.getuid() == 0:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.file_calls import OS
+from snaprebuild.storage.local.file_calls import OS
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.storage import journal_file
-from snaprebuild.storage.journal_file import JournalFile, check_journal_place
+from snaprebuild.storage.local import journal_file
+from snaprebuild.storage.local.journal_file import JournalFile, check_journal_place
 
 
 def test_lines_of_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

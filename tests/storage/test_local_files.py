@@ -11,12 +11,12 @@ import pytest
 
 from snaprebuild.errors import ChangedFileError, RefusedError
 from snaprebuild.storage import large_objects
-from snaprebuild.storage.atomic_file import Ownership
-from snaprebuild.storage.durable_directory import make_directories, sync_entries
-from snaprebuild.storage.journal_file import JournalFile
 from snaprebuild.storage.large_objects import LocalLargeObjects
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.local.durable_directory import make_directories, sync_entries
+from snaprebuild.storage.local.journal_file import JournalFile
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 
 NAME = "00000000000000000042.snapshot"
 DATA = bytes(range(200))

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from snaprebuild.storage.manners import WORKER_BYTES, Manners
-from snaprebuild.storage.memory_limit import ROOM_BYTES_MIN
+from snaprebuild.storage.io_limits.memory_limit import ROOM_BYTES_MIN
+from snaprebuild.storage.io_limits.policy import WORKER_BYTES, Manners
 
 MIB = 1 << 20
 
 GROWS = """
 import resource, sys
 import numpy as np
-from snaprebuild.storage.manners import Manners, reading_so
-from snaprebuild.storage.memory_limit import held_bytes
+from snaprebuild.storage.io_limits.policy import Manners, reading_so
+from snaprebuild.storage.io_limits.memory_limit import held_bytes
 before = resource.getrlimit(resource.RLIMIT_DATA)
 held, first = [], held_bytes()
 most = first

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, UsageError
-from snaprebuild.storage.client_config import read_client_config
-from snaprebuild.storage.metadata_topic import MetadataTopic
+from snaprebuild.storage.remote.client_config import read_client_config
+from snaprebuild.storage.remote.metadata_topic import MetadataTopic
 
 SECRET = "not-to-be-told"
 

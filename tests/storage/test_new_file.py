@@ -12,9 +12,9 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.storage import new_file as module
-from snaprebuild.storage.file_calls import FileCalls
-from snaprebuild.storage.new_file import new_file
+from snaprebuild.storage.local import new_file as module
+from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.new_file import new_file
 
 DATA = b"a row\n" * 10
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage import page_cache
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.manners import Manners, cautious_reader, reading_so
-from snaprebuild.storage.page_cache import DontCacheReader, DroppingReader, PageReader, resident_bytes
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.io_limits import page_cache
+from snaprebuild.storage.io_limits.page_cache import DontCacheReader, DroppingReader, PageReader, resident_bytes
+from snaprebuild.storage.io_limits.policy import Manners, cautious_reader, reading_so
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 
 MIB = 1 << 20
 PAGE = mmap.PAGESIZE

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.priority import Standing, standing
+from snaprebuild.storage.io_limits.priority import Standing, standing
 
 PRINTS = """
 import json
-from snaprebuild.storage.manners import Manners, beside_live_broker, reading_so
-from snaprebuild.storage.priority import standing
+from snaprebuild.storage.io_limits.policy import Manners, beside_live_broker, reading_so
+from snaprebuild.storage.io_limits.priority import standing
 open_ = Manners(minds_brokers=True, priority_is_open=True)
 seen = [tuple(standing())]
 with reading_so(open_):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from snaprebuild.storage.manners import (
+from snaprebuild.storage.io_limits.policy import (
     RATE_BESIDE_BROKER_BYTES,
     Manners,
     adopt_manners,
@@ -16,7 +16,7 @@ from snaprebuild.storage.manners import (
     reading_so,
     share_manners,
 )
-from snaprebuild.storage.read_rate import UNUSED_SECONDS_MAX, ReadRate
+from snaprebuild.storage.io_limits.read_rate import UNUSED_SECONDS_MAX, ReadRate
 
 
 class Clock:
@@ -79,7 +79,7 @@ def test_whoever_shares_it_has_one_budget() -> None:
 
 
 def test_a_lock_that_nobody_gives_back_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snaprebuild.storage.read_rate.LOCK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("snaprebuild.storage.io_limits.read_rate.LOCK_SECONDS_MAX", 0.01)
     clock = Clock()
     rate = ReadRate(1000, clock, clock.sleep)
     taken, done = threading.Event(), threading.Event()

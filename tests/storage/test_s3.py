@@ -22,7 +22,7 @@ from faulty_store import HUGE_BYTES, FaultyStore, faulty_store
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
-from formats.batch_headers import HeaderReader
+from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import (
     AlreadyExistsError,
     BusyError,
@@ -33,11 +33,15 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
-from snaprebuild.operations.source import open_source
-from snaprebuild.storage import at_once, object_bytes, s3, s3_answers, s3_requests
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage import thread_pool as at_once
 from snaprebuild.storage.log_dir import find_partitions
-from snaprebuild.storage.object_bytes import AHEAD, HELD_MAX, RANGE_BYTES
-from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.s3 import answers as s3_answers
+from snaprebuild.storage.s3 import object_bytes
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3 import store as s3
+from snaprebuild.storage.s3.object_bytes import AHEAD, HELD_MAX, RANGE_BYTES
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings, absolute
 
 PLACE, NAME = "s3://bucket/t-0", "00000000000000000009.snapshot"

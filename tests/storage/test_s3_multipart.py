@@ -12,10 +12,10 @@ from botocore.exceptions import ConnectionClosedError
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage import s3_requests
-from snaprebuild.storage.s3 import S3Store
-from snaprebuild.storage.s3_multipart import S3LargeObjects
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3.multipart import S3LargeObjects
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
 pytestmark = pytest.mark.s3

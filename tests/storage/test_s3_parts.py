@@ -9,10 +9,11 @@ import pytest
 from faulty_store import FaultyStore, faulty_store
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
-from snaprebuild.storage import s3_multipart, s3_requests
-from snaprebuild.storage.s3 import S3Store
-from snaprebuild.storage.s3_multipart import S3LargeObjects
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.s3 import multipart as s3_multipart
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3.multipart import S3LargeObjects
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
 PLACE, KEY = "s3://bucket/a", "bucket/a/large.log"

@@ -9,10 +9,12 @@ from faulty_store import FaultyStore, etag_of, faulty_store
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage import s3, s3_replace, s3_requests
 from snaprebuild.storage.replacing import WholeObject
-from snaprebuild.storage.s3 import S3Store
-from snaprebuild.storage.s3_replace import S3Replacing
+from snaprebuild.storage.s3 import replace as s3_replace
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3 import store as s3
+from snaprebuild.storage.s3.replace import S3Replacing
+from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
 LOCATION, KEY = "s3://bucket/t-0/x.indexes", "bucket/t-0/x.indexes"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from open_files import nothing_left_open
 
-from formats.batch_headers import HeaderReader
 from formats.errors import TruncatedError
+from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.storage import segment_file
-from snaprebuild.storage.index_hints import read_positions_hint
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.local import segment_file
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.store import FileIdentity
 
 

@@ -11,9 +11,9 @@ import pytest
 from open_files import nothing_left_open
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage import regular_file, small_file
-from snaprebuild.storage.regular_file import open_named_file, read_small_file
-from snaprebuild.storage.small_file import check_place, write_text_file
+from snaprebuild.storage.local import regular_file, small_file
+from snaprebuild.storage.local.regular_file import open_named_file, read_small_file
+from snaprebuild.storage.local.small_file import check_place, write_text_file
 
 OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'
 

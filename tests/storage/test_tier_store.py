@@ -11,13 +11,13 @@ import cramjam
 import pytest
 from manifests import FIXTURES
 
-from formats.aiven_key import AivenObject
-from formats.aiven_manifest import AivenManifest, Chunks
-from formats.local_tier_name import LocalTierFile
-from snaprebuild.storage import tier_store
-from snaprebuild.storage.local_store import LocalStore
+from formats.remote.aiven_key import AivenObject
+from formats.remote.aiven_manifest import AivenManifest, Chunks
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.remote import store as tier_store
+from snaprebuild.storage.remote.store import KnownCopy, TierStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes
-from snaprebuild.storage.tier_store import KnownCopy, TierStore
 
 
 @dataclass

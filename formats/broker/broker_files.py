@@ -1,0 +1,356 @@
+r"""Files of a broker: Java properties (``server.properties``), ``meta.properties`` and ``.kafka_cleanshutdown``.
+
+Source: ``java.util.Properties``, ``MetaProperties``, ``MetaPropertiesVersion``, ``PropertiesUtils``,
+``CleanShutdownFileHandler``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+
+from formats import limits
+from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+from formats.text_lines import INT32, java_integer, java_lines, shown
+
+__all__ = [
+    "CleanShutdown",
+    "MetaProperties",
+    "Properties",
+    "Property",
+    "read_clean_shutdown",
+    "read_meta_properties",
+    "read_properties",
+    "write_clean_shutdown",
+    "write_meta_properties",
+    "write_properties",
+]
+
+CLEAN_SHUTDOWN_BYTES_MAX = 1 << 16
+"""The file holds two numbers; keys that newer versions add are ignored. What is larger was not written by a broker."""
+
+_BLANK = " \t\f"
+_COMMENT = ("#", "!")
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
+_UNICODE = re.compile(r"[0-9a-fA-F]{4}")
+
+# A key ends at the first blank, "=" or ":" that no backslash stands before. Possessive, as 64 bytes for each escape are held otherwise.
+_KEY = re.compile(r"[^\\ \t\f=:]*+(?:\\.[^\\ \t\f=:]*+)*+", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A key and its value, escapes resolved, with the line (from 1) on which the key stands."""
+
+    key: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """A Java properties file.
+
+    Attributes:
+        entries: the properties in file order; a key may stand twice, the last one counts.
+        comments: the comment lines in file order, from their ``#`` or ``!`` on.
+    """
+
+    entries: tuple[Property, ...]
+    comments: tuple[str, ...] = ()
+
+    def find(self, key: str) -> Property | None:
+        """The property that counts for this key, or None."""
+        return next((entry for entry in reversed(self.entries) if entry.key == key), None)
+
+    def get(self, key: str) -> str | None:
+        """The value that counts for this key, or None."""
+        entry = self.find(key)
+        return None if entry is None else entry.value
+
+
+def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Properties:
+    r"""Reads a properties file as ``Properties.load(InputStream)`` does.
+
+    Comments, blank lines, continuation lines, the separators ``=``, ``:`` and blank, latin-1 text with ``\uXXXX``.
+
+    Raises:
+        BadValueError: a malformed ``\u`` escape; positions are lines, from 1.
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    if len(data) > limits.PROPERTIES_BYTES_MAX:
+        raise LimitExceededError("properties", file=file, expected=f"at most {limits.PROPERTIES_BYTES_MAX} bytes", found=len(data))
+    entries: list[Property] = []
+    comments: list[str] = []
+    most = limits.PROPERTIES_LINES_MAX
+    for number, line, is_comment in _logical_lines(java_lines(data, "properties", file=file, encoding="latin-1")):
+        if len(entries) + len(comments) == most:
+            raise LimitExceededError("properties", file=file, expected=f"at most {most} properties and comments", found="more")
+        if is_comment:
+            comments.append(line)
+            continue
+        try:
+            entries.append(_property(line, number))
+        except BadValueError as error:
+            error.position, error.unit = number, "line"
+            raise error.in_file(file) if file else error from None
+    return Properties(tuple(entries), tuple(comments))
+
+
+def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, bool]]:
+    """``Properties.LineReader`` (JDK 17): line number, logical line, whether it is a comment. Blank lines are left out."""
+    natural = iter(enumerate(lines, start=1))
+    for number, line in natural:
+        text = line.lstrip(_BLANK)
+        parts: list[str] = []
+        empty, at_end = True, False
+        while not (empty and text[:1] in _COMMENT) and _ends_open(text):
+            parts.append(text[:-1])
+            empty = empty and len(text) == 1
+            _, following = next(natural, (0, None))
+            at_end = following is None
+            text = (following or "").lstrip(_BLANK)
+        if empty and text[:1] in _COMMENT:
+            # Only where nothing stands before it; and a backslash does not continue a comment.
+            yield number, text, True
+        elif text or not empty or at_end:
+            parts.append(text)
+            yield number, "".join(parts), False
+
+
+def _ends_open(text: str) -> bool:
+    """Whether an odd number of backslashes ends the line, so that it continues on the next."""
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+
+
+def _property(line: str, number: int) -> Property:
+    key = _KEY.match(line)
+    assert key is not None  # the pattern matches the empty string
+    separator = _SEPARATOR.match(line, key.end())
+    assert separator is not None
+    return Property(_unescaped(key[0]), _unescaped(line[separator.end() :]), number)
+
+
+def _unescaped(text: str) -> str:
+    """``Properties.loadConvert``."""
+    if "\\" not in text:
+        return text
+    # No list: each of its parts would take ten times the bytes of an escape.
+    plain, position = StringIO(newline=""), 0
+    while (at := text.find("\\", position)) >= 0 and at + 1 < len(text):
+        plain.write(text[position:at])
+        code = text[at + 1]
+        position = at + 2
+        if code == "u":
+            digits = text[position : position + 4]
+            if _UNICODE.fullmatch(digits) is None:
+                raise BadValueError("properties escape", expected="\\u and four hexadecimal digits", found=shown(digits))
+            plain.write(chr(int(digits, 16)))
+            position += 4
+        else:
+            plain.write(_ESCAPED.get(code, code))
+    plain.write(text[position:])
+    return plain.getvalue()
+
+
+def write_properties(properties: Properties) -> bytes:
+    """Writes a properties file as ``Properties.store`` does: comments first, then one ``key=value`` line for each entry.
+
+    What a broker wrote comes back byte for byte; a file edited by hand keeps its meaning, and loses blank lines, line breaks inside
+    values, and the places of its comments.
+
+    Raises:
+        BadValueError: a comment that would be read as a property.
+    """
+    lines = []
+    for comment in properties.comments:
+        if comment.lstrip(_BLANK)[:1] not in ("#", "!") or "\n" in comment or "\r" in comment:
+            raise BadValueError("properties comment", expected="one line that begins with '#' or '!'", found=shown(comment))
+        lines.append(comment)
+    lines.extend(f"{_escaped(entry.key, is_key=True)}={_escaped(entry.value)}" for entry in properties.entries)
+    try:
+        return "".join(f"{line}\n" for line in lines).encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise BadValueError("properties comment", expected="latin-1 text", found=error.reason) from None
+
+
+def _escaped(text: str, *, is_key: bool = False) -> str:
+    """``Properties.saveConvert``: all blanks of a key are escaped, of a value only one that begins it."""
+    parts = []
+    for index, character in enumerate(text):
+        if character == " ":
+            parts.append("\\ " if is_key or index == 0 else " ")
+        elif character in _ESCAPE:
+            parts.append(_ESCAPE[character])
+        elif " " < character < "\x7f":
+            parts.append(character)
+        else:
+            code = character.encode("utf-16-be", "surrogatepass")
+            parts.extend(f"\\u{code[at]:02X}{code[at + 1]:02X}" for at in range(0, len(code), 2))
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """``meta.properties`` of a log directory: who it belongs to.
+
+    Attributes:
+        version: 0 (ZooKeeper, and KRaft clusters that came from there), 1 (KRaft), 2 (KRaft without a required cluster id).
+        node_id: int32, ``broker.id`` of version 0, ``node.id`` of the others; None only in version 0.
+        cluster_id: text; required in version 1.
+        directory_id: 16 bytes (KIP-858), or None; required in version 2.
+        comments: the comment lines, with their ``#``: an empty one and the date when a broker wrote the file.
+    """
+
+    version: int
+    node_id: int | None
+    cluster_id: str | None
+    directory_id: bytes | None = None
+    comments: tuple[str, ...] = ()
+
+
+META_PROPERTIES_VERSION_MAX = 2
+
+
+def read_meta_properties(data: bytes | memoryview, *, file: str | None = None) -> MetaProperties:
+    """Reads ``meta.properties``; an absent version means 0, unknown keys are ignored (``MetaProperties.Builder``).
+
+    Raises:
+        BadVersionError: a version other than 0, 1, 2.
+        BadValueError: a required property is absent, or a value malformed; positions are lines, from 1.
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    most = limits.META_PROPERTIES_BYTES_MAX
+    if len(data) > most:
+        raise LimitExceededError("meta.properties", file=file, expected=f"at most {most} bytes", found=len(data))
+    try:
+        return _meta_properties(read_properties(data, file=file))
+    except FormatError as error:
+        raise error.in_file(file) if file else error from None
+
+
+def _meta_properties(properties: Properties) -> MetaProperties:
+    version = _version(properties)
+    directory_id = None
+    directory = properties.find("directory.id")
+    if directory is not None:
+        try:
+            directory_id = uuid_from_text(directory.value)
+        except BadValueError as error:
+            raise _refused(directory, error.expected) from None
+    meta = MetaProperties(
+        version,
+        _node_id(properties, "broker.id" if version == 0 else "node.id"),
+        properties.get("cluster.id"),
+        directory_id,
+        properties.comments,
+    )
+    _check_required(meta)
+    return meta
+
+
+def _version(properties: Properties) -> int:
+    entry = properties.find("version")
+    if entry is None:
+        return 0
+    version = java_integer(entry.value.strip(), INT32)
+    if version is None or not 0 <= version <= META_PROPERTIES_VERSION_MAX:
+        raise BadVersionError(
+            "meta.properties version",
+            position=entry.line,
+            expected=f"0..{META_PROPERTIES_VERSION_MAX}",
+            found=shown(entry.value),
+            unit="line",
+        )
+    return version
+
+
+def _node_id(properties: Properties, key: str) -> int | None:
+    entry = properties.find(key)
+    if entry is None:
+        return None
+    node_id = java_integer(entry.value, INT32)
+    if node_id is None:
+        raise _refused(entry, "an int32")
+    return node_id
+
+
+def _refused(entry: Property, expected: object) -> BadValueError:
+    return BadValueError(entry.key, position=entry.line, expected=expected, found=shown(entry.value), unit="line")
+
+
+def _check_required(meta: MetaProperties) -> None:
+    """What each version must hold (``MetaProperties.Builder.build``)."""
+    if meta.version > 0 and meta.node_id is None:
+        raise BadValueError("node.id", expected=f"an int32 in version {meta.version}", found="nothing")
+    if meta.version == 1 and meta.cluster_id is None:
+        raise BadValueError("cluster.id", expected="a cluster id in version 1", found="nothing")
+    if meta.version == 2 and meta.directory_id is None:
+        raise BadValueError("directory.id", expected="a directory id in version 2", found="nothing")
+
+
+def write_meta_properties(meta: MetaProperties) -> bytes:
+    """Writes ``meta.properties``, the keys in the order in which Java's hash table of properties yields them.
+
+    Raises:
+        BadVersionError: a version other than 0, 1, 2.
+        BadValueError: a value that could not be read back, or a required one is None.
+    """
+    if not 0 <= meta.version <= META_PROPERTIES_VERSION_MAX:
+        raise BadVersionError("meta.properties version", expected=f"0..{META_PROPERTIES_VERSION_MAX}", found=meta.version)
+    _check_required(meta)
+    if meta.node_id is not None and not -(2**31) <= meta.node_id < 2**31:
+        raise BadValueError("node id", expected="an int32", found=meta.node_id)
+    ordered = (
+        ("broker.id" if meta.version == 0 else "node.id", None if meta.node_id is None else str(meta.node_id)),
+        ("directory.id", None if meta.directory_id is None else uuid_to_text(meta.directory_id)),
+        ("version", str(meta.version)),
+        ("cluster.id", meta.cluster_id),
+    )
+    entries = tuple(Property(key, value, 0) for key, value in ordered if value is not None)
+    return write_properties(Properties(entries, meta.comments))
+
+
+@dataclass(frozen=True, slots=True)
+class CleanShutdown:
+    """``.kafka_cleanshutdown``: that it exists says that the broker stopped cleanly.
+
+    Attributes:
+        broker_epoch: int64, or None where the file does not tell (older brokers leave it empty).
+    """
+
+    broker_epoch: int | None = None
+
+
+def read_clean_shutdown(data: bytes | memoryview) -> CleanShutdown:
+    """Reads ``.kafka_cleanshutdown``. Never raises: to Kafka a file that it cannot read is a clean stop of unknown epoch."""
+    if len(data) > CLEAN_SHUTDOWN_BYTES_MAX:
+        return CleanShutdown()
+    try:
+        content = json.loads(bytes(data).decode("utf-8"))
+    except (ValueError, RecursionError):
+        return CleanShutdown()
+    epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not -(2**63) <= epoch < 2**63:
+        return CleanShutdown()
+    return CleanShutdown(epoch)
+
+
+def write_clean_shutdown(clean_shutdown: CleanShutdown) -> bytes:
+    """Writes ``.kafka_cleanshutdown``: empty without an epoch, as older brokers do, else the JSON of KIP-966.
+
+    Raises:
+        BadValueError: the epoch is no int64.
+    """
+    epoch = clean_shutdown.broker_epoch
+    if epoch is None:
+        return b""
+    if not -(2**63) <= epoch < 2**63:
+        raise BadValueError("broker epoch", expected="an int64", found=epoch)
+    return f'{{"version":0,"brokerEpoch":{epoch}}}'.encode("ascii")

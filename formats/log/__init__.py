@@ -1,0 +1,1 @@
+"""Record batches, their headers and control records."""

@@ -1,0 +1,536 @@
+"""The fast header reader: the headers of a whole segment as numpy columns, block by block.
+
+A segment is read in blocks of a few MiB into one reused buffer. In each block the batches are found (by following the lengths, in many
+places at once where an offset index gives hints), their 61 header bytes are gathered in one go, and the few bytes of each transaction
+marker are read beside them. No record is materialised and no payload is copied. The columns are those of
+``record_batch.RECORD_BATCH_HEADER``, through a dtype that is derived from it.
+
+Where iteration ends and why is told by ``Tail``, in the cases that ``FileLogInputStream.nextBatch`` has: the end of the file, a batch that
+is not whole (the broker's iterators end silently there), or bytes on which the broker throws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from construct import Struct
+
+from formats import limits
+from formats.checksum import crc32, crc32c
+from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
+from formats.log.batch_checksums import bad_checksums
+from formats.log.batch_rows import (
+    are_current,
+    chosen_rows,
+    gather,
+    legacy_in_columns,
+    native,
+    read_marker,
+    row_dtype,
+    usual_markers,
+)
+from formats.log.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
+from formats.log.record_batch import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    CRC_START,
+    LENGTH_MIN,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    RECORD_BATCH_HEADER,
+    BatchHeader,
+    parse_batch_header,
+)
+
+__all__ = [
+    "BytesSegment",
+    "HeaderBlock",
+    "HeaderReader",
+    "SegmentBytes",
+    "Tail",
+    "TailKind",
+    "reference_headers",
+]
+
+
+class SegmentBytes(Protocol):
+    """Random access to the bytes of a segment."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size when it was opened; what is appended later is not read."""
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than asked for only at the end of the file."""
+
+
+@runtime_checkable
+class _NotesBatches(Protocol):
+    """A segment that may be appended to while it is read: what a reader found in it must still be there afterwards."""
+
+    def note_batch(self, position_bytes: int, header: bytes) -> None:
+        """A whole batch begins at a position, with these bytes: its header. Called for the first and the last batch of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSegment:
+    """A segment in memory."""
+
+    data: bytes
+    name: str = "segment"
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the data."""
+        return len(self.data)
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """See ``SegmentBytes.read_into``."""
+        part = self.data[position_bytes : position_bytes + len(buffer)]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+class TailKind(Enum):
+    """How the batches of a segment end."""
+
+    CLEAN = "clean"
+    """With the file."""
+    TORN = "torn"
+    """With a batch that is not whole: normal in the last segment after a crash."""
+    ZERO_FILLED = "zero_filled"
+    """With zeros up to the end of the file: a preallocated segment that was not closed."""
+    CORRUPT = "corrupt"
+    """With bytes on which a broker throws, or a magic that no broker writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the batches of a segment end.
+
+    Attributes:
+        kind: how.
+        position_bytes: end of the last whole, readable batch.
+        error: what stands there, unless ``kind`` is CLEAN.
+    """
+
+    kind: TailKind
+    position_bytes: int
+    error: FormatError | None = None
+
+
+HEADER_COLUMNS = tuple(BatchHeader.__dataclass_fields__)
+"""All fields of a header, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderBlock:
+    """Headers of consecutive batches.
+
+    Attributes:
+        position_bytes: int64 (n,), where each batch begins in the segment.
+        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order, as many as the reader was asked for. Messages
+            of magic 0 and 1 have their values in the same columns, as ``BatchHeader`` describes.
+        control: int64 (m,), the rows that are control batches with a producer id and at least one record, ascending.
+        marker_type: int16 (m,), type of the first record of each of those.
+        marker_coordinator_epoch: int32 (m,).
+        marker_timestamp: int64 (m,), ms; that of the record, or the header's with LogAppendTime.
+        bad_crc: int64 (k,), rows whose checksum differs, ascending; with ``check_crc`` only.
+    """
+
+    position_bytes: np.ndarray
+    columns: dict[str, np.ndarray]
+    control: np.ndarray
+    marker_type: np.ndarray
+    marker_coordinator_epoch: np.ndarray
+    marker_timestamp: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.position_bytes)
+
+    def column(self, name: str) -> np.ndarray:
+        """One field of every header."""
+        return self.columns[name]
+
+    def part(self, start: int, stop: int) -> HeaderBlock:
+        """The rows from ``start`` up to ``stop``, excluded, as a block of their own."""
+        control, bad_crc = (slice(*np.searchsorted(rows, (start, stop))) for rows in (self.control, self.bad_crc))
+        return HeaderBlock(
+            self.position_bytes[start:stop],
+            {name: column[start:stop] for name, column in self.columns.items()},
+            self.control[control] - start,
+            self.marker_type[control],
+            self.marker_coordinator_epoch[control],
+            self.marker_timestamp[control],
+            self.bad_crc[bad_crc] - start,
+        )
+
+    def headers(self) -> list[BatchHeader]:
+        """The rows as values, for tests and for people. Needs all columns."""
+        values = zip(*(self.columns[name].tolist() for name in HEADER_COLUMNS), strict=True)
+        return [BatchHeader(*row) for row in values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What was found in some bytes: positions in the segment, the first bytes of each batch as rows, and those with a bad checksum."""
+
+    position_bytes: np.ndarray
+    rows: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The same in columns: as ``HeaderBlock``, but the control batches still as rows."""
+
+    position_bytes: np.ndarray
+    columns: dict[str, np.ndarray]
+    control: np.ndarray
+    control_rows: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.position_bytes)
+
+
+_Part = TypeVar("_Part", _Rows, _Chunk)
+
+
+def _in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _Part]) -> Iterator[_Part]:
+    """Parts put together until they have so many rows: array operations on few rows are not worth their fixed cost."""
+    waiting: list[_Part] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += len(part)
+        if count >= rows:
+            yield waiting[0] if len(waiting) == 1 else join(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield join(waiting)
+
+
+def _joined_rows(parts: list[_Rows]) -> _Rows:
+    return _Rows(
+        np.concatenate([part.position_bytes for part in parts]),
+        np.concatenate([part.rows.view(f"V{part.rows.dtype.itemsize}") for part in parts]).view(parts[0].rows.dtype),
+        _joined_indices([(part.bad_crc, len(part)) for part in parts]),
+    )
+
+
+def _joined_chunks(chunks: list[_Chunk]) -> _Chunk:
+    return _Chunk(
+        np.concatenate([chunk.position_bytes for chunk in chunks]),
+        {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
+        _joined_indices([(chunk.control, len(chunk)) for chunk in chunks]),
+        np.concatenate([chunk.control_rows for chunk in chunks]),
+        _joined_indices([(chunk.bad_crc, len(chunk)) for chunk in chunks]),
+    )
+
+
+def _joined_indices(parts: list[tuple[np.ndarray, int]]) -> np.ndarray:
+    """Indices into parts of so many rows, as indices into all of them."""
+    before = np.cumsum([0, *(rows for _, rows in parts[:-1])])
+    return np.concatenate([indices + rows for (indices, _), rows in zip(parts, before, strict=True)])
+
+
+@dataclass(slots=True)
+class HeaderReader:
+    """Reads the headers of one segment; iterate it once.
+
+    Attributes:
+        source: the bytes.
+        check_crc: compute the checksum of every batch and list those that differ.
+        hint: positions at which batches probably begin, ascending (from an offset index). Never trusted, see ``formats.log.batch_walk``.
+        start_bytes: where to begin; a batch must begin there.
+        end_bytes: where a range of the segment ends, None for all of it; a batch must end there. Of ranges that were read side by side,
+            the first from 0, each position is proven by the one before it: see ``tail``.
+        block_bytes: how much of the segment is held at a time.
+        block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
+        columns: the fields that are wanted.
+        read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration. Else the
+            blocks have none of them, and what a control batch holds is left to the caller.
+        grammar: the layout of magic 2.
+        tail: set when the iteration has ended. Of a range it is what one of the whole segment would be, but for one case: CLEAN before
+            ``end_bytes``, where a whole batch begins that goes on behind it. Then the range does not begin or does not end between batches.
+        bytes_read: what was asked of ``source``.
+    """
+
+    source: SegmentBytes
+    check_crc: bool = False
+    hint: np.ndarray | None = None
+    start_bytes: int = 0
+    end_bytes: int | None = None
+    block_bytes: int = limits.HEADER_BLOCK_BYTES
+    block_rows: int = 1
+    columns: tuple[str, ...] = HEADER_COLUMNS
+    read_markers: bool = True
+    grammar: Struct = RECORD_BATCH_HEADER
+    tail: Tail | None = None
+    bytes_read: int = 0
+
+    def __iter__(self) -> Iterator[HeaderBlock]:
+        # Columns are made of rows that are still in the processor's cache; blocks are put together of columns.
+        groups = _in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), _joined_rows)
+        chunks = _in_groups(map(self._chunk, groups), self.block_rows, _joined_chunks)
+        for chunk in chunks:
+            block, fault = self._block(chunk)
+            self.tail = fault or self.tail
+            if len(block):
+                yield block
+            if fault is not None:
+                return
+
+    def _rows(self) -> Iterator[_Rows]:
+        """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
+        dtype = row_dtype(self.grammar)
+        range_end = self._range_end
+        capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(range_end - self.start_bytes, 1))
+        # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
+        data = bytearray(capacity + dtype.itemsize)
+        buffer = np.frombuffer(data, dtype=np.uint8)
+        position, held = self.start_bytes, 0
+        noting = self.source if isinstance(self.source, _NotesBatches) else None
+        tail = self.tail
+        while tail is None:
+            filled = self._fill(buffer, position, capacity, held)
+            at_end = position + filled >= range_end
+            offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
+            if len(offsets) == 0 and reason is None and not at_end:
+                size = LOG_OVERHEAD_BYTES + int(gather(buffer, np.zeros(1, dtype=np.int64), dtype)["length"][0])
+                if position + size > range_end:
+                    at_end = True
+                else:  # a batch that is larger than the block
+                    offsets, end = np.zeros(1, dtype=np.int64), size
+                    rows = gather(buffer, offsets, dtype)
+            tail = self._tail_behind(position, end, at_end, reason)
+            if not are_current(rows):
+                fault = self._first_bad_header(rows)
+                if fault is not None:
+                    row, error = fault
+                    start = position + int(offsets[row])
+                    tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
+                    rows, offsets = rows[:row], offsets[:row]
+                legacy_in_columns(rows)
+            if len(rows):
+                if noting is not None:
+                    for at in (int(offsets[0]), int(offsets[-1])):
+                        noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
+                bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
+                yield _Rows(offsets + position, rows, bad)
+            # What begins a batch that is not whole begins the next block: each byte is asked for once, in order.
+            position, held = position + end, max(filled - end, 0)
+            buffer[:held] = buffer[filled - held : filled]
+        self.tail = tail
+
+    def _chunk(self, found: _Rows) -> _Chunk:
+        rows = found.rows
+        columns = {name: native(rows[name]) for name in self.columns}
+        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0) if self.read_markers else _NO_ROWS
+        control = control[np.flatnonzero((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0))]
+        return _Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
+
+    @property
+    def _range_end(self) -> int:
+        return self.source.size_bytes if self.end_bytes is None else self.end_bytes
+
+    def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
+        """The tail when the segment, or the range, ends behind the batches of this block."""
+        stop = position + end
+        if reason is not None:
+            return self._tail(reason, stop)
+        if not at_end:
+            return None
+        if stop == self._range_end:
+            return Tail(TailKind.CLEAN, stop)
+        return self._tail(_short(self.source, stop), stop) if self.end_bytes is None else self._tail_before_range_end(stop)
+
+    def _tail_before_range_end(self, stop: int) -> Tail:
+        """No whole batch of the range begins at ``stop``: what one who reads the whole segment sees there."""
+        ahead = HeaderReader(
+            self.source, start_bytes=stop, block_bytes=1, columns=(), read_markers=self.read_markers, grammar=self.grammar
+        )
+        crossing = next(iter(ahead), None)
+        self.bytes_read += ahead.bytes_read
+        return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
+
+    def _fill(self, buffer: np.ndarray, position: int, capacity: int, held: int) -> int:
+        """Reads a block, of which the first ``held`` bytes are there already. Returns how long it is."""
+        wanted = min(capacity, self._range_end - position)
+        count = self.source.read_into(position + held, buffer.data[held:wanted]) if wanted > held else 0
+        filled = held + count
+        if filled != wanted:
+            found = f"{position + filled if wanted > 0 else self.source.size_bytes} bytes"
+            raise TruncatedError("segment became shorter", file=self.source.name, expected=f"{self._range_end} bytes", found=found)
+        self.bytes_read += count
+        buffer[filled : filled + len(buffer) - capacity] = 0
+        return filled
+
+    def _walk(
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, dtype: np.dtype[np.void]
+    ) -> tuple[np.ndarray, np.ndarray, int, FormatError | None]:
+        """Offsets and rows of the whole batches of the block, where the last of them ends, and the error on which the walk stopped."""
+        length_position = dtype.fields["length"][1]  # type: ignore[index]
+        for seeds in self._guesses(data, buffer, position, filled, length_position):
+            offsets = walk_from_seeds(buffer, filled, seeds, length_position)
+            if offsets is not None:
+                rows = gather(buffer, offsets, dtype)
+                proven = chain_end(offsets, native(rows["length"]), filled)
+                if proven is not None:
+                    count, end = proven
+                    return offsets[:count], rows[:count], end, None
+        offsets, end, reason = walk_by_length(data, filled, length_position, self.source.name, position)
+        return offsets, gather(buffer, offsets, dtype), end, reason
+
+    def _guesses(
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, length_position: int
+    ) -> Iterator[np.ndarray]:
+        if self.hint is not None and len(self.hint):
+            seeds = seeds_from_hints(self.hint, position, filled)
+            if seeds is not None:
+                yield seeds
+        seeds = seeds_from_search(data, buffer, filled, length_position)
+        if seeds is not None:
+            yield seeds
+
+    def _tail(self, error: FormatError, position: int) -> Tail:
+        if self._is_zero_from(position):
+            return Tail(TailKind.ZERO_FILLED, position, error)
+        kind = TailKind.TORN if isinstance(error, TruncatedError) else TailKind.CORRUPT
+        return Tail(kind, position, error)
+
+    def _is_zero_from(self, position: int) -> bool:
+        if self.source.size_bytes > limits.SEGMENT_BYTES_MAX:
+            return False  # no broker preallocates so much, and a file with holes may have any size
+        buffer = bytearray(min(1 << 20, max(self.source.size_bytes - position, 0)))
+        if not buffer:
+            return False
+        while position < self.source.size_bytes:
+            count = self.source.read_into(position, memoryview(buffer))
+            self.bytes_read += count
+            if count == 0 or np.frombuffer(buffer, dtype=np.uint8, count=count).any():
+                return False
+            position += count
+        return True
+
+    def _first_bad_header(self, rows: np.ndarray) -> tuple[int, FormatError] | None:
+        """The first header with a magic that no broker writes, or a length below the least of its magic."""
+        magic, length = rows["magic"], rows["length"]
+        least = np.asarray(LENGTH_MIN)[np.clip(magic, 0, 2)]
+        bad = np.flatnonzero((magic < 0) | (magic > 2) | (length < least))
+        if not len(bad):
+            return None
+        row = int(bad[0])
+        error: FormatError
+        if not 0 <= magic[row] <= 2:
+            error = BadMagicError("magic of a batch", position=MAGIC_POSITION, expected="0, 1 or 2", found=int(magic[row]))
+        else:
+            what = f"length of a batch of magic {magic[row]}"
+            error = BadLengthError(what, position=8, expected=f"at least {least[row]}", found=int(length[row]))
+        return row, error.in_file(self.source.name)
+
+    def _block(self, chunk: _Chunk) -> tuple[HeaderBlock, Tail | None]:
+        """Reads the markers. With the tail of the segment where one of them is such that a broker throws on it."""
+        control, rows = chunk.control, chunk.control_rows
+        types, epochs, usual = usual_markers(rows)
+        deltas = np.zeros(len(control), dtype=np.int64)
+        end, tail = len(chunk.position_bytes), None
+        for index in np.flatnonzero(~usual).tolist():
+            start = int(chunk.position_bytes[control[index]])
+            try:
+                batch = self._control_batch(start, LOG_OVERHEAD_BYTES + int(rows["length"][index]))
+                types[index], epochs[index], deltas[index] = read_marker(batch, rows[index])
+            except FormatError as fault:
+                tail = Tail(TailKind.CORRUPT, start, fault.shifted_by(start).in_file(self.source.name))
+                end = int(control[index])
+                control, rows, types, epochs, deltas = (each[:index] for each in (control, rows, types, epochs, deltas))
+                break
+        appended = rows["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
+        timestamps = np.where(appended, rows["max_timestamp"], rows["base_timestamp"] + deltas)
+        columns = {name: column[:end] for name, column in chunk.columns.items()}
+        bad_crc = chunk.bad_crc[chunk.bad_crc < end]
+        return HeaderBlock(chunk.position_bytes[:end], columns, control, types, epochs, timestamps, bad_crc), tail
+
+    def _control_batch(self, position: int, size: int) -> bytes:
+        """The bytes of a control batch, which are read again: this is rare. Positions of errors count from its start."""
+        most = limits.CONTROL_BATCH_BYTES_MAX + limits.BATCH_HEADER_BYTES_MAX
+        if size > most:
+            raise LimitExceededError("control batch", position=0, expected=f"at most {most} bytes", found=size)
+        batch = bytearray(size)
+        count = self.source.read_into(position, memoryview(batch))
+        self.bytes_read += count
+        return bytes(batch[:count])
+
+    def _bad_crc(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> np.ndarray:
+        ends = offsets + LOG_OVERHEAD_BYTES + rows["length"]
+        if ends[-1] <= filled:
+            return np.asarray(bad_checksums(buffer, offsets, ends, rows), dtype=np.int64)
+        # One batch, larger than the block.
+        magic = int(rows["magic"][0])
+        function = crc32c if magic == 2 else crc32
+        value = function(buffer.data[CRC_START[magic] : filled])
+        start, end = position + filled, position + int(ends[0])
+        rest = memoryview(bytearray(min(self.block_bytes, end - start)))
+        while start < end:
+            count = self.source.read_into(start, rest[: min(len(rest), end - start)])
+            if count == 0:
+                raise TruncatedError("segment became shorter", file=self.source.name, position=start)
+            self.bytes_read += count
+            value = function(rest[:count], value)
+            start += count
+        return np.flatnonzero(rows["crc"] != value)
+
+
+CHUNK_ROWS = 4096
+"""Rows of which columns are made at a time, at least."""
+
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
+def _short(source: SegmentBytes, position: int) -> TruncatedError:
+    found = f"{source.size_bytes - position} bytes"
+    return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
+
+
+def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:
+    """The same headers, positions and tail by the grammar, one batch after the other: the reference of ``HeaderReader``."""
+    headers: list[BatchHeader] = []
+    positions: list[int] = []
+    position = 0
+    buffer = memoryview(bytearray(limits.BATCH_HEADER_BYTES_MAX))
+    while position < source.size_bytes:
+        count = source.read_into(position, buffer)
+        left = source.size_bytes - position
+        length = int.from_bytes(buffer[8:12], "big", signed=True)
+        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file in silence, whatever its magic says.
+        if left < LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
+            return headers, positions, _reference_tail(source, position, _short(source, position))
+        try:
+            header = parse_batch_header(bytes(buffer[:count]), file=source.name, position=position)
+        except FormatError as error:
+            return headers, positions, _reference_tail(source, position, error)
+        headers.append(header)
+        positions.append(position)
+        position += header.size_bytes
+    return headers, positions, Tail(TailKind.CLEAN, position)
+
+
+def _reference_tail(source: SegmentBytes, position: int, error: FormatError) -> Tail:
+    rest = bytearray(source.size_bytes - position)
+    source.read_into(position, memoryview(rest))
+    if not any(rest):
+        return Tail(TailKind.ZERO_FILLED, position, error)
+    return Tail(TailKind.TORN if isinstance(error, TruncatedError) else TailKind.CORRUPT, position, error)

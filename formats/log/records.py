@@ -1,0 +1,339 @@
+"""The records of a batch of any magic, one after the other, decompressed: for who wants to see data.
+
+A hand-written reader, because the grammar (``record_batch.RECORD``) takes a hundred times as long; the tests prove the two equal.
+
+Source: ``DefaultRecordBatch.iterator``, ``DefaultRecord.readFrom``, ``AbstractLegacyRecordBatch.DeepRecordsIterator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from formats import limits
+from formats.checksum import crc32
+from formats.compression import decompress, decompress_to
+from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
+from formats.log.record_batch import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    CRC_START,
+    LENGTH_MIN,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    BatchHeader,
+    RecordHeader,
+)
+
+__all__ = ["LogRecord", "incremented_sequence", "read_records"]
+
+INT32_MAX = 2**31 - 1
+
+
+class LogRecord(NamedTuple):
+    """One record as a consumer of the log file sees it.
+
+    Attributes:
+        offset: int64, absolute.
+        timestamp: ms, int64; -1 for none.
+        key: bytes or None; ``value`` likewise.
+        value: see there.
+        sequence: int32, -1 for none.
+        headers: of magic 2.
+        crc: stored checksum of a message of magic 0 and 1, else None.
+        is_valid: whether it is right; True in magic 2, where the batch has the checksum.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    sequence: int = -1
+    headers: tuple[RecordHeader, ...] = ()
+    crc: int | None = None
+    is_valid: bool = True
+
+
+def incremented_sequence(sequence: int, increment: int) -> int:
+    """A sequence number further on; behind 2^31 - 1 comes 0 (``DefaultRecordBatch.incrementSequence``)."""
+    following = sequence + increment
+    return following if following <= INT32_MAX else following - INT32_MAX - 1
+
+
+class Reading(Protocol):
+    """A context that gives a function which reads so many bytes or fewer, none at the end."""
+
+    def __enter__(self) -> Callable[[int], bytes]: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any, /) -> object: ...
+
+
+Piped = Callable[[Callable[[str], None]], Reading]
+"""Runs a function that writes to a path, and reads what it writes meanwhile (``snaprebuild.storage.local.pipe_reader.piped``)."""
+
+_Item = TypeVar("_Item")
+
+
+def read_records(header: BatchHeader, batch: bytes, *, position: int = 0, piped: Piped | None = None) -> Iterator[LogRecord]:
+    """The records of a whole batch, in their order.
+
+    Args:
+        header: of the batch.
+        batch: its bytes, from the base offset on.
+        position: where it begins in its file, for messages; a fault inside compressed data has the position of the batch.
+        piped: large compressed data is decompressed as it is read, and little of it is held; without it, at once.
+
+    Raises:
+        LimitExceededError: decompressed records are larger than ``limits.DATA_BATCH_BYTES_MAX``, or with ``piped`` one of them than
+            ``limits.RECORD_BYTES_MAX``.
+        FormatError: they do not follow the format, or are not as many as the header counts. What came before was handed out.
+    """
+    if header.magic == 2:
+        return _records(header, batch, position, piped)
+    return _messages(header, batch, position, piped)
+
+
+class _Window:
+    """Decompressed records, read forward; as much of them is held as is asked for."""
+
+    def __init__(self, data: bytes, read: Callable[[int], bytes] | None = None, position: int = 0) -> None:
+        self.data = data
+        self.passed = 0
+        self._read = read
+        self._position = position
+
+    def more(self, at: int, wanted: int = 1) -> bool:
+        """Lets go of what is before ``at``, and holds so many bytes from there, or all that are left. Returns whether any came."""
+        if self._read is not None and wanted > limits.RECORD_BYTES_MAX:
+            expected = f"at most {limits.RECORD_BYTES_MAX} bytes"
+            raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=wanted)
+        parts = [self.data[at:]]
+        held = before = len(parts[0])
+        while self._read is not None and (held < wanted or held == before):
+            part = self._read(max(limits.RECORD_WINDOW_BYTES, wanted - held))
+            if not part:
+                break
+            parts.append(part)
+            held += len(part)
+        self.passed += at
+        if self.passed + held > limits.DATA_BATCH_BYTES_MAX:
+            expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+            raise LimitExceededError("records", position=self._position, expected=expected, found="more")
+        self.data = b"".join(parts)
+        return held > before
+
+
+def _walked(
+    header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[_Window], Iterator[_Item]]
+) -> Iterator[_Item]:
+    """What a walk through decompressed records gives."""
+    bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
+    try:
+        whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
+    except LimitExceededError:
+        if piped is None:
+            raise
+    else:
+        yield from walk(_Window(whole))
+        return
+    with piped(lambda path: decompress_to(header.codec, data, path, position=position, magic=header.magic)) as read:
+        yield from walk(_Window(b"", read, position))
+
+
+def _records(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
+    start = limits.BATCH_HEADER_BYTES_MAX
+    if header.record_count < 0:
+        raise BadLengthError("count of records", position=position + 57, expected="0 or more", found=header.record_count)
+    yield from _walked(header, batch[start:], position + start, piped, lambda window: _records_of(header, window, position))
+
+
+def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator[LogRecord]:
+    base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
+    data, at = window.data, 0
+    for number in range(header.record_count):
+        if at == len(data):
+            if not window.more(at):
+                raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
+            data, at = window.data, 0
+        while True:
+            try:
+                end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+                break
+            except IndexError:
+                if not window.more(at, _record_bytes(data, at)):
+                    raise TruncatedError(
+                        "record",
+                        position=base_position + (0 if header.codec else at),
+                        expected="more bytes",
+                        found="the end of its batch",
+                    ) from None
+                data, at = window.data, 0
+            except FormatError as error:
+                raise error.shifted_by(base_position + (0 if header.codec else at)) from None
+        at = end
+        sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
+        timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+        yield LogRecord(header.base_offset + offset_delta, timestamp, key, value, sequence, headers)
+    used = window.passed + at
+    while window.more(len(window.data)):  # only counted
+        pass
+    found = window.passed
+    if used != found:
+        what = f"records of a batch that counts {header.record_count}"
+        raise BadLengthError(what, position=position, expected=f"{used} bytes", found=f"{found} bytes")
+
+
+def _record_bytes(data: bytes, at: int) -> int:
+    """Of the record that begins at a position, as far as its first bytes tell."""
+    try:
+        length, end = _varint(data, at)
+    except IndexError:
+        return len(data) - at + 1
+    return end - at + length
+
+
+Fields = tuple[int, int, int, bytes | None, bytes | None, tuple[RecordHeader, ...]]
+
+
+def _record(data: bytes, at: int) -> Fields:
+    """The record at a position, and where it ends. IndexError where the data ends before it does."""
+    length, at = _varint(data, at)
+    end = at + length
+    if length < 0:
+        raise BadLengthError("length of a record", expected="0 or more", found=length)
+    if end > len(data):
+        raise IndexError
+    timestamp_delta, at = _varint(data, at + 1, 64)
+    offset_delta, at = _varint(data, at)
+    key, at = _nullable_bytes(data, at, end)
+    value, at = _nullable_bytes(data, at, end)
+    count, at = _varint(data, at)
+    headers: tuple[RecordHeader, ...] = ()
+    if count:
+        headers, at = _headers(data, at, end, count)
+    if at != end:
+        raise BadLengthError("length of a record", expected=length - (end - at), found=length)
+    return end, timestamp_delta, offset_delta, key, value, headers
+
+
+def _headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[RecordHeader, ...], int]:
+    if not 0 <= count <= limits.RECORD_HEADERS_MAX:
+        raise BadLengthError("count of record headers", expected=f"0..{limits.RECORD_HEADERS_MAX}", found=count)
+    headers = []
+    for _ in range(count):
+        key, at = _nullable_bytes(data, at, end)
+        if key is None:
+            raise BadLengthError("key of a record header", expected="0 or more", found=-1)
+        value, at = _nullable_bytes(data, at, end)
+        headers.append(RecordHeader(key, value))
+    return tuple(headers), at
+
+
+def _nullable_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    if length < 0:
+        if length != -1:
+            raise BadLengthError("length of a key or value", expected="-1 or more", found=length)
+        return None, at
+    if at + length > end:
+        raise IndexError
+    return data[at : at + length], at + length
+
+
+def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag coded varint (``ByteUtils.readVarint``, ``readVarlong``) and where it ends."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    raw, shift = byte & 0x7F, 7
+    shift_max = 28 if bits == 32 else 63
+    while True:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > shift_max:
+            raise BadLengthError("varint", expected=f"at most {shift_max // 7 + 1} bytes", found="more")
+    raw &= (1 << bits) - 1
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
+    outer = _message(batch, 0, header.magic, position)
+    if not header.codec:
+        yield outer
+        return
+    if outer.value is None:
+        raise BadLengthError("value of a wrapper message", position=position, expected="0 or more", found=-1)
+    value_position = position + len(batch) - len(outer.value)
+    # In magic 1 the offsets inside count from the first message, and the wrapper has that of the last; see KIP-31.
+    last = None
+    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
+        last = int.from_bytes(data[start : start + 8], "big", signed=True)
+    if last is None:
+        raise TruncatedError("wrapper message", position=position, expected="at least one message", found="none")
+    base = header.base_offset - last if header.magic == 1 else 0
+    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
+        message = _message(data, start, header.magic, position)
+        # All messages inside have the timestamp type of the wrapper.
+        timestamp = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else message.timestamp
+        yield message._replace(offset=base + message.offset, timestamp=timestamp)
+
+
+def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, int]]:
+    """Bytes in which a whole message begins at the position beside them, one message after the other."""
+    at = 0
+    while True:
+        if at == len(window.data):
+            if not window.more(at):
+                return
+            at = 0
+        at = _held(window, at, LOG_OVERHEAD_BYTES)
+        left = len(window.data) - at
+        if left < LOG_OVERHEAD_BYTES:
+            raise TruncatedError("message in a wrapper", position=position, expected="12 bytes", found=left)
+        size = int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+        if size < LENGTH_MIN[0]:
+            raise BadLengthError(
+                "size of a message in a wrapper", position=position, expected=f"at least {LENGTH_MIN[0]}", found=size
+            )
+        at = _held(window, at, LOG_OVERHEAD_BYTES + size)
+        left = len(window.data) - at - LOG_OVERHEAD_BYTES
+        if left < size:
+            raise TruncatedError("message in a wrapper", position=position, expected=f"{size} bytes", found=left)
+        yield window.data, at
+        at += LOG_OVERHEAD_BYTES + size
+
+
+def _held(window: _Window, at: int, wanted: int) -> int:
+    """Where what is at a position begins once so many bytes of it are held, or all that are left."""
+    if len(window.data) - at >= wanted:
+        return at
+    window.more(at, wanted)
+    return 0
+
+
+def _message(data: bytes, at: int, magic: int, position: int) -> LogRecord:
+    """The message at a position, which is there as a whole: its offset as it is stored."""
+    found = data[at + MAGIC_POSITION]
+    if found != magic:
+        raise BadMagicError("magic of a message in a wrapper", position=position, expected=magic, found=found)
+    end = at + LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD_BYTES], "big")
+    crc = int.from_bytes(data[at + 12 : at + 16], "big")
+    is_valid = crc == crc32(memoryview(data)[at + CRC_START[magic] : end])
+    fields = at + MAGIC_POSITION + 2
+    timestamp = int.from_bytes(data[fields : fields + 8], "big", signed=True) if magic else -1
+    key, key_end = _sized(data, fields + (8 if magic else 0), end, position)
+    value, _ = _sized(data, key_end, end, position)
+    return LogRecord(int.from_bytes(data[at : at + 8], "big", signed=True), timestamp, key, value, crc=crc, is_valid=is_valid)
+
+
+def _sized(data: bytes, at: int, end: int, position: int) -> tuple[bytes | None, int]:
+    """Key or value of a message: an int32 length, negative for null."""
+    length = int.from_bytes(data[at : at + 4], "big", signed=True)
+    if at + 4 > end or at + 4 + max(length, 0) > end:
+        left = max(end - at - 4, 0)
+        raise TruncatedError("key or value of a message", position=position, expected=f"{length} bytes", found=f"{left} bytes")
+    return (None, at + 4) if length < 0 else (data[at + 4 : at + 4 + length], at + 4 + length)

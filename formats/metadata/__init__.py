@@ -1,0 +1,1 @@
+"""Messages of the metadata log, and of Kafka's other internal topics."""

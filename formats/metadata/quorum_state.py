@@ -1,0 +1,110 @@
+"""``quorum-state`` of ``__cluster_metadata``: what a KRaft node knows of its quorum, one JSON object.
+
+It is the message of ``formats/schemas/quorum-state.json`` and ``data_version``, its version.
+
+Source: ``FileQuorumStateStore``, ``QuorumStateData``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from formats import limits
+from formats.errors import BadValueError, FormatError, LimitExceededError
+from formats.message_schema import load_schemas
+from formats.metadata.message_json import message_from_json, message_to_json
+from formats.partition.partition_metadata import ZERO_UUID, uuid_from_text, uuid_to_text
+from formats.text_lines import shown, shown_json
+
+__all__ = ["QuorumState", "read_quorum_state", "write_quorum_state"]
+
+_VERSION = "data_version"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """What the file says.
+
+    Attributes:
+        data_version: 0 (static voters) or 1; what later ones add is ignored.
+        leader_id: int32, -1 for none.
+        leader_epoch: int32, the latest that the node has heard of.
+        voted_id: int32, -1 for none.
+        voted_directory_id: text of a UUID, None in version 0.
+        cluster_id: None but in version 0, where brokers leave it empty.
+        applied_offset: int64, None but in version 0, where it is 0.
+        voters: ids of the static voters, None but in version 0.
+    """
+
+    data_version: int
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voted_directory_id: str | None = None
+    cluster_id: str | None = None
+    applied_offset: int | None = None
+    voters: tuple[int, ...] | None = None
+
+
+def read_quorum_state(data: bytes | memoryview, *, file: str | None = None) -> QuorumState:
+    """Reads ``quorum-state``.
+
+    Raises:
+        BadValueError: no JSON object, or a field that is absent or of another kind.
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    try:
+        return _read(bytes(data))
+    except FormatError as error:
+        raise error.in_file(file) if file else error from None
+
+
+def _read(data: bytes) -> QuorumState:
+    what = "quorum state"
+    if len(data) > limits.QUORUM_STATE_BYTES_MAX:
+        raise LimitExceededError(what, expected=f"at most {limits.QUORUM_STATE_BYTES_MAX} bytes", found=len(data))
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadValueError(what, expected="JSON", found=shown(str(error))) from None
+    if not isinstance(content, dict):
+        raise BadValueError(what, expected="a JSON object", found=type(content).__name__)
+    version = content.get(_VERSION)
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
+        raise BadValueError(f"{what} {_VERSION}", expected="an int32, not negative", found=shown(shown_json(version)))
+    schema = load_schemas("quorum-state")["QuorumStateData"]
+    known = min(version, schema.versions.highest)
+    fields = message_from_json(schema, content, known, what=what)
+    voters = fields["currentVoters"]
+    return QuorumState(
+        data_version=version,
+        leader_id=fields["leaderId"],
+        leader_epoch=fields["leaderEpoch"],
+        voted_id=fields["votedId"],
+        voted_directory_id=uuid_to_text(fields["votedDirectoryId"]) if known else None,
+        cluster_id=None if known else fields["clusterId"],
+        applied_offset=None if known else fields["appliedOffset"],
+        voters=None if known or voters is None else tuple(each["voterId"] for each in voters),
+    )
+
+
+def write_quorum_state(state: QuorumState) -> bytes:
+    """Writes ``quorum-state`` as a node does.
+
+    Raises:
+        BadVersionError: a version that this library does not know.
+        BadValueError: the directory id is no UUID.
+    """
+    directory = state.voted_directory_id
+    fields = {
+        "clusterId": state.cluster_id or "",
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": state.voted_id,
+        "votedDirectoryId": ZERO_UUID if directory is None else uuid_from_text(directory),
+        "appliedOffset": state.applied_offset or 0,
+        "currentVoters": None if state.voters is None else [{"voterId": each} for each in state.voters],
+    }
+    content = message_to_json(load_schemas("quorum-state")["QuorumStateData"], fields, state.data_version)
+    return json.dumps({**content, _VERSION: state.data_version}, separators=(",", ":")).encode("ascii")

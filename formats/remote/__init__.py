@@ -1,0 +1,1 @@
+"""Files and records of remote storage."""

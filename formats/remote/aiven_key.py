@@ -1,0 +1,105 @@
+"""Names of the objects that the tiered storage plugin of Aiven writes: three for each copy of a segment.
+
+::
+
+    <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<log | indexes | rsm-manifest>
+
+Ids are Kafka's text of a uuid. The prefix (``key.prefix``) goes before the topic as it is, with no separator of its own: where it does
+not end with a slash, a key alone does not tell where the topic begins. The manifest does.
+
+Source: ``ObjectKeyFactory`` of the plugin.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+
+__all__ = ["AivenKey", "AivenObject", "aiven_key", "parse_aiven_key"]
+
+
+class AivenObject(StrEnum):
+    """What an object holds, by the suffix of its key; in the order in which they are written."""
+
+    LOG = "log"
+    INDEXES = "indexes"
+    MANIFEST = "rsm-manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class AivenKey:
+    """A key taken apart.
+
+    Attributes:
+        head: prefix and topic.
+        topic_id: 16 bytes.
+        partition: int32.
+        base_offset: int64.
+        segment_id: 16 bytes.
+        kind: which of the three objects.
+    """
+
+    head: str
+    topic_id: bytes
+    partition: int
+    base_offset: int
+    segment_id: bytes
+    kind: AivenObject
+
+    @property
+    def topic(self) -> str:
+        """The topic, where the prefix is empty or ends with a slash, which no topic contains."""
+        return self.head.rpartition("/")[2]
+
+    def other(self, kind: AivenObject) -> AivenKey:
+        """The key of another object of the same copy."""
+        return AivenKey(self.head, self.topic_id, self.partition, self.base_offset, self.segment_id, kind)
+
+    def __str__(self) -> str:
+        directory = f"{self.head}-{uuid_to_text(self.topic_id)}/{self.partition}"
+        return f"{directory}/{self.base_offset:020d}-{uuid_to_text(self.segment_id)}.{self.kind}"
+
+
+_KEY = re.compile(
+    r"(?P<head>.*[A-Za-z0-9._-])-(?P<topic_id>[A-Za-z0-9_-]{22})"
+    r"/(?P<partition>0|[1-9][0-9]{0,9})"
+    r"/(?P<base_offset>[0-9]{20})-(?P<segment_id>[A-Za-z0-9_-]{22})\.(?P<kind>log|indexes|rsm-manifest)",
+    re.ASCII,
+)
+
+
+def parse_aiven_key(key: str) -> AivenKey | None:
+    """A key taken apart; None where the plugin would not have made it."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    found = AivenKey(
+        head=match["head"],
+        topic_id=uuid_from_text(match["topic_id"]),
+        partition=int(match["partition"]),
+        base_offset=int(match["base_offset"]),
+        segment_id=uuid_from_text(match["segment_id"]),
+        kind=AivenObject(match["kind"]),
+    )
+    # The last character of an id has bits to spare, which the plugin leaves at zero; and numbers end where Java's do.
+    return found if str(found) == key and found.partition < 2**31 and found.base_offset < 2**63 else None
+
+
+def aiven_key(
+    prefix: str, topic: str, topic_id: bytes, partition: int, base_offset: int, segment_id: bytes, kind: AivenObject
+) -> str:
+    """The key of an object.
+
+    Args:
+        prefix: ``key.prefix`` of the plugin.
+        topic: name.
+        topic_id: 16 bytes.
+        partition: number.
+        base_offset: of the segment.
+        segment_id: 16 bytes.
+        kind: which object.
+    """
+    return str(AivenKey(prefix + topic, topic_id, partition, base_offset, segment_id, kind))

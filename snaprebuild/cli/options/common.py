@@ -1,0 +1,461 @@
+"""Options that several verbs share, and the values made from them."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.source.source import Selection, Source
+    from snaprebuild.storage.store import S3Settings
+
+__all__ = [
+    "INT64_MAX",
+    "AllowUnverified",
+    "AsOf",
+    "ExpirationMs",
+    "Jobs",
+    "Offset",
+    "OutputFormat",
+    "OutputOption",
+    "Partition",
+    "Paths",
+    "PrivateKey",
+    "ReceiptFile",
+    "Report",
+    "S3Options",
+    "ServerProperties",
+    "Topic",
+    "Verbose",
+    "WholeNumber",
+    "as_of_ms",
+    "check_paths",
+    "clock_of",
+    "key_files",
+    "locations_of",
+    "offsets_range",
+    "open_selected",
+    "quoted",
+    "selection_of",
+    "takes_s3",
+]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+JOBS_MAX = 1024
+"""Worker processes; more than any machine has processors or disks for."""
+
+AS_OF_MAX_MS = 253_402_300_799_999
+"""The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
+
+NOT_MS = range(10**6, 10**11)
+"""As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
+
+_OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
+
+
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """A number from ``least`` to ``most``."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error where it is none, or out of the range."""
+        text = str(value)
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most):
+            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
+        return int(text)
+
+
+class OutputFormat(StrEnum):
+    """What stdout carries."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+# Hidden, because the text of a verb says what a PATH is; releases of click differ in how they show the help of an argument.
+Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH...", hidden=True)]
+ServerProperties = Annotated[
+    str | None,
+    typer.Option(
+        "--server-properties",
+        metavar="FILE",
+        help="Configuration of a broker: all its log.dirs are read as one unit, with its expiration and retention. Default: none.",
+    ),
+]
+Topic = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable. Default: all."),
+]
+Partition = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        metavar="N",
+        click_type=WholeNumber(0, INT32_MAX),
+        help="Only partitions of this number; repeatable. Default: all.",
+    ),
+]
+Offset = Annotated[
+    str | None,
+    typer.Option(
+        "--offsets",
+        metavar="FROM:TO",
+        help="Only boundaries in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one offset. "
+        "Default: all.",
+    ),
+]
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option("--output", show_default=False, help="table for people, json for programs (docs/json.md). Default: table."),
+]
+AllowUnverified = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unverified",
+        help="Take every complete copy for one that brokers read, where no metadata log tells. Default: such copies are left alone, and "
+        "nothing goes up above them. Risk: a copy that a failed upload or a former leader left behind may be taken for the log.",
+    ),
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="Moment at which producers expire: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+        "Default: now.",
+    ),
+]
+ExpirationMs = Annotated[
+    int | None,
+    typer.Option(
+        "--expiration-ms",
+        metavar="MS",
+        click_type=WholeNumber(1, INT64_MAX),
+        help="Milliseconds after which the broker forgets an idle producer. Default: producer.id.expiration.ms of "
+        "--server-properties, else 86400000 (one day). Risk: less than the broker uses loses producers.",
+    ),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v",
+        "--verbose",
+        count=True,
+        show_default=False,
+        help="Tell decisions, notes and all findings on stderr; -vv also where an error comes from. "
+        "Default: the worst 60 findings.",
+    ),
+]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report", metavar="FILE", help="Write the JSON document to FILE, too; an older report there is replaced. Default: none."
+    ),
+]
+PrivateKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--private-key",
+        metavar="[NAME=]FILE",
+        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). NAME is the key pair "
+        "that the manifests name; a FILE without one is for all names that have no FILE. Repeatable. Default: none.",
+    ),
+]
+ReceiptFile = Annotated[
+    str | None,
+    typer.Option(
+        "--receipt",
+        metavar="FILE",
+        help="Receipt of what is written, for `undo` and `verify --receipt`; never replaced. Default: a new file in "
+        "$XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild); without a home, in --out or the current directory.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        click_type=WholeNumber(1, JOBS_MAX),
+        help="Worker processes that read segments. Default: as many as processors (within cpu.max), or disks where those are more.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class S3Options:
+    """The options of every verb that reads from object stores; each field is one."""
+
+    s3_endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-endpoint-url",
+            metavar="URL",
+            help="Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
+        ),
+    ] = None
+    s3_path_style: Annotated[
+        bool,
+        typer.Option(
+            "--s3-path-style", help="Address buckets as URL/bucket, which many other stores need. Default: as the SDK decides."
+        ),
+    ] = False
+    s3_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-profile",
+            metavar="NAME",
+            help="Profile of the shared AWS configuration, with its role where it names one. Default: the SDK's usual chain.",
+        ),
+    ] = None
+    s3_anonymous: Annotated[
+        bool, typer.Option("--s3-anonymous", help="Sign no request: for public buckets, without any credentials. Default: no.")
+    ] = False
+    s3_requester_pays: Annotated[
+        bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket that asks for it. Default: no.")
+    ] = False
+    s3_sse_c_key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-sse-c-key-file",
+            metavar="FILE",
+            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: what "
+            "$SNAPREBUILD_S3_SSE_C_KEY holds in base64, else none.",
+        ),
+    ] = None
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            "--max-requests",
+            metavar="N",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Requests that the run may send to object stores; at the limit it stops with exit code 3. Default: any number.",
+        ),
+    ] = None
+    max_read_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-read-bytes",
+            metavar="N",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Bytes that the run may read from object stores; at the limit it stops with exit code 3. Default: any number.",
+        ),
+    ] = None
+
+    def settings(self) -> S3Settings:
+        """How object stores are reached in this run.
+
+        Raises:
+            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query; or nobody would pay.
+        """
+        import secrets
+
+        from snaprebuild.storage.store import S3Settings
+
+        check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
+        if self.s3_anonymous and self.s3_requester_pays:
+            raise UsageError("--s3-anonymous: nobody is there to pay, as --s3-requester-pays asks for")
+        key_file = self.s3_sse_c_key_file
+        return S3Settings(
+            endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
+            path_style=self.s3_path_style,
+            profile=self.s3_profile,
+            anonymous=self.s3_anonymous,
+            requester_pays=self.s3_requester_pays,
+            sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
+            max_requests=self.max_requests,
+            max_read_bytes=self.max_read_bytes,
+            run=secrets.token_hex(8),
+        )
+
+
+def _endpoint(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise UsageError(expected) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
+        raise UsageError(expected)  # without the URL: it may hold a password
+    return url
+
+
+def takes_s3(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the options of ``S3Options`` behind its own, and their value as its argument ``s3``: typer reads the signature."""
+    options = inspect.signature(S3Options, eval_str=True).parameters
+    own = [each for name, each in inspect.signature(verb, eval_str=True).parameters.items() if name != "s3"]
+
+    @functools.wraps(verb)
+    def with_options(*first: Any, **given: Any) -> None:
+        verb(*first, s3=S3Options(**{name: given.pop(name) for name in options}), **given)
+
+    behind = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values())
+    with_options.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]
+    return with_options
+
+
+def as_of_ms(text: str | None) -> int:
+    """The moment for expiry, ms since 1970.
+
+    Raises:
+        UsageError: neither a number, nor a date, nor 'now'; before 1970 or after 9999.
+    """
+    if text is None or text == "now":
+        return int(time.time() * 1000)
+    expected = "expected a time like 2026-11-21T12:00:00Z, milliseconds since 1970, or now"
+    try:
+        found_ms = int(text) if text.isascii() and text.isdecimal() else _moment_ms(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"--as-of: {expected}; found {quoted(text)}") from error
+    if found_ms in NOT_MS and text.isdecimal():
+        raise UsageError(f"--as-of: {expected}; {text} ms lie before 1974: are they seconds, or a date without dashes?")
+    if not 0 <= found_ms <= AS_OF_MAX_MS:
+        raise UsageError(f"--as-of: {quoted(text)} does not lie between 1970 and 9999")
+    return found_ms
+
+
+def moment_ms(option: str, text: str) -> int:
+    """The time that an option names in ISO 8601 where it names no offset, ms since 1970.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return _moment_ms(text)
+    except (ValueError, OverflowError) as error:
+        expected = "expected an offset, or a time like 2026-11-21T12:00:00Z"
+        raise UsageError(f"{option}: {expected}; found {quoted(text)}") from error
+
+
+def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:
+    """The moment of ``--as-of``, and the expiration that is asked for, else that of the source, else Kafka's default.
+
+    Raises:
+        UsageError: as ``as_of_ms``.
+    """
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+
+    return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
+
+
+def _moment_ms(text: str) -> int:
+    moment = datetime.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def quoted(text: str) -> str:
+    """A value as it was typed, cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets: str | None) -> Selection:
+    """The selection that the options ask for.
+
+    Raises:
+        UsageError: a pattern is empty, or ``--offsets`` is no range.
+    """
+    from snaprebuild.snapshots.source.source import Selection
+
+    if not all(topics or ()):
+        raise UsageError("--topic: the pattern is empty")
+    offset_from, offset_to = offsets_range(offsets)
+    return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
+
+
+def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
+    """The range that ``--offsets`` names, both ends included, None for an open one.
+
+    Raises:
+        UsageError: it is no range.
+    """
+    if offsets is None:
+        return None, None
+    match = _OFFSETS.fullmatch(offsets)
+    if match is None or not (match[1] or match[3]):
+        raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
+    offset_from = int(match[1]) if match[1] else None
+    offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
+    if max(offset_from or 0, offset_to or 0) > INT64_MAX:
+        raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
+    if offset_from is not None and offset_to is not None and offset_from > offset_to:
+        raise UsageError(f"--offsets: nothing lies in {quoted(offsets)}")
+    return offset_from, offset_to
+
+
+def check_paths(paths: list[str] | None, **options: str | None) -> None:
+    """Makes sure that no path is empty, as a variable of a shell that is not set makes it, and that a file is no directory.
+
+    Args:
+        paths: the arguments.
+        options: paths by the names of their options, None for those that are not given.
+
+    Raises:
+        UsageError: one is.
+    """
+    if not all(paths or ()):
+        raise UsageError("a PATH is empty")
+    for name, path in options.items():
+        option = "--" + name.replace("_", "-")
+        if path == "":
+            raise UsageError(f"{option}: the path is empty")
+        if path is not None and name not in ("out", "elections") and os.path.isdir(path):
+            raise UsageError(f"{option}: expected a file, found the directory {path}")
+
+
+def key_files(options: list[str] | None) -> list[str]:
+    """The files that ``--private-key`` names."""
+    from snaprebuild.storage.private_keys import split_private_key
+
+    return [split_private_key(each)[1] for each in options or ()]
+
+
+def locations_of(paths: list[str]) -> list[str]:
+    """Files as they were typed, and objects by their location.
+
+    Raises:
+        UsageError: ``s3://`` names no object, or a path is a directory.
+    """
+    from snaprebuild.storage.store import absolute, is_object
+
+    for path in paths:
+        if not is_object(path) and os.path.isdir(path):
+            raise UsageError("is a directory; name the files in it", path=path)
+    return [absolute(path) if is_object(path) else path for path in paths]
+
+
+def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:
+    """The source that the options ask for.
+
+    Raises:
+        UsageError: as ``check_paths`` and ``open_source``.
+    """
+    from snaprebuild.snapshots.source.source import open_source
+
+    check_paths(paths, server_properties=server_properties)
+    return open_source(paths or [], server_properties, selection, s3.settings())

@@ -1,0 +1,178 @@
+"""``--engine``: who reads and replays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.engine.schedule import Engine
+    from snaprebuild.snapshots.source.source import PartitionSource
+    from snaprebuild.spark.effect_files import Effects
+    from snaprebuild.spark.job import SparkEngine
+    from snaprebuild.storage.parallel_map import Each
+    from snaprebuild.storage.store import S3Settings
+
+__all__ = ["EffectsOption", "EngineName", "EngineOption", "Master", "SparkConf", "engine_of"]
+
+
+class EngineName(StrEnum):
+    """Who reads and replays."""
+
+    PROCESS = "process"
+    SPARK = "spark"
+    AUTO = "auto"
+
+
+EngineOption = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        show_default=False,
+        help="process reads with workers of this machine, spark as a Spark job (docs/spark.md); auto takes Spark where --master "
+        "names a cluster and there are more than 4 GiB to read. Default: process.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, as spark://host:7077. Default: what spark-submit says, else $SPARK_MASTER, else local[*].",
+    ),
+]
+
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark, as spark.driver.memory=2g; repeatable. Default: what spark-defaults.conf has.",
+    ),
+]
+
+EffectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--effects",
+        metavar="DIR",
+        help="With --engine spark: keep in DIR, also s3://BUCKET/PREFIX, what closed segments gave, and read only those of which "
+        "nothing is kept there. Risk: damage that came later is not seen. Default: every segment is read.",
+    ),
+]
+
+AUTO_BYTES_MIN = 4 << 30
+"""Below this the start of a Spark job is most of it."""
+
+
+def _is_spark_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
+    """Whether Spark is to read so many bytes: on one machine its own workers do the same, without a JVM beside them."""
+    is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
+    return name is EngineName.SPARK or (name is EngineName.AUTO and is_cluster and size_bytes >= AUTO_BYTES_MIN)
+
+
+@contextlib.contextmanager
+def _is_installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "pyspark").partition(".")[0]
+        raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
+
+
+@contextlib.contextmanager
+def spark_engine(master: str | None, conf: Mapping[str, str]) -> Iterator[SparkEngine]:
+    """A session of Spark with these settings.
+
+    Raises:
+        UsageError: Spark is not installed, or does not start.
+    """
+    with _is_installed():
+        from snaprebuild.spark.job import SparkEngine
+        from snaprebuild.spark.session import opened_session
+    with opened_session(master, conf) as session:
+        yield SparkEngine(session)
+
+
+class EngineChoice:
+    """The engine of a verb, which starts where it is needed first and ends with the verb."""
+
+    def __init__(
+        self, name: EngineName, master: str | None, effects: str | None, conf: Mapping[str, str], stack: contextlib.ExitStack
+    ) -> None:
+        self._name, self._master, self._effects, self._conf, self._stack = name, master, effects, conf, stack
+        self._spark: SparkEngine | None = None
+        self._kept: Effects | None = None
+
+    def planning(self) -> Each | None:
+        """Who looks at partitions; None for this process. How much there is to read is not known yet, so that ``auto`` is here."""
+        return self._started().each if self._name is EngineName.SPARK else None
+
+    def reading(self, size_bytes: int, progress: Callable[[str, int], None] | None) -> Engine | None:
+        """Who reads; None for workers of this machine.
+
+        Args:
+            size_bytes: to be read.
+            progress: told what was done, and the bytes since it was told last.
+        """
+        if not _is_spark_wanted(self._name, self._master, size_bytes):
+            return None
+        return replace(self._started(), progress=progress, effects=self._kept)
+
+    def keep_effects(self, partitions: Iterable[PartitionSource], settings: S3Settings) -> None:
+        """Makes sure that ``--effects`` may be written to, before anything is read.
+
+        Args:
+            partitions: that are read.
+            settings: how object stores are reached.
+
+        Raises:
+            UsageError: it leads to no directory.
+            RefusedError: it leads into a directory of a broker, or the store would replace what is there.
+            StorageError: an object store tells nothing.
+        """
+        if self._effects is not None:
+            with _is_installed():
+                from snaprebuild.spark.effect_files import Effects
+            self._kept = Effects.at(self._effects, settings)
+            self._kept.prepare(partitions)
+
+    def _started(self) -> SparkEngine:
+        if self._spark is None:
+            self._spark = self._stack.enter_context(spark_engine(self._master, self._conf))
+        return self._spark
+
+
+@contextlib.contextmanager
+def engine_of(
+    name: EngineName, master: str | None, effects: str | None = None, conf: Sequence[str] | None = None
+) -> Iterator[EngineChoice]:
+    """What ``--engine``, ``--master``, ``--effects`` and ``--conf`` choose.
+
+    Raises:
+        UsageError: effects or settings go with Spark only, or a setting is not ``KEY=VALUE``.
+    """
+    settings = dict(_setting_of(each) for each in conf or ())
+    if settings and name is EngineName.PROCESS:
+        raise UsageError("--conf goes with --engine spark or auto")
+    if effects == "":
+        raise UsageError("--effects: the path is empty")
+    if effects is not None and name is not EngineName.SPARK:
+        raise UsageError("--effects goes with --engine spark: worker processes of this machine keep nothing")
+    with contextlib.ExitStack() as stack:
+        yield EngineChoice(name, master, effects, settings, stack)
+
+
+def _setting_of(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.startswith("spark.") or not equals:
+        raise UsageError(f"--conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
+    return key, value

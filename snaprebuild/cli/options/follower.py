@@ -1,0 +1,171 @@
+"""Options and rows that the verbs around followers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.verbs.tier_inventory import opened_tier
+
+if TYPE_CHECKING:
+    from snaprebuild.followers.check import CheckedReplica
+    from snaprebuild.followers.remote_state import RemoteState
+    from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
+    from snaprebuild.tier.remote_partition import Tier
+
+__all__ = [
+    "LevelOption",
+    "RemoteLevel",
+    "open_tier",
+    "print_lost",
+    "print_replicas",
+    "remote_json",
+    "replica_json",
+]
+
+PRODUCERS_SHOWN_MAX = 5
+
+
+class RemoteLevel(StrEnum):
+    """How much of remote storage is read."""
+
+    FULL = "full"
+    SNAPSHOT = "snapshot"
+
+
+LevelOption = Annotated[
+    RemoteLevel,
+    typer.Option(
+        "--level",
+        show_default=False,
+        help="full replays the copies below, which proves the snapshot; snapshot takes it as it is, UNPROVEN. Default: full.",
+    ),
+]
+
+
+def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: list[str] | None, key_prefix: str) -> Tier:
+    """Lists the remote storage that a verb names.
+
+    Raises:
+        UsageError: nothing is there, or the private key is none.
+        ReadFailedError, RefusedError: as ``operations.remote_partition.open_tier``.
+    """
+    from snaprebuild.storage.private_keys import PrivateKeys
+    from snaprebuild.tier.remote_partition import open_tier as opened
+
+    check_paths([store, *(metadata_log or [])])
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return opened(place, root, metadata_log or (), settings, keys, prefix)
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def remote_json(state: RemoteState) -> dict[str, object]:
+    """The state that remote storage gives, without its entries."""
+    from formats.partition.partition_metadata import uuid_to_text
+
+    return {
+        "offset": state.offset,
+        "segment_id": uuid_to_text(state.segment.segment_id),
+        "start_offset": state.segment.start_offset,
+        "end_offset": state.segment.end_offset,
+        "replayed_from_offset": state.first_offset,
+        "verdict": None if state.verdict is None else state.verdict.value,
+        "why": state.why,
+        "origin": state.origin.value,
+        "class": state.judgement.snapshot_class.value,
+        "reasons": list(state.judgement.reasons),
+        "entries": len(state.entries),
+        "open_transactions": int((state.entries["current_txn_first_offset"] >= 0).sum()),
+        "bytes_read": state.bytes_read,
+    }
+
+
+def replica_json(replica: CheckedReplica) -> dict[str, object]:
+    """A replica as it was found."""
+    return {
+        "path": replica.source.directory.path,
+        "topic_partition": replica.source.topic_partition,
+        "first_offset": replica.first_offset,
+        "log_start_offset": replica.source.log_start_offset,
+        "verdict": replica.verdict.value,
+        "why": replica.why,
+        "cause": None if replica.cause is None else replica.cause.value,
+        "remote": None if replica.remote is None else remote_json(replica.remote),
+        "bytes_read": replica.bytes_read,
+        "snapshots": [_snapshot(each) for each in replica.snapshots],
+    }
+
+
+def _snapshot(snapshot: CheckedSnapshot) -> dict[str, object]:
+    return {
+        "offset": snapshot.offset,
+        "entries": snapshot.entries,
+        "expected_entries": snapshot.expected_entries,
+        "status": None if snapshot.status is None else snapshot.status.value,
+        "reason": snapshot.reason,
+        "proven_wrong": snapshot.proven_wrong,
+        "lost_count": snapshot.lost_count,
+        "open_count": snapshot.open_count,
+        "expired_count": snapshot.expired_count,
+        "lost": [_producer(each) for each in snapshot.lost],
+    }
+
+
+def _producer(lost: LostProducer) -> dict[str, object]:
+    return {
+        "producer_id": lost.producer_id,
+        "epoch": int(lost.entry["epoch"]),
+        "last_sequence": int(lost.entry["last_sequence"]),
+        "last_offset": int(lost.entry["last_offset"]),
+        "timestamp": int(lost.entry["timestamp"]),
+        "open_from": lost.open_from,
+        "expired": lost.has_expired,
+        "consequence": lost.consequence,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------- tables
+
+
+def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
+    """One line for each replica."""
+    from snaprebuild.cli.result import labels_of, print_table
+
+    labels = labels_of(replica.source for replica in replicas)
+    rows = []
+    for each in replicas:
+        worst, remote = each.worst, each.remote
+        lost = "-" if remote is None else 0 if worst is None else worst.lost_count
+        opened = "-" if remote is None else 0 if worst is None else worst.open_count
+        wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
+        told = "-" if remote is None else f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+        label = labels[each.source.directory.path]
+        rows.append((label, each.source.log_start_offset, each.first_offset, told, each.verdict, lost, opened, wrong))
+    columns = ("partition", "log start", "first local", "remote storage there", "verdict", "lost", "open", "wrong snapshots")
+    print_table(title, columns, rows, right=("log start", "first local", "lost", "open", "wrong snapshots"))
+
+
+def print_lost(replicas: Sequence[CheckedReplica]) -> None:
+    """The producers that were lost, those with open transactions first, and how many more."""
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.findings import counted
+
+    found = [(each, lost) for each in replicas if each.worst is not None for lost in each.worst.lost if not lost.has_expired]
+    found.sort(key=lambda pair: pair[1].open_from is None)
+    rows = [
+        (each.source.topic_partition, lost.producer_id, int(lost.entry["epoch"]), int(lost.entry["last_offset"]), lost.consequence)
+        for each, lost in found[:PRODUCERS_SHOWN_MAX]
+    ]
+    if rows:
+        columns = ("partition", "producer", "epoch", "last offset", "what its absence costs")
+        print_table("Lost producers", columns, rows, right=("producer", "epoch", "last offset"))
+    total = sum(each.worst.lost_count for each in replicas if each.worst is not None)
+    if total > len(rows):
+        print_text(f"and {counted(total - len(rows), 'more producer')} (--output json lists up to 1,000 of each replica)")

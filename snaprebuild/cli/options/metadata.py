@@ -1,0 +1,65 @@
+"""Options that the verbs on metadata logs share."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import INT32_MAX, quoted
+from snaprebuild.errors import UsageError
+
+__all__ = ["MetadataPath", "VoterIds", "VoterLogs", "voter_ids_of", "voter_log_of"]
+
+MetadataPath = Annotated[
+    str,
+    typer.Argument(metavar="DIR", hidden=True),
+]
+
+
+VoterLogs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--voter",
+        metavar="[ID=]DIR",
+        help="Metadata log of another voter, to prove what a majority holds; repeatable. Whose it is says meta.properties beside "
+        "it, or ID. Default: none.",
+    ),
+]
+VoterIds = Annotated[
+    str | None,
+    typer.Option(
+        "--voters",
+        metavar="IDS",
+        help="Ids of all voters, with commas. Default: as the records say, else quorum-state. Risk: with too few of them too much "
+        "counts as proven.",
+    ),
+]
+
+
+def voter_ids_of(text: str | None) -> tuple[int, ...] | None:
+    """Ids with commas between them.
+
+    Raises:
+        UsageError: they are none.
+    """
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text) or any(int(each) > INT32_MAX for each in text.split(",")):
+        raise UsageError(f"--voters: expected ids with commas between them, found {quoted(text)}")
+    return tuple(int(each) for each in text.split(","))
+
+
+def voter_log_of(text: str) -> tuple[int | None, str]:
+    """Id and location of ``[ID=]DIR``.
+
+    Raises:
+        UsageError: the id is no int32.
+    """
+    match = re.fullmatch(r"([0-9]{1,10})=(.*)", text, re.DOTALL)
+    if match is None:
+        return None, text
+    if int(match[1]) > INT32_MAX:
+        raise UsageError(f"--voter: expected [ID=]DIR with an id up to {INT32_MAX}, found {quoted(text)}")
+    return int(match[1]), match[2]

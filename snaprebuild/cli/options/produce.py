@@ -1,0 +1,91 @@
+"""Options of verbs that tell brokers of copies, and what they come to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import quoted
+from snaprebuild.errors import UploadRefusedError, UsageError
+
+if TYPE_CHECKING:
+    from formats.remote.remote_log_metadata import TopicIdPartition
+    from snaprebuild.snapshots.source.source import PartitionSource
+    from snaprebuild.tier.upload.announce import Announcer
+
+__all__ = ["ProduceTo", "ProducerConfig", "announcing", "wanted_partitions"]
+
+ProduceTo = Annotated[
+    str | None,
+    typer.Option(
+        "--produce-to",
+        metavar="HOST:PORT[,...]",
+        help="Brokers of the cluster that shall read the copies: its __remote_log_metadata is read first, and the records of each copy are "
+        "produced to it as soon as the copy is complete (needs snaprebuild[kafka]). Default: none.",
+    ),
+]
+ProducerConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--producer-config",
+        metavar="FILE",
+        help="Settings of the client of --produce-to, NAME=VALUE lines with the names of librdkafka, as security.protocol, "
+        "sasl.mechanism, sasl.username, sasl.password, ssl.ca.location. Default: none, a connection in the clear.",
+    ),
+]
+
+
+def wanted_partitions(partitions: Iterable[PartitionSource], topic_ids: dict[str, str]) -> Generator[TopicIdPartition, None, None]:
+    """The partitions that copies are made of; those without an id are refused later, each with its reason."""
+    from formats.remote.remote_log_metadata import TopicIdPartition
+    from snaprebuild.tier.upload.prepare import topic_id_of
+
+    for each in partitions:
+        name = each.directory.name
+        with contextlib.suppress(UploadRefusedError):
+            if each.can_be_tiered:
+                yield TopicIdPartition(name.topic, topic_id_of(each, topic_ids.get(name.topic)), name.partition)
+
+
+@contextlib.contextmanager
+def announcing(
+    produce_to: str | None, producer_config: str | None, partitions: Iterable[TopicIdPartition]
+) -> Generator[Announcer | None, None, None]:
+    """Who tells brokers of copies, with everything read that the cluster's topic holds; None where that was not asked for.
+
+    Raises:
+        UsageError: the options make no sense, or the package is missing.
+        RefusedError: the cluster has no such topic.
+        ReadFailedError: the cluster does not answer.
+    """
+    from snaprebuild.storage.remote.client_config import read_client_config
+    from snaprebuild.storage.remote.metadata_topic import MetadataTopic
+    from snaprebuild.tier.upload.announce import Announcer
+
+    if produce_to is None:
+        if producer_config is not None:
+            raise UsageError("--producer-config says how to reach the brokers of --produce-to, which is not given")
+        yield None
+        return
+    servers = [each.strip() for each in produce_to.split(",")]
+    for each in servers:
+        host, colon, port = each.rpartition(":")
+        if (
+            not colon
+            or not host
+            or not port.isascii()
+            or not port.isdigit()
+            or not 0 < int(port) < 2**16
+            or "/" in host
+            or "@" in host
+        ):
+            raise UsageError(f"--produce-to: expected HOST:PORT, several with commas between; found {quoted(each)}")
+    settings = {} if producer_config is None else read_client_config(producer_config)
+    topic = MetadataTopic(",".join(servers), settings)
+    try:
+        yield Announcer.of(topic, partitions)
+    finally:
+        topic.close()

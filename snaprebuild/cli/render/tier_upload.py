@@ -1,0 +1,170 @@
+"""What ``tier upload`` came to, as a document and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.aiven_key import AivenObject, aiven_key
+from formats.remote.upload_claim import UploadClaim
+from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
+from snaprebuild.cluster.source.verifier import verdict_json
+from snaprebuild.findings import counted
+from snaprebuild.storage.store import OBJECT_SCHEME, is_object
+from snaprebuild.tier.upload.announce import Announced
+from snaprebuild.tier.upload.fence import BrokerIdentity
+from snaprebuild.tier.upload.request import UploadRequest
+from snaprebuild.tier.upload.result import Action, TierUpload, UploadedPartition, UploadedSegment
+
+__all__ = ["print_upload", "upload_body"]
+
+
+def upload_body(
+    result: TierUpload,
+    request: UploadRequest,
+    records: str | None,
+    produce_to: str | None,
+    voters: Sequence[str],
+    peers: Sequence[str],
+) -> dict[str, object]:
+    """The fields of the document of a verdict.
+
+    Args:
+        result: of the upload.
+        request: what was asked for.
+        records: file that was asked for, or None.
+        produce_to: brokers that were told, or None.
+        voters: metadata logs of other voters that were given.
+        peers: other replicas that were given.
+    """
+    uploader = request.uploader
+    return {
+        "store": request.root,
+        "key_prefix": request.prefix,
+        "plugin_key_prefix": _plugin_prefix(request),
+        "chunk_size": uploader.chunk_size,
+        "run": uploader.run,
+        "broker_id": uploader.broker_id,
+        "dry_run": request.is_dry_run,
+        "verified": request.knows_all,
+        "voters": list(voters),
+        "peers": list(peers),
+        "records": records if result.copies else None,
+        "produced_to": produce_to,
+        "metadata_partitions": request.metadata_partitions,
+        "totals": _totals(result.partitions),
+        "partitions": [_partition(each, request.prefix) for each in result.partitions],
+    }
+
+
+def _plugin_prefix(request: UploadRequest) -> str:
+    """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
+    if not is_object(request.root):
+        return request.prefix
+    _, _, below = request.root.removeprefix(OBJECT_SCHEME).partition("/")
+    return f"{below}/{request.prefix}" if below else request.prefix
+
+
+def _totals(partitions: Sequence[UploadedPartition]) -> dict[str, int]:
+
+    counts = Counter(segment.action for partition in partitions for segment in partition.segments)
+    return {action.value: counts[action] for action in Action}
+
+
+def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
+
+    name = partition.source.directory.name
+    return {
+        "topic_partition": partition.source.topic_partition,
+        "path": partition.source.directory.path,
+        "topic": name.topic,
+        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        "partition": name.partition,
+        "metadata_partition": partition.metadata_partition,
+        "uploader": partition.uploader,
+        **_identity(partition.identity),
+        "verdict": verdict_json(partition.verdict),
+        "totals": _totals([partition]),
+        "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
+    }
+
+
+def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> dict[str, object]:
+
+    name, upload, key = partition.source.directory.name, segment.upload, None
+    if partition.topic_id is not None and segment.segment_id is not None:
+        whole = aiven_key(
+            prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
+        )
+        key = whole.removesuffix(".log")
+    return {
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "segment_bytes": segment.size_bytes,
+        "action": segment.action.value,
+        "why": segment.why,
+        "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
+        "key": key,
+        "took_over": None if segment.took_over is None else _claim(segment.took_over),
+        "announced": None if segment.announced is None else segment.announced.value,
+        "snapshot": None
+        if upload is None
+        else {
+            "origin": upload.snapshot.origin.value,
+            "class": upload.snapshot.snapshot_class.value,
+            "entries": upload.snapshot.entries,
+        },
+        "leader_epochs": [] if upload is None else [[each.epoch, each.start_offset] for each in upload.leader_epochs],
+        "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
+        "txn_index_empty": None if upload is None else upload.txn_index_empty,
+    }
+
+
+def _identity(broker: BrokerIdentity | UploadClaim) -> dict[str, object]:
+    directory_id = broker.directory_id
+    return {
+        "node_id": broker.node_id,
+        "directory_id": None if directory_id is None else uuid_to_text(directory_id),
+        "broker_epoch": broker.broker_epoch,
+    }
+
+
+def _claim(claim: UploadClaim) -> dict[str, object]:
+    told = {"uploader": claim.uploader, "run": claim.run, "segment_id": uuid_to_text(claim.segment_id)}
+    return {**told, "claimed_ms": claim.claimed_ms, **_identity(claim)}
+
+
+def print_upload(result: TierUpload, produce_to: str | None) -> None:
+    """The table.
+
+    Args:
+        result: of the upload.
+        produce_to: brokers that were told, or None.
+    """
+    rows = []
+    ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in result.partitions)
+    for each in result.partitions:
+        label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
+        done = [segment for segment in each.segments if segment.upload is not None]
+        rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
+        told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
+        sent = sum(segment.size_bytes for segment in done)
+        rows.append((label, len(each.segments), told or "-", rebuilt, size_text(sent)))
+    columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
+    print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
+    totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
+    print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
+    segments = [segment for partition in result.partitions for segment in partition.segments]
+    taken = sum(segment.took_over is not None for segment in segments)
+    if taken:
+        print_text(f"{counted(taken, 'claim')} taken over from an earlier registration of the same broker")
+    rejected = sum(each.verdict is not None and each.verdict.is_rejected for each in result.partitions)
+    if rejected:
+        print_text(f"{counted(rejected, 'replica')} rejected as a source of uploads (snaprebuild source check tells)")
+    if produce_to is not None:
+        counts = Counter(segment.announced for segment in segments)
+        now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
+        print_text(f"{now} announced to the brokers of {produce_to}, {before} before")
+    elif any(segment.action is Action.UPLOADED for segment in segments):
+        print_text("No broker knows of these copies before their records (--records, --produce-to) are in __remote_log_metadata")

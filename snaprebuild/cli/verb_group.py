@@ -1,0 +1,115 @@
+"""Verbs that are loaded when they are asked for: a help that lists them, and a run of one, need none of the others."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import click
+import typer
+from click.shell_completion import CompletionItem
+from typer.core import TyperCommand, TyperGroup
+
+from snaprebuild.errors import SnaprebuildError
+
+__all__ = ["Verb", "VerbGroup"]
+
+PACKAGE = "snaprebuild.cli.verbs"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What is known of a verb before its module is loaded."""
+
+    name: str
+    """Its own, of one word."""
+    module: str
+    """Inside the package of the command."""
+    function: str
+    short_help: str
+    """Its line in the help of the group."""
+    epilog: str
+    """What its help ends with."""
+    cls: type[TyperCommand]
+
+    def load(self) -> click.Command:
+        """Imports the module, and builds the options of the function."""
+        function = getattr(importlib.import_module(f"{PACKAGE}.{self.module}"), self.function)
+
+        @functools.wraps(function)
+        def run(*args: object, **kwargs: object) -> None:
+            try:
+                function(*args, **kwargs)
+            except BrokenPipeError as error:
+                # Not that of stdout or stderr, of which verbs take care: click would call it 1, which means findings.
+                raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
+
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(self.name, cls=self.cls, short_help=self.short_help, epilog=self.epilog)(run)
+        return typer.main.get_command(alone)
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """Commands of a group by name: who takes one, or walks over them, has it loaded; who asks for names alone has not."""
+
+    def __init__(self, verbs: dict[str, Verb], loaded: MutableMapping[str, click.Command]) -> None:
+        self.verbs = verbs
+        self.loaded = dict(loaded)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self.loaded:
+            self.loaded[name] = self.verbs[name].load()
+        return self.loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self.loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        self.loaded.pop(name, None)
+        self.verbs.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.verbs or name in self.loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.verbs, *(name for name in self.loaded if name not in self.verbs)])
+
+    def __len__(self) -> int:
+        return len({*self.verbs, *self.loaded})
+
+    def lines(self) -> dict[str, click.Command]:
+        """Stand-ins that have nothing but a name and a line of help."""
+        known = {name: verb.short_help for name, verb in self.verbs.items()}
+        known |= {name: command.get_short_help_str(1000) for name, command in self.loaded.items() if name not in known}
+        return {name: click.Command(name, short_help=line) for name, line in known.items()}
+
+
+class VerbGroup(TyperGroup):
+    """A group whose verbs stand in `verbs`, by the name of the group."""
+
+    verbs: ClassVar[dict[str, dict[str, Verb]]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._known = _Commands(self.verbs.get(self.name or "", {}), self.commands)
+        self.commands = self._known
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the list."""
+        return list(self._known)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of the help."""
+        click.Group.format_commands(self._outline(), ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of verbs, or of options."""
+        lines = self._known.lines()
+        names = [CompletionItem(name, help=lines[name].short_help) for name in lines if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def _outline(self) -> TyperGroup:
+        return TyperGroup(name=self.name, commands=self._known.lines(), rich_markup_mode=None)

@@ -1,0 +1,248 @@
+"""The verb ``hook run``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Paths,
+    ReceiptFile,
+    Report,
+    ServerProperties,
+    Topic,
+    Verbose,
+    WholeNumber,
+    check_paths,
+    selection_of,
+)
+from snaprebuild.cli.streams import tell
+from snaprebuild.cli.verbs.cluster_source import Metadata, check_metadata
+from snaprebuild.cli.verbs.rebuild import DryRun, SetAside
+from snaprebuild.cli.wrapped_command import start_after, wrapped_command
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.before_start import HookRun, PreparedPartition
+    from snaprebuild.snapshots.plan.plan_model import Request
+
+__all__ = ["hook_run"]
+
+DEADLINE_MAX = 7 * 86_400
+"""Seconds."""
+
+ROWS_MAX = 40
+
+
+class Order(StrEnum):
+    """Which partition is worked on first."""
+
+    BYTES_BLOCKED = "bytes-blocked"
+    PATH = "path"
+
+
+def hook_run(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    deadline: Annotated[
+        int | None,
+        typer.Option(
+            "--deadline",
+            metavar="SECONDS",
+            click_type=WholeNumber(0, DEADLINE_MAX),
+            help="Stop reading then, with what is written by that time. Default: none.",
+        ),
+    ] = None,
+    fail_closed: Annotated[
+        bool,
+        typer.Option(
+            "--fail-closed", help="Start CMD only where the exit code would be 0. Default: it is started whatever happens here."
+        ),
+    ] = False,
+    order: Annotated[
+        Order,
+        typer.Option(
+            "--order",
+            show_default=False,
+            help="Partition to begin with. bytes-blocked: that with the most bytes that cannot be uploaded. path: the first by path. "
+            "Default: bytes-blocked.",
+        ),
+    ] = Order.BYTES_BLOCKED,
+    metadata: Metadata = None,
+    topic: Topic = None,
+    expiration_ms: ExpirationMs = None,
+    set_aside: SetAside = False,
+    dry_run: DryRun = False,
+    receipt: ReceiptFile = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place for
+    the moment before a broker starts (ExecStart of systemd, entry point of a container): the partitions that block most come
+    first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
+    where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
+    """
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.snapshots.before_start import hook_run as prepare
+
+    command = wrapped_command()
+    if command is None and fail_closed:
+        raise UsageError("--fail-closed says when CMD is started: none is given; without it the exit code tells")
+    if command is not None:
+        if output is OutputFormat.JSON:
+            raise UsageError("--output json: stdout belongs to CMD; --report FILE takes the document")
+        start_after(command, seconds=deadline, only_if_done=fail_closed)
+    until = None if deadline is None else time.monotonic() + deadline
+    begin(verbose, {"--report": report, "--receipt": receipt})
+    request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
+    by_blocked = order is Order.BYTES_BLOCKED
+    result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
+    try:
+        leave(
+            lambda: _document(result, deadline, order),
+            result.findings,
+            as_json=output is OutputFormat.JSON,
+            show=lambda: _print(result),
+            report=report,
+            everything=verbose > 0,
+        )
+    finally:
+        tell(f"snaprebuild: {_summary(result)}")
+
+
+def _request(
+    paths: list[str] | None,
+    server_properties: str | None,
+    topic: list[str] | None,
+    expiration_ms: int | None,
+    metadata: str | None,
+    *,
+    set_aside: bool,
+) -> Request:
+    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.storage.store import absolute
+
+    check_paths(paths, server_properties=server_properties)
+    check_metadata(metadata)
+    return Request(
+        paths=tuple(absolute(path) for path in paths or ()),
+        server_properties=None if server_properties is None else os.path.abspath(server_properties),
+        topics=selection_of(topic, None, None).topics,
+        set_aside=set_aside,
+        as_of_ms=int(time.time() * 1000),
+        expiration_ms=expiration_ms,
+        metadata=None if metadata is None else absolute(metadata),
+    )
+
+
+def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, object]:
+    from snaprebuild.cli.result import verdict_document
+
+    plan = result.rebuilt.plan
+    body = {
+        "paths": list(plan.request.paths),
+        "server_properties": plan.request.server_properties,
+        "topics": list(plan.request.topics),
+        "metadata": plan.request.metadata,
+        "deadline_seconds": deadline,
+        "order": order.value,
+        "set_aside": plan.request.set_aside,
+        "as_of_ms": plan.clock.as_of_ms,
+        "expiration_ms": plan.clock.expiration_ms,
+        "dry_run": result.rebuilt.is_dry_run,
+        "receipt": result.rebuilt.receipt,
+        "takes_effect": "when a broker next loads the log, at its start",
+        "seconds": round(result.seconds, 4),
+        "partitions": [_partition(each) for each in result.partitions],
+        "totals": {
+            "partitions": len(result.partitions),
+            "prepared": sum(each.state == "prepared" for each in result.partitions),
+            **{name: sum(_counts(each)[name] for each in result.partitions) for name in _COUNTS},
+        },
+    }
+    return verdict_document("hook-run", 1, body, result.findings)
+
+
+_COUNTS = ("written", "would_write", "failed", "refused", "skipped", "bytes_blocked", "bytes_blocked_left", "bytes_read")
+
+
+def _counts(partition: PreparedPartition) -> dict[str, int]:
+    return {
+        **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
+        "bytes_blocked": partition.bytes_blocked,
+        "bytes_blocked_left": partition.bytes_blocked_left,
+        "bytes_read": partition.result.bytes_read,
+    }
+
+
+def _partition(partition: PreparedPartition) -> dict[str, object]:
+    from snaprebuild.cluster.source.verifier import verdict_json
+
+    result = partition.result
+    return {
+        "path": result.plan.source.directory.path,
+        "topic_partition": result.plan.source.topic_partition,
+        "state": partition.state.value,
+        **_counts(partition),
+        "seconds": round(result.seconds, 4),
+        "fault": result.plan.fault,
+        "verdict": verdict_json(result.plan.verdict),
+    }
+
+
+def _summary(result: HookRun) -> str:
+    """The one line that is read in the journal of a start."""
+    from snaprebuild.cli.result import size_text
+    from snaprebuild.findings import counted
+
+    totals = Counter[str]()
+    for each in result.partitions:
+        totals.update(_counts(each))
+    done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
+    parts = [
+        f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
+        f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
+        f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
+        f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
+    ]
+    receipt = result.rebuilt.receipt
+    return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])
+
+
+def _print(result: HookRun) -> None:
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+
+    labels = labels_of(each.result.plan.source for each in result.partitions)
+    busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
+    rows = [
+        (
+            labels[each.result.plan.source.directory.path],
+            size_text(each.bytes_blocked),
+            each.state.value,
+            each.count("written", "would_write"),
+            each.count("failed", "refused", "skipped"),
+            size_text(each.result.bytes_read),
+        )
+        for each in busy[:ROWS_MAX]
+    ]
+    if not rows:
+        print_text(unless_unread("no snapshot is missing", result.findings))
+        return
+    columns = ("partition", "blocked", "state", "snapshots", "not written", "read")
+    title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
+    print_table(title, columns, rows, right=("blocked", "snapshots", "not written", "read"))
+    if len(busy) > ROWS_MAX:
+        print_text(f"and {len(busy) - ROWS_MAX} more (--output json lists them)")

@@ -1,0 +1,198 @@
+"""The verb ``kraft check``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, S3Options, Verbose, check_paths, takes_s3
+from snaprebuild.cluster.quorum.log_start_rules import Followers
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
+    from snaprebuild.cluster.quorum.election_check import Election, Standing
+    from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+    from snaprebuild.cluster.quorum.log_start_rules import RuleResult
+
+__all__ = ["Leader", "MetadataDirs", "epoch_text", "kraft_check", "node_label"]
+
+MetadataDirs = Annotated[list[str], typer.Argument(metavar="DIR...")]
+Leader = Annotated[
+    str | None,
+    typer.Option("--leader", metavar="DIR", help="Which of the directories is the leader's. Default: as their quorum-state says."),
+]
+
+
+@takes_s3
+def kraft_check(
+    s3: S3Options,
+    directories: MetadataDirs,
+    leader: Leader = None,
+    followers: Annotated[
+        Followers,
+        typer.Option(
+            "--followers",
+            show_default=False,
+            help="What is asked of a follower's start: kafka, nothing, as each node moves its own; strict, it is not beyond the "
+            "leader's; literal, and it needs no checkpoint where it is the leader's. Default: kafka.",
+        ),
+    ] = Followers.KAFKA,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
+
+    DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
+    nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing (docs/kraft.md).
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cluster.quorum.check import kraft_check as look
+
+    begin(verbose, {"--report": report})
+    check_paths(directories)
+    check = look(directories, followers, leader, s3.settings())
+    leave(
+        lambda: verdict_document("kraft-check", 1, _body(check), check.findings),
+        check.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(check),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:
+    """A start as ``OffsetAndEpoch``."""
+    return str(start) if start is not None else f"{offset} (epoch not known)"
+
+
+def node_label(check: NodeCheck) -> str:
+    """What a table calls a node."""
+    return "-" if check.node.node_id is None else str(check.node.node_id)
+
+
+def _body(check: KraftCheck) -> dict[str, object]:
+    election = check.election
+    return {
+        "followers": check.followers.value,
+        "nodes": [_node(each) for each in check.nodes],
+        "election": {
+            "voters": None if election.voters is None else list(election.voters),
+            "voters_not_given": list(election.not_given),
+            "directories": [_standing(each) for each in election.standings],
+        },
+    }
+
+
+def _standing(standing: Standing) -> dict[str, object]:
+    state = standing.node.facts.quorum_state
+    return {
+        "directory": standing.node.log.path,
+        "node_id": standing.node.node_id,
+        "end": {"offset": standing.end.offset, "epoch": standing.end.epoch},
+        "quorum_state": None
+        if state is None
+        else {
+            "epoch": state.leader_epoch,
+            "leader_id": None if state.leader_id < 0 else state.leader_id,
+            "voted_id": None if state.voted_id < 0 else state.voted_id,
+        },
+        "can_win": standing.chance.outcome.value,
+        "reason": standing.chance.reason,
+        "has_most": standing.has_most,
+    }
+
+
+def _node(check: NodeCheck) -> dict[str, object]:
+    facts, start = check.node.facts, check.node.facts.start
+    return {
+        "directory": check.node.log.path,
+        "node_id": check.node.node_id,
+        "cluster_id": check.node.cluster_id,
+        "is_leader": check.is_leader,
+        "first_base_offset": facts.first_base_offset,
+        "start": {"offset": facts.start_offset, "epoch": None if start is None else start.epoch},
+        "end_offset": facts.end_offset,
+        "checkpoints": [
+            {
+                "offset": each.id.offset,
+                "epoch": each.id.epoch,
+                "bytes": each.size_bytes,
+                "timestamp_ms": each.timestamp_ms,
+                "fault": each.fault,
+            }
+            for each in facts.checkpoints
+        ],
+        "rules": [_result(each) for each in check.results],
+    }
+
+
+def _result(result: RuleResult) -> dict[str, object]:
+    return {
+        "rule": result.rule.name,
+        "says": result.rule.value,
+        "outcome": result.outcome.value,
+        "grade": None if result.grade is None else result.grade.value,
+        "evidence": result.evidence,
+        "path": result.path,
+        "offset": result.offset,
+    }
+
+
+def _print(check: KraftCheck) -> None:
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
+    from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome, Rule
+    from snaprebuild.findings import counted
+
+    rows = []
+    for each in check.nodes:
+        facts = each.node.facts
+        latest = str(facts.checkpoints[-1].id) if facts.checkpoints else "-"
+        role = {True: "leader", False: "follower", None: "-"}[each.is_leader]
+        start = epoch_text(facts.start, facts.start_offset)
+        base = "-" if facts.first_base_offset is None else facts.first_base_offset
+        rows.append(
+            (node_label(each), role, base, start, facts.end_offset, len(facts.checkpoints), latest, shown(each.node.log.path))
+        )
+    columns = ("node", "role", "first segment", "start", "end", "checkpoints", "the latest", "directory")
+    print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"))
+    told = [
+        (node_label(each), result.rule.name, result.outcome.value, result.grade or "-", result.evidence)
+        for each in check.nodes
+        for result in each.results
+        if result.outcome is not Outcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
+    ]
+    if told:
+        print_table("Rules that are not held", ("node", "rule", "outcome", "grade", "evidence"), told)
+    if len(check.nodes) > 1 or check.election.not_given:
+        _print_election(check.election)
+    results = [result for each in check.nodes for result in each.results]
+    grades = Counter(result.grade for result in results if result.grade is not None)
+    violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
+    violations = violations or unless_unread("no violation", check.findings)
+    held = counted(sum(result.outcome is Outcome.HELD for result in results), "rule")
+    print_text(f"{counted(len(check.nodes), 'node')}: {held} held; {violations}")
+
+
+def _print_election(election: Election) -> None:
+    from snaprebuild.cli.result import print_table, print_text, shown
+
+    rows = []
+    for each in election.standings:
+        state = each.node.facts.quorum_state
+        vote = "quorum-state is unknown"
+        if state is not None:
+            vote = f"epoch {state.leader_epoch}"
+            vote += f", leader {state.leader_id}" if state.leader_id >= 0 else ""
+            vote += f", voted for {state.voted_id}" if state.voted_id >= 0 else ""
+        node = "-" if each.node.node_id is None else each.node.node_id
+        last = "-" if not each.end.offset else each.end.offset - 1
+        rows.append((node, last, each.end.epoch, vote, each.chance.outcome.value, each.chance.reason))
+    columns = ("node", "last offset", "of epoch", "quorum-state", "can win", "because")
+    print_table("Elections, if these nodes are started", columns, rows, right=("last offset", "of epoch"))
+    if election.not_given:
+        print_text(f"Voters without a directory here: {', '.join(map(str, election.not_given))}.")
+    print_text(f"The most is in {', '.join(shown(each.node.log.path) for each in election.standings if each.has_most)}.")

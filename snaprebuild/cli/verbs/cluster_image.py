@@ -1,0 +1,95 @@
+"""The verb ``metadata image``."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    quoted,
+    takes_s3,
+)
+from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.metadata.image_model import MetadataImage, TopicImage
+
+__all__ = ["metadata_image"]
+
+
+class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """An offset, or the word for the last one that is proven."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text; a usage error where it is neither."""
+        text = str(value)
+        if text != "proven" and not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= INT64_MAX):
+            self.fail(f"expected an offset or 'proven', found {quoted(text)}", param, ctx)
+        return text
+
+
+@takes_s3
+def metadata_image(
+    s3: S3Options,
+    path: MetadataPath,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="OFFSET",
+            click_type=At(),
+            help="Last offset to take, or 'proven' for the last one that is proven to be committed. Default: all of the log.",
+        ),
+    ] = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
+    topic: Topic = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
+
+    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
+    image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features,
+    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log need not be committed: a
+    checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
+    """
+    from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.render.metadata_json import image_json
+    from snaprebuild.cli.render.metadata_tables import print_image
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion
+    from snaprebuild.cluster.metadata.image_result import metadata_image as look
+
+    begin(verbose, {"--report": report})
+    others = tuple(voter_log_of(each) for each in voter or ())
+    check_paths([path, *(each for _, each in others)])
+    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
+    result = look(question)
+    shown_topics = _selected(result.image, topic)
+    leave(
+        lambda: verdict_document("metadata-image", 1, image_json(result, shown_topics), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: print_image(result, shown_topics),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _selected(image: MetadataImage, patterns: list[str] | None) -> list[TopicImage]:
+    topics = sorted(image.topics.values(), key=lambda each: (each.name, each.topic_id))
+    return [each for each in topics if not patterns or any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]

@@ -1,0 +1,125 @@
+"""The verb ``isr check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
+from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
+    from snaprebuild.cluster.metadata.isr_history import IsrEvent
+
+__all__ = ["isr_check"]
+
+
+@takes_s3
+def isr_check(
+    s3: S3Options,
+    path: Annotated[str, typer.Argument(metavar="DIR")],
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: holds each change of in-sync replicas in a metadata log against the invariant of KIP-903.
+
+    DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
+    Replicas that joined though their broker was fenced, shutting down or not registered, that stayed when they should have
+    left, or that lead on a disk without their data are findings; what came before the log's oldest image is not known. Each
+    tells whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the voters (--voter).
+    """
+    from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cluster.metadata.isr_check import IsrQuestion
+    from snaprebuild.cluster.metadata.isr_check import isr_check as check
+
+    begin(verbose, {"--report": report})
+    others = tuple(voter_log_of(each) for each in voter or ())
+    check_paths([path, *(each for _, each in others)])
+    result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
+    leave(
+        lambda: verdict_document("isr-check", 1, _body(result), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(result: IsrCheckResult) -> dict[str, object]:
+    checkpoint = result.checkpoint
+    return {
+        "path": result.log.path,
+        "known_from": result.known_from,
+        "checkpoint": None if checkpoint is None else checkpoint.path,
+        "end_offset": result.end_offset,
+        "proven_end_offset": result.proof.end_offset,
+        "isr_changes": result.changes,
+        "joins": result.joins,
+        "counts": {fault.value: count for fault, count in result.counts.items()},
+        "events": (_event(each, result.is_proven(each)) for each in result.events),
+    }
+
+
+def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+
+    return {
+        "fault": event.fault.value,
+        "offset": event.offset,
+        "proven": is_proven,
+        "timestamp_ms": event.timestamp_ms,
+        "leader_epoch": event.leader_epoch,
+        "topic": event.topic,
+        "topic_id": uuid_to_text(event.topic_id),
+        "partition": event.partition,
+        "broker": event.broker_id,
+        "kind": event.kind.value,
+        "isr_before": list(event.isr_before),
+        "isr": list(event.isr),
+        "broker_epoch": event.broker_epoch,
+        "left_offset": event.left_offset,
+        "gone_directories": [uuid_to_text(each) for each in event.gone_directories],
+    }
+
+
+def _print(result: IsrCheckResult) -> None:
+    from snaprebuild.cli.result import print_table, print_text, time_text, unless_unread
+    from snaprebuild.cluster.metadata.proof import unproven_reason
+    from snaprebuild.findings import counted
+
+    rows = [
+        (
+            f"{each.offset}{'' if result.is_proven(each) else '*'}",
+            time_text(each.timestamp_ms),
+            f"{each.topic}-{each.partition}",
+            each.broker_id,
+            "-" if each.broker_epoch is None else each.broker_epoch,
+            ", ".join(map(str, each.isr_before)) or "-",
+            ", ".join(map(str, each.isr)) or "-",
+            each.kind.value,
+            each.fault.value,
+        )
+        for each in result.events
+    ]
+    if rows:
+        columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
+        print_table(
+            "Replicas that joined or stayed in sync, and what is to be known of it", columns, rows, right=("offset", "epoch")
+        )
+    where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
+    print_text(
+        f"offsets {result.known_from} to {result.end_offset - 1}, from {where}: "
+        f"{counted(result.changes, 'change')} of in-sync replicas, {counted(result.joins, 'replica')} joined"
+    )
+    end = result.proof.end_offset
+    if result.end_offset > end:
+        print_text(f"offsets from {end} on, marked with a star, are not proven to be committed: {unproven_reason(result.proof)}")
+    else:
+        print_text(unless_unread("all of it is proven to be committed", result.findings))

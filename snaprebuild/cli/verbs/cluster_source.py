@@ -1,0 +1,272 @@
+"""The verb ``source check``, and the options of verbs that ask for a verdict."""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    S3Options,
+    ServerProperties,
+    Topic,
+    Verbose,
+    WholeNumber,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
+
+__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "Peers", "check_metadata", "source_check"]
+
+RULES_TABLES_MAX = 1
+"""Replicas whose rules are printed one by one without ``-v``."""
+
+
+class PurposeName(StrEnum):
+    """Twin of ``cluster.source_evidence.Purpose``, which would import construct for a help text."""
+
+    REBUILD = "rebuild"
+    UPLOAD = "upload"
+    BOOTSTRAP = "bootstrap"
+
+
+Metadata = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        metavar="DIR",
+        help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
+        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="DIR",
+        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
+    ),
+]
+LeaderByWord = Annotated[
+    bool,
+    typer.Option(
+        "--i-am-the-leader",
+        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
+        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
+    ),
+]
+BrokerEpoch = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-epoch",
+        metavar="N",
+        click_type=WholeNumber(0, INT64_MAX),
+        help="Epoch of the live broker of these directories; no clean-shutdown marker is expected then. Default: the broker was stopped, "
+        "and its marker tells.",
+    ),
+]
+
+
+def check_metadata(location: str | None) -> None:
+    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it."""
+    if location == "":
+        raise UsageError("--metadata: the path is empty")
+
+
+@reads_gently
+@takes_s3
+def source_check(
+    s3: S3Options,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    purpose: Annotated[
+        PurposeName,
+        typer.Option(
+            "--purpose",
+            show_default=False,
+            help="What the replicas are to be the source of. rebuild: snapshots beside their own segments. upload: copies in remote "
+            "storage. bootstrap: the log of another replica. Default: rebuild.",
+        ),
+    ] = PurposeName.REBUILD,
+    metadata: Metadata = None,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            metavar="OFFSET",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="Last offset of the metadata log that counts. Default: all of it.",
+        ),
+    ] = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
+    peer: Peers = None,
+    i_am_the_leader: LeaderByWord = False,
+    broker_epoch: BrokerEpoch = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
+    The verdict is TRUSTED, TRUSTED_BELOW an offset, UNKNOWN where evidence is missing that should be there, or REJECTED by the
+    first rule that fails. What a cluster cannot have is not missing: before KRaft there is no metadata log. Exit code 3 where a
+    replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
+    """
+    from snaprebuild.cli.options.common import check_paths, selection_of
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cluster.source.evidence import Purpose
+    from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
+    from snaprebuild.storage.store import absolute
+
+    begin(verbose, {"--report": report})
+    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
+    if not paths and server_properties is None:
+        raise UsageError("name at least one path, or the --server-properties of a broker")
+    check_metadata(metadata)
+    question = SourceQuestion(
+        paths=tuple(absolute(path) for path in paths or ()),
+        server_properties=None if server_properties is None else os.path.abspath(server_properties),
+        purpose=Purpose(purpose.value),
+        metadata=None if metadata is None else absolute(metadata),
+        at=at,
+        peers=tuple(absolute(path) for path in peer or ()),
+        is_leader_by_word=i_am_the_leader,
+        broker_epoch=broker_epoch,
+        selection=selection_of(topic, partition, None),
+        voters=tuple(voter_log_of(each) for each in voter or ()),
+        voter_ids=voter_ids_of(voters),
+        settings=s3.settings(),
+    )
+    result = check_sources(question, int(time.time() * 1000), jobs)
+    leave(
+        lambda: verdict_document("source-check", 1, _body(result), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result, everything=verbose > 0),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(result: SourceCheck) -> dict[str, object]:
+    question = result.question
+    return {
+        "purpose": question.purpose.value,
+        "server_properties": question.server_properties,
+        "metadata": question.metadata,
+        "at": question.at,
+        "peers": list(question.peers),
+        "voters": [location for _, location in question.voters],
+        "broker_epoch": question.broker_epoch,
+        "i_am_the_leader": question.is_leader_by_word,
+        "replicas": [_replica(each) for each in result.replicas],
+    }
+
+
+def _replica(checked: CheckedSource) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cluster.source.verifier import verdict_json
+
+    log, meta, asked = checked.log, checked.state.meta, checked.metadata
+    directory_id = None if meta is None else meta.directory_id
+    return {
+        "path": log.path,
+        "topic_partition": checked.directory.topic_partition,
+        "node_id": None if meta is None else meta.node_id,
+        "cluster_id": None if meta is None else meta.cluster_id,
+        "directory_id": None if directory_id is None else uuid_to_text(directory_id),
+        "topic_id": None if log.topic_id is None else uuid_to_text(log.topic_id),
+        "log_end": log.log_end,
+        "high_watermark": log.high_watermark,
+        "last_stable": log.last_stable,
+        "metadata_log": None
+        if isinstance(asked, str)
+        else {
+            "path": asked.path,
+            "own": asked.is_own,
+            "offset": asked.image.offset,
+            "proven_below": asked.proven_below,
+            "proof": asked.proof,
+        },
+        "metadata_log_missing": asked if isinstance(asked, str) else None,
+        "verdict": str(checked.verdict),
+        **(verdict_json(checked.verdict) or {}),
+        "rules": [
+            {
+                "rule": each.rule.name,
+                "name": each.rule.value,
+                "state": each.state.value,
+                "evidence": each.ruling.evidence,
+                "limit": each.ruling.limit,
+            }
+            for each in checked.verdict.results
+        ],
+    }
+
+
+def _print(result: SourceCheck, *, everything: bool) -> None:
+    from collections import Counter
+
+    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.findings import counted
+
+    rows = [
+        (
+            shown(each.log.path),
+            each.verdict,
+            "-" if each.verdict.rule is None else f"{each.verdict.rule.name} {each.verdict.rule.value}",
+            each.verdict.why or "-",
+        )
+        for each in result.replicas
+    ]
+    if rows:
+        print_table(f"Sources for {_of(result)}", ("replica", "verdict", "rule", "because"), rows)
+    if everything or len(result.replicas) <= RULES_TABLES_MAX:
+        for each in result.replicas:
+            _print_rules(each)
+    for text in dict.fromkeys(_metadata_text(each) for each in result.replicas):
+        print_text(text)
+    counts = Counter(each.verdict.outcome.value for each in result.replicas)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    print_text(f"{counted(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
+
+
+def _of(result: SourceCheck) -> str:
+    return {"rebuild": "a rebuild in place", "upload": "uploads", "bootstrap": "other replicas"}[result.question.purpose.value]
+
+
+def _print_rules(checked: CheckedSource) -> None:
+    from snaprebuild.cli.result import print_table, shown
+
+    rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
+    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows)
+
+
+def _metadata_text(checked: CheckedSource) -> str:
+    from snaprebuild.cli.result import shown
+
+    asked = checked.metadata
+    if not isinstance(asked, str):
+        return f"metadata log: {shown(asked.path)}: {asked.summary}"
+    word = "; " + "; ".join(checked.verdict.on_word) if checked.verdict.on_word else ""
+    return f"metadata log: none for {shown(checked.state.path)}: {asked}{word}"

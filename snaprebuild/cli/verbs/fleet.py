@@ -1,0 +1,390 @@
+"""The verb ``fleet merge``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT32_MAX,
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    check_paths,
+    takes_s3,
+)
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.fleet.elections import Elections
+    from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
+    from snaprebuild.cluster.fleet.replicas import Broker
+    from snaprebuild.cluster.fleet.restart_order import Step
+
+__all__ = ["fleet_merge"]
+
+ROWS_MAX = 40
+
+RATE_MAX = 1_000_000
+"""MiB per second."""
+
+
+@takes_s3
+def fleet_merge(
+    s3: S3Options,
+    files: Annotated[list[str] | None, typer.Argument(metavar="SCAN.json...", hidden=True)] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata",
+            metavar="DIR",
+            help="The cluster's metadata log (KRaft): __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX. It tells all "
+            "replicas, who is in sync, who leads, and which brokers are controllers. Default: none, and what that leaves open is told.",
+        ),
+    ] = None,
+    controller: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--controller",
+            metavar="ID",
+            click_type=WholeNumber(0, INT32_MAX),
+            help="A broker that is a controller, too, so that it is restarted last; repeatable. Default: those that --metadata tells.",
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            "--rate",
+            metavar="MIB",
+            click_type=WholeNumber(1, RATE_MAX),
+            help="MiB that a rebuild reads in a second on these brokers, as `plan` measures it. Default: none, and no minutes are told.",
+        ),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE", help="A page, too; an older one of this program there is replaced. Default: none."),
+    ] = None,
+    elections: Annotated[
+        str | None,
+        typer.Option(
+            "--elections",
+            metavar="DIR",
+            help="Files for Kafka's kafka-reassign-partitions and kafka-leader-election, into DIR, which is made, or empty: who is to "
+            "lead, now and behind each restart. Wants --metadata. Default: none.",
+        ),
+    ] = None,
+    kafka_release: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-release",
+            metavar="X.Y.Z",
+            help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: as far as --metadata shows it.",
+        ),
+    ] = None,
+    retention_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--retention-bytes",
+            metavar="BYTES",
+            click_type=WholeNumber(-1, INT64_MAX),
+            help="The log.retention.bytes in the configuration of the brokers, for topics without retention.bytes; -1 for none. "
+            "Default: as far as --metadata shows it.",
+        ),
+    ] = None,
+    allow_election_risk: Annotated[
+        bool,
+        typer.Option(
+            "--allow-election-risk",
+            help="Write elections also where they may delete data (KAFKA-20732), or where that is not known. Risk: data within "
+            "retention is lost. Default: they are left out.",
+        ),
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: merges the scans of many brokers: what is stuck, what an election frees, which brokers to treat, in which order.
+
+    SCAN.json is what scan prints with --output json for one broker (its log directories, or its --server-properties). A partition
+    of which one replica has every snapshot needs an election and no rebuild. For the others the smallest set of brokers is
+    searched that holds a replica of each, and their restarts are put in order: one at a time, controllers last. Exit code 1 when
+    something is stuck.
+    """
+    from snaprebuild.cli.result import begin, document, leave
+    from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
+    from snaprebuild.cluster.fleet.election_risk import parse_release
+    from snaprebuild.cluster.fleet.elections import write_elections
+    from snaprebuild.cluster.fleet.merge import merge_scans
+
+    check_paths(files, html=html, elections=elections)
+    if elections is not None and metadata is None:
+        raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
+    release = None if kafka_release is None else parse_release(kafka_release)
+    if kafka_release is not None and release is None:
+        raise UsageError(f"--kafka-release: expected a release like 4.3.1, found {kafka_release}")
+    begin(verbose, {"--html": html, "--report": report}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
+    view = None if metadata is None else read_cluster_view(metadata, s3.settings())
+    result = merge_scans(
+        files or [],
+        view,
+        frozenset(controller or ()),
+        None if rate is None else rate << 20,
+        release=release,
+        retention_bytes=retention_bytes,
+        allows_risk=allow_election_risk,
+    )
+    written = [] if elections is None else write_elections(result.elections() or (), elections)
+    leave(
+        lambda: document("fleet-merge", 1, _body(result)),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result, written, everything=verbose > 0),
+        report=report,
+        everything=verbose > 0,
+        notes=True,
+        table=None if html is None else lambda: _write_page(result, html),
+    )
+
+
+def _write_page(result: FleetResult, path: str) -> None:
+    from snaprebuild import __version__
+    from snaprebuild.report.from_fleet import fleet_page
+    from snaprebuild.report.page import page_pieces
+    from snaprebuild.storage.local.small_file import write_text_file
+
+    write_text_file(path, page_pieces(fleet_page(_body(result), "fleet merge", __version__)))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ JSON
+
+
+def _body(result: FleetResult) -> dict[str, object]:
+    from snaprebuild.cli.result import unread_json
+    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.documents.run_facts import run_json
+    from snaprebuild.findings import exit_code_of
+
+    cover, outcomes = result.cover, result.outcomes()
+    return {
+        **unread_json(result.findings),
+        "run": run_json(),
+        "cluster_id": result.fleet.cluster_id,
+        "has_metadata": result.has_metadata,
+        "rate_bytes_per_second": result.rate_bytes,
+        "assumes": list(result.assumes),
+        "totals": {
+            "brokers": len(result.fleet.brokers),
+            "partitions": len(result.partitions),
+            "outcomes": {outcome.value: outcomes[outcome] for outcome in Outcome},
+            "stuck_bytes": result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT),
+            "freed_by_election_bytes": result.stuck_bytes(Outcome.ELECT),
+            "freed_by_treatment_bytes": result.stuck_bytes(Outcome.TREAT),
+            "replay_bytes": sum(step.replay_bytes for step in result.steps),
+            "seconds": None if result.rate_bytes is None else round(sum(step.seconds or 0 for step in result.steps), 1),
+        },
+        "treat": {"brokers": list(cover.brokers), "is_smallest": cover.is_smallest, "brokers_at_least": cover.at_least},
+        "steps": [_step(step) for step in result.steps],
+        "elections": None if (moments := result.elections()) is None else [_elections(moment, result) for moment in moments],
+        "brokers": [_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
+        "partitions": _partitions(result),
+        "findings": [finding.as_json() for finding in result.findings],
+        "exit_code": exit_code_of(result.findings),
+    }
+
+
+def _step(step: Step) -> dict[str, object]:
+    return {
+        "node_id": step.node_id,
+        "is_controller": step.is_controller,
+        "needs_rebuild": step.needs_rebuild,
+        "partitions": len(step.partitions),
+        "missing": step.missing,
+        "replay_bytes": step.replay_bytes,
+        "seconds": None if step.seconds is None else round(step.seconds, 1),
+        "freed_bytes": step.freed_bytes,
+    }
+
+
+def _elections(moment: Elections, result: FleetResult) -> dict[str, object]:
+    return {
+        "behind_step": moment.step or None,
+        "behind_node_id": result.steps[moment.step - 1].node_id if moment.step else None,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "replicas": list(each.replicas),
+                "replicas_before": list(each.replicas_before),
+            }
+            for each in moment.elections
+        ],
+    }
+
+
+def _broker(broker: Broker) -> dict[str, object]:
+    return {
+        "node_id": broker.node_id,
+        "document": broker.document,
+        "log_dirs": [{"path": path, "shutdown": shutdown} for path, shutdown in sorted(broker.log_dirs.items())],
+        "replicas": broker.replicas,
+        "size_bytes": broker.size_bytes,
+    }
+
+
+def _partitions(result: FleetResult) -> Iterator[dict[str, object]]:
+    """Those that are not healthy, one at a time."""
+    from snaprebuild.cluster.fleet.merge import Outcome
+
+    return (_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY)
+
+
+def _partition(partition: FleetPartition) -> dict[str, object]:
+    placement = partition.placement
+    return {
+        "topic": partition.key[0],
+        "partition": partition.key[1],
+        "topic_id": partition.key[2],
+        "outcome": partition.outcome.value,
+        "elect": partition.elect,
+        "condition": partition.condition,
+        "election_risk": None if partition.risk is None else {**asdict(partition.risk), "outcome": partition.risk.outcome.value},
+        "leader": None if placement is None else placement.leader,
+        "in_sync": None if placement is None else sorted(placement.in_sync),
+        "not_scanned": list(partition.not_scanned),
+        "stuck_bytes": partition.stuck_bytes,
+        "replicas": [
+            {
+                "node_id": each.node_id,
+                "state": each.state.value,
+                "log_start_offset": each.log_start,
+                "log_end_offset": each.log_end,
+                "log_end_at_least": each.at_least,
+                "high_watermark": each.high_watermark,
+                "leader_epoch": each.leader_epoch,
+                "size_bytes": each.size_bytes,
+                "missing": each.missing,
+                "doubted": each.doubted,
+                "blocked_segments": each.blocked_segments,
+                "stuck_bytes": each.stuck_bytes,
+                "replay_bytes": each.replay_bytes,
+            }
+            for each in partition.replicas
+        ],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------- tables
+
+
+def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
+    from snaprebuild.cli.result import print_text, unless_unread
+    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.findings import counted
+
+    _print_brokers(result)
+    _print_topics(result, everything=everything)
+    _print_steps(result)
+    outcomes = result.outcomes()
+    if not result.steps:
+        print_text(unless_unread("No broker has to be treated.", result.findings))
+    elif not result.cover.is_smallest:
+        print_text(
+            f"{counted(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "
+            "are needed, whatever the choice: the search for fewer was ended at its limit."
+        )
+    else:
+        print_text(
+            f"{counted(len(result.cover.brokers), 'broker')} to treat, and no smaller set holds a replica of each partition."
+        )
+    if outcomes[Outcome.ELECT]:
+        print_text(
+            f"{counted(outcomes[Outcome.ELECT], 'partition')}: elect the replica that has every snapshot, and nothing has to be rebuilt "
+            "(--output json names it; --elections DIR writes files for Kafka's tools)."
+        )
+    for path in written:
+        print_text(f"elections: {path}")
+    if written and (left := sum(each.elect is not None and each.condition is not None for each in result.partitions)):
+        print_text(f"{counted(left, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is.")
+    risky = sum(each.risk is not None and each.risk.outcome.value != "not-affected" for each in result.partitions)
+    if risky and not result.allows_risk and result.has_metadata:
+        print_text(
+            f"{counted(risky, 'partition')} in no file of --elections: their election may delete data, or that is not known."
+        )
+    for each in result.assumes:
+        print_text(f"Assumed: {each}.")
+
+
+def _print_brokers(result: FleetResult) -> None:
+    from snaprebuild.cli.result import print_table, size_text
+    from snaprebuild.cluster.fleet.replicas import ReplicaState
+
+    names = [state.value for state in ReplicaState]
+    counts = {node: dict.fromkeys(names, 0) for node in result.fleet.brokers}
+    for partition in result.partitions:
+        for replica in partition.replicas:
+            counts[replica.node_id][replica.state.value] += 1
+    rows = [
+        (node, broker.replicas, size_text(broker.size_bytes), *(counts[node][name] or "-" for name in names), broker.document)
+        for node, broker in sorted(result.fleet.brokers.items())
+    ]
+    right = ("broker", "replicas", "size", *names)
+    print_table(
+        "Brokers, and what their replicas need to be uploaded from",
+        ("broker", "replicas", "size", *names, "scan"),
+        rows,
+        right=right,
+    )
+
+
+def _print_topics(result: FleetResult, *, everything: bool) -> None:
+    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.cluster.fleet.merge import Outcome
+
+    wanted = [outcome.value for outcome in Outcome]
+    topics: dict[str, dict[str, int]] = {}
+    stuck: dict[str, int] = {}
+    for partition in result.partitions:
+        topic = partition.key[0]
+        counts = topics.setdefault(topic, dict.fromkeys(wanted, 0))
+        counts[partition.outcome.value] += 1
+        if partition.outcome is not Outcome.HEALTHY:
+            stuck[topic] = stuck.get(topic, 0) + partition.stuck_bytes
+    ordered = sorted(topics, key=lambda topic: (-stuck.get(topic, 0), topic))
+    shown = ordered if everything else ordered[:ROWS_MAX]
+    rows = [
+        (topic, *(topics[topic][name] or "-" for name in wanted), size_text(stuck[topic]) if stuck.get(topic) else "-")
+        for topic in shown
+    ]
+    if rows:
+        print_table("Topics, and what to do about their partitions", ("topic", *wanted, "stuck"), rows, right=(*wanted, "stuck"))
+    if len(shown) < len(ordered):
+        print_text(f"... and {len(ordered) - len(shown)} more topics (-v shows all)")
+
+
+def _print_steps(result: FleetResult) -> None:
+    from snaprebuild.cli.result import print_table, size_text
+
+    rows = [
+        (
+            number,
+            step.node_id,
+            ("stop, rebuild, start" if step.needs_rebuild else "stop, start") + (" (controller)" if step.is_controller else ""),
+            len(step.partitions),
+            step.missing,
+            size_text(step.replay_bytes),
+            "-" if step.seconds is None else f"{step.seconds / 60:.1f}",
+            size_text(step.freed_bytes),
+        )
+        for number, step in enumerate(result.steps, 1)
+    ]
+    if rows:
+        columns = ("step", "broker", "do", "partitions", "snapshots", "to read at most", "minutes", "freed")
+        right = tuple(name for name in columns if name != "do")
+        print_table("Restarts, one after the other: each when the one before is in sync again", columns, rows, right=right)

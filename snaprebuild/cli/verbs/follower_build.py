@@ -1,0 +1,243 @@
+"""The verb ``bootstrap build``."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    PrivateKey,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    as_of_ms,
+    key_files,
+    quoted,
+    takes_s3,
+)
+from snaprebuild.cli.options.follower import LevelOption, RemoteLevel, open_tier, remote_json
+from snaprebuild.cli.verbs.cluster_source import Metadata, check_metadata
+from snaprebuild.cli.verbs.tier_audit import announced
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.findings import Finding
+    from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
+
+__all__ = ["bootstrap_build"]
+
+
+@takes_s3
+def bootstrap_build(
+    s3: S3Options,
+    store: TierLocation,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
+    topic_partition: Annotated[
+        str,
+        typer.Option(
+            "--topic-partition",
+            metavar="TOPIC-N",
+            help="The partition, as its directory is called. Default: none, it is to be named.",
+        ),
+    ],
+    topic_id: Annotated[
+        str | None,
+        typer.Option("--topic-id", metavar="ID", help="Of the topic, where there were several of its name. Default: the only one."),
+    ] = None,
+    target: Annotated[
+        int | None,
+        typer.Option(
+            "--target",
+            metavar="OFFSET",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Offset below which everything is taken from remote storage (ListOffsets -6 of the leader). Default: where the "
+            "copies of the newest leader epoch end.",
+        ),
+    ] = None,
+    log_start: Annotated[
+        int | None,
+        typer.Option(
+            "--log-start",
+            metavar="OFFSET",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="Log start offset of the leader. Default: where the copies begin; refused where others lie below a hole.",
+        ),
+    ] = None,
+    metadata_log: MetadataLog = None,
+    level: LevelOption = RemoteLevel.FULL,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option(
+            "--server-properties",
+            metavar="FILE",
+            help="Configuration of the broker of DIR: refused where another of its log.dirs has the partition, with which it would not "
+            "start. Default: none, DIR alone is looked into.",
+        ),
+    ] = None,
+    metadata: Metadata = None,
+    allow_unproven: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unproven",
+            help="Write UNPROVEN producers, too. Risk: a retry is accepted as new, an open transaction is forgotten. Default: refused.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Work it out, and write nothing. Default: write it.")] = False,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
+
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
+    into its checkpoints, which are not touched, and start it then: it loads the producers with the log, and fetches the rest from
+    its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
+    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
+    are written all the same, with --allow-unproven.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
+    from snaprebuild.followers.bootstrap_target import judge_target
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
+    from snaprebuild.storage.store import absolute, is_object
+    from snaprebuild.tier.remote_chain import metadata_findings
+
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    check_metadata(metadata)
+    if not directory or is_object(directory):
+        raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
+    wanted = _wanted(topic_partition, topic_id, target, log_start)
+    properties = None if server_properties is None else read_server_properties(server_properties)
+    log_dirs = () if properties is None else log_dirs_of(properties)
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
+    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
+    place = absolute(directory)
+    verdict, found = None, list["Finding"]()
+    if os.path.isdir(place):
+        location = None if metadata is None else absolute(metadata)
+        verdict, found = judge_target(plan, place, properties, location, s3.settings())
+    if dry_run:
+        check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    else:
+        build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
+    leave(
+        lambda: verdict_document(
+            "bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict), findings
+        ),
+        findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(plan, place, dry_run),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _wanted(topic_partition: str, topic_id: str | None, target: int | None, log_start: int | None) -> PartitionWanted:
+    from formats.errors import FormatError
+    from formats.partition.partition_metadata import uuid_from_text
+    from snaprebuild.followers.bootstrap_build import PartitionWanted
+
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", topic_partition)
+    if match is None or int(match[2]) >= 2**31:
+        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(topic_partition)}")
+    try:
+        number = None if topic_id is None else uuid_from_text(topic_id)
+    except FormatError as error:
+        raise UsageError(f"--topic-id: {error.message}") from error
+    return PartitionWanted(match[1], int(match[2]), number, target, log_start)
+
+
+def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
+    import os
+
+    from snaprebuild.findings import Finding, Severity
+
+    path = os.path.join(place, plan.directory_name)
+    found = [*plan.state.findings, *(Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)]
+    if not plan.state.judgement.snapshot_class.may_go_in_place:
+        message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
+        found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
+    return found
+
+
+def _body(
+    plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None
+) -> dict[str, object]:
+    import os
+
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cluster.source.verifier import verdict_json
+
+    return {
+        "store": root,
+        "verified": verified,
+        "dry_run": dry_run,
+        "path": os.path.join(place, plan.directory_name),
+        "topic": plan.topic,
+        "topic_id": uuid_to_text(plan.topic_id),
+        "partition": plan.number,
+        "target": plan.target,
+        "target_epoch": plan.epoch,
+        "next": plan.next_offset,
+        "log_start": plan.log_start,
+        "local_start": plan.next_offset,
+        "epochs": [[entry.epoch, entry.start_offset] for entry in plan.epochs],
+        "remote": remote_json(plan.state),
+        "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
+        "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
+        "warnings": list(plan.warnings),
+        "verdict": verdict_json(verdict),
+        "takes_effect": "when a broker next loads the log, at its start",
+    }
+
+
+def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
+    import os
+
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.findings import counted
+
+    klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
+    row = (
+        plan.directory_name,
+        plan.log_start,
+        plan.next_offset,
+        epochs,
+        len(plan.state.entries),
+        klass,
+        uuid_to_text(plan.segment.segment_id),
+    )
+    columns = ("partition", "log start", "fetches from", "leader epochs", "producers", "class", "of the copy")
+    title = "Dry run: nothing was written" if dry_run else "Follower"
+    print_table(title, columns, [row], right=("log start", "fetches from", "producers"))
+    for each in plan.warnings:
+        print_text(f"note: {each}")
+    lines = [(name, f"{entry.topic} {entry.partition} {entry.offset}") for name, entry in plan.checkpoints.items()]
+    print_table("Lines of the checkpoints", ("file", "line"), lines)
+    if dry_run:
+        return
+    written = os.path.join(shown(place), plan.directory_name)
+    print_text(f"written: {written} ({counted(len(plan.files), 'file')}); it takes effect when the broker next starts")

@@ -1,0 +1,168 @@
+"""The verb ``where``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    PrivateKey,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    WholeNumber,
+    key_files,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently_alone
+from snaprebuild.cli.verbs.follower_offsets import (
+    HighWatermark,
+    LogPath,
+    OptionalStore,
+    RemoteStorage,
+    is_on,
+    known_json,
+    opened_log_and_tier,
+    part_json,
+    print_assumed,
+    view_offsets,
+)
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog
+
+if TYPE_CHECKING:
+    from snaprebuild.followers.fetch_path import Deletion, Fetch, PartitionPlace, WhereResult
+    from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["where"]
+
+
+@reads_gently_alone
+@takes_s3
+def where(
+    s3: S3Options,
+    path: LogPath,
+    store: OptionalStore = None,
+    offset: Annotated[
+        int,
+        typer.Option(
+            "--offset",
+            metavar="N",
+            click_type=WholeNumber(0, INT64_MAX),
+            show_default=False,
+            help="Offset that is asked for. Default: 0.",
+        ),
+    ] = 0,
+    high_watermark: HighWatermark = None,
+    remote_storage: RemoteStorage = None,
+    metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: what serves a fetch at an offset, and what deleting the records below it would remove.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 where an offset inside of the log is served
+    by nothing, 4 where objects of the copy that holds it are gone.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.followers.fetch_path import where as look
+
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    result = look(source, tier, offset, high_watermark, is_on(remote_storage))
+    leave(
+        lambda: verdict_document("where", 1, _body(result, tier), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:
+    return {
+        "store": None if tier is None else tier.root,
+        "verified": tier is not None and tier.knows_all,
+        "offset": result.offset,
+        "partitions": [_partition(each) for each in result.partitions],
+    }
+
+
+def _partition(place: PartitionPlace) -> dict[str, object]:
+    return {
+        **part_json(place.view),
+        "high_watermark": known_json(place.high_watermark),
+        "log_end": known_json(place.view.log_end),
+        "consumer": _fetch(place.consumer),
+        "follower": _fetch(place.follower),
+        "delete_records": _deletion(place.deletion),
+    }
+
+
+def _fetch(fetch: Fetch) -> dict[str, object]:
+    return {"served": fetch.served.value, "source": fetch.source, "object": fetch.key, "why": fetch.why}
+
+
+def _deletion(deletion: Deletion) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+    from formats.remote.remote_log_metadata import SegmentState
+
+    return {
+        "error": deletion.error,
+        "log_start": deletion.log_start,
+        "segments": [{"base_offset": each.base_offset, "bytes": each.size_bytes} for each in deletion.segments],
+        "segment_bytes": sum(each.size_bytes for each in deletion.segments),
+        "copies": [
+            {
+                "segment_id": uuid_to_text(each.segment_id),
+                "start_offset": each.start_offset,
+                "end_offset": each.end_offset,
+                "bytes": each.size_bytes,
+                "phantom": each.state is SegmentState.COPY_SEGMENT_STARTED,
+            }
+            for each in deletion.copies
+        ],
+        "copy_bytes": sum(each.size_bytes for each in deletion.finished),
+        "why": deletion.why,
+    }
+
+
+def _print(result: WhereResult) -> None:
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+    from snaprebuild.findings import counted
+
+    views = [each.view for each in result.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
+    rows, deleted, told = [], [], dict[str, None]()
+    for each in result.partitions:
+        label = labels[each.view.directory.path]
+        for who, fetch in (("consumer", each.consumer), ("follower", each.follower)):
+            rows.append((label, who, fetch.served, fetch.source or "-", fetch.why))
+        if each.consumer.key is not None:
+            told[f"{label} is read from {each.consumer.key}"] = None
+        gone = each.deletion
+        local = f"{counted(len(gone.segments), 'segment')}, {size_text(sum(it.size_bytes for it in gone.segments))}"
+        finished = gone.finished
+        remote = f"{counted(len(finished), 'copy', 'copies')}, {size_text(sum(it.size_bytes for it in finished))}"
+        if len(finished) < len(gone.copies):
+            remote += f", {counted(len(gone.copies) - len(finished), 'announcement')}"
+        told[gone.why] = None
+        deleted.append((label, gone.error or gone.log_start, local, remote))
+    if rows:
+        print_table(f"A fetch at {result.offset}", ("partition", "asks", "served", "from", "why"), rows)
+        columns = ("partition", "log start", "from disk", "from remote storage")
+        print_table(f"DeleteRecords to {result.offset} would remove", columns, deleted)
+    print_assumed((each.view, {**view_offsets(each.view), "high watermark": each.high_watermark}) for each in result.partitions)
+    print_text(f"{counted(len(result.partitions), 'partition')}: {'; '.join(told) or 'none'}")

@@ -1,0 +1,271 @@
+"""The verb ``bootstrap plan``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    PrivateKey,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    WholeNumber,
+    key_files,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.verbs.follower_offsets import (
+    HighWatermark,
+    LogPath,
+    OnOff,
+    RemoteStorage,
+    is_on,
+    known_json,
+    known_text,
+    opened_log_and_tier,
+    part_json,
+    print_assumed,
+    view_offsets,
+)
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.followers.answer_profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from formats.partition.checkpoint_file import LeaderEpochEntry
+    from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap
+    from snaprebuild.followers.bootstrap_rules import Decision
+    from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["bootstrap_plan"]
+
+
+class OffsetOrUnknown(WholeNumber):
+    """An offset, or ``unknown`` for -1."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error where it is none."""
+        return -1 if value in ("unknown", -1) else super().convert(value, param, ctx)
+
+
+def _offset(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="N", click_type=WholeNumber(0, INT64_MAX), help=text)
+
+
+def _switch(name: str, text: str) -> Any:
+    return typer.Option(name, show_default=False, help=text)
+
+
+@reads_gently
+@takes_s3
+def bootstrap_plan(
+    s3: S3Options,
+    path: LogPath,
+    store: TierLocation,
+    profile: Annotated[
+        Profile,
+        typer.Option(
+            "--profile",
+            show_default=False,
+            help="What decides: the proposal (seed), or brokers of 4.3 and 4.4, which differ where nothing usable is in remote "
+            "storage. Default: seed.",
+        ),
+    ] = Profile.SEED,
+    feature: Annotated[
+        OnOff,
+        _switch("--feature", "The follower.fetch.last.tiered.offset.enable of the follower. Default: on, which brokers have off."),
+    ] = OnOff.ON,
+    follower_end: Annotated[int, _offset("--follower-end", "Log end offset of the follower; at 0 it is empty. Default: 0.")] = 0,
+    follower_offset: Annotated[
+        int | None, _offset("--follower-offset", "Offset that the follower asks for. Default: that of --follower-end.")
+    ] = None,
+    follower_remote: Annotated[
+        OnOff, _switch("--follower-remote", "Whether the follower knows of the topic's remote storage. Default: on.")
+    ] = OnOff.ON,
+    follower_metadata: Annotated[
+        OnOff, _switch("--follower-metadata", "Whether the follower has read the remote log metadata. Default: on.")
+    ] = OnOff.ON,
+    highest_remote: Annotated[
+        int | None,
+        typer.Option(
+            "--highest-remote",
+            metavar="N",
+            click_type=OffsetOrUnknown(0, INT64_MAX),
+            help="Last offset that the leader knows to be in remote storage, or unknown, as of one that was just elected. Default: as "
+            "the metadata log and the store tell.",
+        ),
+    ] = None,
+    log_start: Annotated[int | None, _offset("--log-start", "Log start of the leader. Default: as its files tell.")] = None,
+    log_end: Annotated[int | None, _offset("--log-end", "Log end of the leader. Default: as its segments tell.")] = None,
+    last_stable: Annotated[
+        int | None, _offset("--last-stable", "Last stable offset. Default: by a replay of the segments on disk.")
+    ] = None,
+    high_watermark: HighWatermark = None,
+    remote_storage: RemoteStorage = None,
+    metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/offsets.md, the requests and
+    answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one another.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
+    from snaprebuild.followers.bootstrap_rules import Follower
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    assert tier is not None
+    follower = Follower(
+        fetch_offset=follower_end if follower_offset is None else follower_offset,
+        log_end=follower_end,
+        last_tiered_enabled=feature is OnOff.ON,
+        has_remote=follower_remote is OnOff.ON,
+        metadata_is_ready=follower_metadata is OnOff.ON,
+    )
+    supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
+    clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
+    plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
+    leave(
+        lambda: verdict_document("bootstrap-plan", 1, _body(plan, tier), plan.findings),
+        plan.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(plan),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:
+    return {
+        "store": tier.root,
+        "verified": tier.knows_all,
+        "profile": plan.profile.value,
+        "partitions": [_partition(each) for each in plan.partitions],
+    }
+
+
+def _partition(planned: PlannedBootstrap) -> dict[str, object]:
+    from dataclasses import asdict
+
+    decision, state, share = planned.decision, planned.state, planned.share
+    return {
+        **part_json(planned.view),
+        "last_stable": known_json(planned.last_stable),
+        "high_watermark": known_json(planned.high_watermark),
+        "log_end": known_json(planned.view.log_end),
+        "pending_upload": planned.leader.pending_upload,
+        "order_faults": planned.faults,
+        "follower": asdict(planned.follower),
+        "decision": _decision(decision),
+        "then": None if planned.then is None else _decision(planned.then),
+        "calls": [asdict(each) for each in planned.calls],
+        "state": None if state is None else _state(planned),
+        "steps": [
+            {
+                "after": each.after,
+                "log_start": each.log_start,
+                "local_start": each.local_start,
+                "log_end": each.log_end,
+                "leader_epochs": _pairs(each.epochs),
+            }
+            for each in planned.steps
+        ],
+        "share": {"replicated_bytes": share.replicated, "local_bytes": share.local, "all_bytes": share.everything},
+        "drawback": planned.drawback,
+    }
+
+
+def _decision(decision: Decision) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(decision), "action": decision.action.value}
+
+
+def _state(planned: PlannedBootstrap) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+
+    state = planned.state
+    assert state is not None
+    return {
+        "segment_id": uuid_to_text(state.segment.segment_id),
+        "start_offset": state.segment.start_offset,
+        "end_offset": state.segment.end_offset,
+        "epoch": state.epoch,
+        "next_offset": state.next_offset,
+        "leader_epochs": _pairs(planned.state_epochs),
+    }
+
+
+def _pairs(epochs: Sequence[LeaderEpochEntry]) -> list[list[int]]:
+    return [[entry.epoch, entry.start_offset] for entry in epochs]
+
+
+def _print(plan: BootstrapPlan) -> None:
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+    from snaprebuild.findings import counted
+
+    views = [each.view for each in plan.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
+    rows, calls, steps = [], [], []
+    for each in plan.partitions:
+        label, decision, share = labels[each.view.directory.path], each.last, each.share
+        if each.then is not None:
+            first = each.decision
+            rows.append((label, first.row, first.action, "-" if first.offset is None else first.offset, "-", first.why))
+        start = "-" if decision.offset is None else each.state.next_offset if each.state is not None else decision.offset
+        told = "-" if share.replicated is None else f"{size_text(share.replicated)} of {size_text(share.everything)}"
+        if share.replicated is not None and share.everything:
+            told += f" ({100 * share.replicated / share.everything:.0f} %)"
+        rows.append((label, decision.row, decision.action, start, told, decision.why))
+        calls += [
+            (label, f"{call.api} {call.asks}", call.offset, "-" if call.leader_epoch < 0 else call.leader_epoch)
+            for call in each.calls
+        ]
+        for step in each.steps:
+            epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in step.epochs)
+            steps.append((label, step.after, step.log_start, step.local_start, step.log_end, epochs or "-"))
+    if rows:
+        columns = ("partition", "row", "the follower will", "at", "replicates", "why")
+        print_table(f"Bootstrap ({plan.profile})", columns, rows, right=("row", "at"))
+    if calls:
+        print_table("Requests to the leader", ("partition", "request", "offset", "epoch"), calls, right=("offset", "epoch"))
+    if steps:
+        columns = ("partition", "after", "log start", "local start", "log end", "leader epochs")
+        print_table("The follower's log", columns, steps, right=("log start", "local start", "log end"))
+    for each in plan.partitions:
+        view = each.view
+        order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"
+        if each.leader.pending_upload > view.log_start.value:
+            order += f", Ly >= Ry {known_text(view.highest_remote)} >= Rx {known_text(view.log_start)}"
+        name = labels[view.directory.path]
+        print_text(f"{name}: {order}: {'; '.join(each.faults) or 'in order'}")
+        if each.drawback is not None:
+            print_text(f"{name}: {each.drawback}")
+    print_assumed(
+        (each.view, {**view_offsets(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark})
+        for each in plan.partitions
+    )
+    print_text(counted(len(plan.partitions), "partition"))

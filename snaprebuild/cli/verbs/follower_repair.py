@@ -1,0 +1,166 @@
+"""The verb ``follower repair``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from snaprebuild.cli.options.common import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    PrivateKey,
+    ReceiptFile,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    as_of_ms,
+    key_files,
+    open_selected,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.follower import open_tier, print_replicas, replica_json
+from snaprebuild.cli.streams import tell
+from snaprebuild.cli.verbs.follower_check import FollowerDir
+from snaprebuild.cli.verbs.rebuild import DryRun, SetAside
+from snaprebuild.cli.verbs.tier_audit import announced
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.followers.repair import FollowerRepair
+
+__all__ = ["follower_repair"]
+
+
+@takes_s3
+def follower_repair(
+    s3: S3Options,
+    directory: FollowerDir,
+    store: TierLocation,
+    metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    set_aside: SetAside = False,
+    dry_run: DryRun = False,
+    receipt: ReceiptFile = None,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES the right snapshots into replicas that lost their producer state; wrong ones are replaced with --set-aside only.
+
+    DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
+    local offset, and every snapshot above it anew, because a broker loads the newest. Nothing is written where the state is not
+    proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
+    stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.result import begin, leave, shown
+    from snaprebuild.followers.check import follower_check
+    from snaprebuild.followers.repair import follower_repair as carry_out
+    from snaprebuild.followers.repair import refuse_live_broker, repair_plan
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+    from snaprebuild.storage.store import is_object
+
+    begin(verbose, {"--report": report, "--receipt": receipt}, private_key=key_files(private_key))
+    if is_object(directory):
+        raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    source = open_selected([directory], None, selection_of(topic, partition, None), s3)
+    if not dry_run:
+        refuse_live_broker(source)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
+    started = time.perf_counter()
+    check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
+    plan, refused = repair_plan(check, set_aside=set_aside)
+    kept = None
+    if plan is not None and not dry_run:
+        kept = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
+    try:
+        with bytes_progress("replaying", 0 if plan is None else plan.bytes_least) as progress:
+            repair = carry_out(check, plan, refused, dry_run=dry_run, receipt=kept, jobs=jobs, progress=progress)
+    except BaseException:
+        if kept is not None and kept.is_there:
+            tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
+        raise
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: _document(repair, tier.root, dry_run, seconds),
+        repair.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(repair, dry_run),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> dict[str, object]:
+    from snaprebuild.cli.render.rebuild import boundary_json
+    from snaprebuild.cli.result import verdict_document
+
+    check, done = repair.check, [(replica, repair.of(replica)) for replica in repair.check.replicas]
+    body = {
+        "store": root,
+        "verified": check.has_metadata,
+        "as_of_ms": check.clock.as_of_ms,
+        "expiration_ms": check.clock.expiration_ms,
+        "seconds": round(seconds, 4),
+        "dry_run": dry_run,
+        "receipt": None if repair.result is None else repair.result.receipt,
+        "takes_effect": "when a broker next loads the log, at its start",
+        "replicas": [
+            {
+                **replica_json(replica),
+                "repaired": repair.is_repaired(replica),
+                "boundaries": [] if result is None else [boundary_json(each) for each in result.boundaries],
+            }
+            for replica, result in done
+        ],
+        "totals": dict(_totals(repair)),
+    }
+    return verdict_document("follower-repair", 1, body, repair.findings)
+
+
+def _totals(repair: FollowerRepair) -> Counter[str]:
+    partitions = () if repair.result is None else repair.result.partitions
+    return Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
+
+
+def _print(repair: FollowerRepair, dry_run: bool) -> None:
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
+    from snaprebuild.findings import counted
+
+    print_replicas("Replicas, as they were", repair.check.replicas)
+    rows = []
+    for partition in () if repair.result is None else repair.result.partitions:
+        for each in partition.boundaries:
+            klass = "-" if each.snapshot_class is None else each.snapshot_class.value
+            before = "-" if each.comparison is None else each.comparison.found_entries
+            name = partition.plan.source.topic_partition
+            rows.append((name, each.offset, each.action.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
+    if rows:
+        columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
+        title = "Dry run: nothing was written" if dry_run else "Snapshots"
+        print_table(title, columns, rows, right=("offset", "had", "producers"))
+    partitions = () if repair.result is None else repair.result.partitions
+    totals = Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
+    what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
+    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
+    if repair.result is not None and repair.result.receipt is not None:
+        print_text(f"receipt: {shown(repair.result.receipt)} (`snaprebuild undo` takes back what it lists)")
+    if totals["written"]:
+        print_text("The snapshots take effect when the broker next starts.")

@@ -1,0 +1,143 @@
+"""The verb ``diff``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    as_of_ms,
+    check_paths,
+    locations_of,
+    takes_s3,
+)
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.inspect.diff import SnapshotDiff
+    from snaprebuild.snapshots.engine.partition_replay import Clock
+
+__all__ = ["diff"]
+
+ENTRIES_SHOWN_MAX = 10
+
+
+@takes_s3
+def diff(
+    s3: S3Options,
+    files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Leave out what has expired at this moment: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+            "Default: now where --expiration-ms is given, else nothing is left out.",
+        ),
+    ] = None,
+    expiration_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--expiration-ms",
+            metavar="MS",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Milliseconds after which the broker forgets an idle producer. Default: 86400000 (one day). Risk: less than the "
+            "broker uses hides producers that it would load.",
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: in which producers two snapshots differ, and what B would cost where A is right.
+
+    A and B are snapshot files of any name, also as s3://BUCKET/KEY. Their entries are compared as a map, for their order means
+    nothing. With --as-of or --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry
+    counts. Exit code 0 when they are equal, 1 when they differ, 4 when one is damaged.
+    """
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.inspect.diff import diff_snapshots
+
+    begin(verbose, {"--report": report})
+    if files is None or len(files) != 2:
+        raise UsageError(f"diff: expected two snapshots, A and B; found {len(files or ())}")
+    check_paths(files)
+    path_a, path_b = locations_of(files)
+    result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
+    leave(
+        lambda: _document(result),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.partition_replay import Clock
+
+    if as_of is None and expiration_ms is None:
+        return None
+    return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+
+
+def _document(result: SnapshotDiff) -> dict[str, object]:
+    from snaprebuild.cli.result import verdict_document
+
+    body = {
+        "as_of_ms": None if result.clock is None else result.clock.as_of_ms,
+        "expiration_ms": None if result.clock is None else result.clock.expiration_ms,
+        "status": result.status.value,
+        "a": asdict(result.a),
+        "b": asdict(result.b),
+        "counts": {kind.value: count for kind, count in result.counts.items()},
+        "entries": [{**asdict(entry), "kind": entry.kind.value} for entry in result.entries],
+        "entries_not_listed": sum(result.counts.values()) - len(result.entries),
+    }
+    return verdict_document("diff", 1, body, result.findings)
+
+
+def _print(result: SnapshotDiff) -> None:
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.inspect.diff import DiffKind
+
+    sides = (("A", result.a), ("B", result.b))
+    rows = [
+        (name, *("-" if value is None else value for value in (side.entries, side.expired, side.size_bytes)), side.path)
+        for name, side in sides
+    ]
+    print_table("Snapshots", ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
+    where = {DiffKind.ONLY_IN_A: "only in A", DiffKind.ONLY_IN_B: "only in B"}
+    shown = result.entries[:ENTRIES_SHOWN_MAX]
+    if shown:
+        entries = [
+            (
+                entry.producer_id,
+                where.get(entry.kind) or ", ".join(f"{name} {value} -> {entry.b[name]}" for name, value in entry.a.items()),
+                entry.consequence,
+            )
+            for entry in shown
+        ]
+        print_table(
+            "Producers that differ", ("producer id", "differs", "what B costs where A is right"), entries, right=("producer id",)
+        )
+    counts = ", ".join(f"{count} {where.get(kind, 'changed')}" for kind, count in result.counts.items() if count)
+    more = sum(result.counts.values()) - len(shown)
+    if more:
+        print_text(f"and {more} more (--output json lists the first {len(result.entries)})")
+    if None not in (result.a.offset, result.b.offset) and result.a.offset != result.b.offset:
+        print_text(
+            f"A is the state at offset {result.a.offset}, B at {result.b.offset}: producers that went on between them differ rightly"
+        )
+    print_text(f"{result.status.value.replace('_', ' ')}{': ' if counts else ''}{counts}")

@@ -1,0 +1,138 @@
+"""The verb ``dump``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from formats.partition.dumped_kind import DumpedKind
+from snaprebuild.cli.options.common import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range, takes_s3
+from snaprebuild.cli.options.io_limits import reads_gently_alone
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.findings import Finding
+    from snaprebuild.inspect.dump_items import DumpRequest
+    from snaprebuild.storage.store import S3Settings
+
+__all__ = ["dump"]
+
+
+INT64_MIN = -INT64_MAX - 1
+
+
+class DumpOutput(StrEnum):
+    """What stdout carries."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@reads_gently_alone
+@takes_s3
+def dump(
+    s3: S3Options,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
+    kind: Annotated[
+        DumpedKind | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help=f"What every FILE is: {', '.join(DumpedKind)}. Default: what its name says, else its first bytes.",
+        ),
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Show keys, values and headers, too; implies --deep. Default: sizes only.")
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="FROM:TO",
+            help="Show only what lies in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one "
+            "offset. All of a file is checked. Default: all.",
+        ),
+    ] = None,
+    output: Annotated[
+        DumpOutput,
+        typer.Option(
+            "--output",
+            show_default=False,
+            help="text for people, json for programs: one object a line (docs/json.md). Default: text.",
+        ),
+    ] = DumpOutput.TEXT,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: shows what stands in files of a log directory, and whether it is whole.
+
+    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY. The
+    lines are those of kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an
+    index points elsewhere.
+    """
+    from snaprebuild.cli.result import begin, leave_streamed
+    from snaprebuild.inspect.dump_items import DumpRequest
+
+    begin(verbose, {})
+    if not files:
+        raise UsageError("dump: no FILE is named")
+    check_paths(files)
+    locations, settings = locations_of(files), s3.settings()
+    offset_from, offset_to = offsets_range(offsets)
+    request = DumpRequest(
+        kind,
+        deep=deep or payload,
+        payload=payload,
+        offset_from=INT64_MIN if offset_from is None else offset_from,
+        offset_to=INT64_MAX if offset_to is None else offset_to,
+    )
+    findings: list[Finding] = []
+    leave_streamed(
+        lambda: _write(locations, request, settings, findings, as_json=output is DumpOutput.JSON),
+        findings,
+        everything=verbose > 0,
+    )
+
+
+def _write(files: list[str], request: DumpRequest, settings: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
+    from snaprebuild.cli.render.dump import JsonLines, TextLines
+    from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
+    from snaprebuild.inspect.dump import dump_file
+    from snaprebuild.inspect.dump_items import Dump
+
+    # Where nothing at all is a file of Kafka, that is a usage error, before anything is printed.
+    opened: list[Dump | Finding] = []
+    unknown: list[UsageError] = []
+    for path in files:
+        try:
+            opened.append(dump_file(path, request, settings))
+        except UsageError as error:
+            unknown.append(error)
+            opened.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
+        except (ReadFailedError, RefusedError) as error:
+            found = finding_of_error(error, path, may_vanish=True)
+            opened.append(found)
+            if found.code == BUSY_LOG and not os.path.lexists(path):
+                unknown.append(UsageError("no such file", path=path))
+    if len(unknown) == len(files):
+        raise unknown[0]
+    lines = JsonLines() if as_json else TextLines(payload=request.payload)
+    write = sys.stdout.write
+    for each in opened:
+        if not isinstance(each, Dump):
+            findings.append(each)
+            write(lines.findings([each]))
+            continue
+        write(lines.begin(each))
+        try:
+            for items in each.items:
+                write(lines.items(items))
+        finally:  # also where the reader goes away
+            findings.extend(each.findings)
+        write(lines.end(each))
+        write(lines.findings(each.findings))
+    write(lines.last(len(files), findings))

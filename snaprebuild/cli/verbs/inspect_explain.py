@@ -1,0 +1,307 @@
+"""The verb ``explain``."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT32_MAX,
+    INT64_MAX,
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    S3Options,
+    ServerProperties,
+    Topic,
+    Verbose,
+    WholeNumber,
+    clock_of,
+    open_selected,
+    quoted,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.inspect.explain import Answered, ExplainResult, Explanation
+    from snaprebuild.replay.broker_answer import BrokerAnswer
+    from snaprebuild.replay.producer_trace import TracedBatch
+
+__all__ = ["explain"]
+
+DETAILED_MAX = 3
+"""Partitions that the tables explain at length; the JSON document does so with all."""
+
+EPOCH_MAX = 2**15 - 1
+
+_VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
+
+
+@reads_gently
+@takes_s3
+def explain(
+    s3: S3Options,
+    paths: Paths = None,
+    *,
+    producer_id: Annotated[
+        int,
+        typer.Option(
+            "--producer-id",
+            metavar="N",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="The producer to explain. Default: none, it has to be named.",
+        ),
+    ],
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            metavar="OFFSET",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="The state before this offset, as in the name of a snapshot. Default: the log end.",
+        ),
+    ] = None,
+    broker_version: Annotated[
+        str | None,
+        typer.Option(
+            "--broker-version",
+            metavar="V",
+            help="Version of the broker that answers, 2.4 to 4.4, by its own expiration (transactional.id.expiration.ms or 7 days before "
+            "3.4). Default: 4.4.",
+        ),
+    ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence",
+            metavar="S",
+            click_type=WholeNumber(0, INT32_MAX),
+            help="First sequence of the batch that is asked about. Default: the next, the last again, one after a gap, a new epoch.",
+        ),
+    ] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch",
+            metavar="E",
+            click_type=WholeNumber(0, EPOCH_MAX),
+            help="Epoch of the batch that is asked about. Default: that of the producer.",
+        ),
+    ] = None,
+    server_properties: ServerProperties = None,
+    crc: CrcOption = Crc.CHECK,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
+    after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.inspect.explain import Question
+    from snaprebuild.inspect.explain import explain as ask
+    from snaprebuild.snapshots.source.broker_properties import expiration_at
+
+    begin(verbose, {"--report": report})
+    question = Question(producer_id, at, _version(broker_version), sequence, epoch)
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    if expiration_ms is None and broker_version is not None:
+        expiration_ms = expiration_at(source.properties, question.version)
+    clock = clock_of(source, as_of, expiration_ms)
+    started = time.perf_counter()
+    with bytes_progress("explaining", source.size_bytes) as progress:
+        result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: _document(result, seconds),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _version(text: str | None) -> tuple[int, int]:
+    from snaprebuild.replay.broker_answer import VERSIONS
+
+    if text is None:
+        return VERSIONS[-1]
+    match = _VERSION.fullmatch(text)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    if version not in VERSIONS:
+        raise UsageError(f"--broker-version: expected a version of Kafka from 2.4 to 4.4; found {quoted(text)}")
+    return version
+
+
+def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
+    from snaprebuild.cli.result import verdict_document
+
+    question = result.question
+    body = {
+        "producer_id": question.producer_id,
+        "at": question.at,
+        "broker_version": ".".join(map(str, question.version)),
+        "as_of_ms": result.clock.as_of_ms,
+        "expiration_ms": result.clock.expiration_ms,
+        "seconds": round(seconds, 4),
+        "partitions_read": result.partitions_read,
+        "partitions": [_partition(each) for each in result.partitions],
+    }
+    return verdict_document("explain", 1, body, result.findings)
+
+
+def _partition(explanation: Explanation) -> dict[str, object]:
+    judgement = explanation.judgement
+    return {
+        "path": explanation.source.directory.path,
+        "topic_partition": explanation.source.topic_partition,
+        "offset": explanation.offset,
+        "class": None if judgement is None else judgement.snapshot_class.value,
+        "reasons": [] if judgement is None else list(judgement.reasons),
+        "entry": None if explanation.entry is None else asdict(explanation.entry),
+        "set_by": {name: _batch(batch) for name, batch in explanation.set_by.items()},
+        "base_snapshot": explanation.base_offset,
+        "in_memory": [batch._asdict() for batch in explanation.in_memory],
+        "expires_at_ms": explanation.expires_at_ms,
+        "is_expired": explanation.is_expired,
+        "snapshots": {
+            "counts": explanation.snapshot_counts,
+            "differing": [
+                {
+                    "offset": view.offset,
+                    "status": view.status,
+                    "fields": [dict(zip(("field", "found", "expected"), each, strict=True)) for each in view.differences],
+                }
+                for view in explanation.snapshots
+            ],
+        },
+        "answers": [_answered(each) for each in explanation.answers],
+        "bytes_read": explanation.bytes_read,
+    }
+
+
+def _batch(batch: TracedBatch) -> dict[str, object]:
+    from formats.partition.file_names import segment_file_name
+    from snaprebuild.replay.producer_trace import BatchKind
+
+    return {
+        "segment": segment_file_name(batch.segment),
+        "position_bytes": batch.position_bytes,
+        "base_offset": batch.base_offset,
+        "kind": BatchKind(batch.kind).name.lower(),
+    }
+
+
+def _answered(answered: Answered) -> dict[str, object]:
+    attempt = answered.attempt
+    return {
+        "batch": answered.what,
+        "epoch": attempt.epoch,
+        "sequence": attempt.base_sequence,
+        "records": attempt.records,
+        "is_transactional": attempt.is_transactional,
+        "transaction_version_2": attempt.bumps_epochs,
+        "running": _answer(answered.running),
+        "restarted": _answer(answered.restarted),
+    }
+
+
+def _answer(answer: BrokerAnswer) -> dict[str, object]:
+    return {"answer": answer.answer.value, "reason": answer.reason, "first_offset": answer.first_offset}
+
+
+def _print(result: ExplainResult) -> None:
+    from snaprebuild.cli.result import labels_of, print_table, print_text, time_text
+    from snaprebuild.findings import counted
+
+    if not result.partitions:
+        return
+    labels = labels_of(each.source for each in result.partitions)
+    rows: list[tuple[object, ...]] = []
+    for each in result.partitions:
+        label = labels[each.source.directory.path]
+        klass = "-" if each.judgement is None else each.judgement.snapshot_class.value
+        offset = "-" if each.offset is None else each.offset
+        entry = each.entry
+        if entry is None:
+            rows.append((label, offset, *["-"] * 5, klass, _snapshots_text(each)))
+            continue
+        expires = "never: its transaction is open" if each.expires_at_ms is None else time_text(each.expires_at_ms)
+        first = "-" if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset
+        expires += " (expired)" if each.is_expired else ""
+        values = (entry.epoch, _none(entry.last_sequence), _none(entry.last_offset), first, expires)
+        rows.append((label, offset, *values, klass, _snapshots_text(each)))
+    columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
+    right = ("at", "epoch", "last sequence", "last offset", "open from")
+    print_table(f"Producer {result.question.producer_id}", columns, rows, right=right)
+    for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
+        _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
+    count = f"{counted(result.partitions_read, 'partition')} read"
+    if len(result.partitions) > DETAILED_MAX:
+        count += f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
+    print_text(count)
+
+
+def _print_details(explanation: Explanation, label: str, version: str) -> None:
+    from formats.partition.file_names import segment_file_name, snapshot_file_name
+    from snaprebuild.cli.result import print_table
+    from snaprebuild.replay.producer_trace import BatchKind
+
+    entry = explanation.entry
+    if entry is not None:
+        rows: list[tuple[object, ...]] = []
+        for name, value in asdict(entry).items():
+            batch = explanation.set_by.get(name)
+            if name == "producer_id":
+                continue
+            place: tuple[object, ...] = ("-", "", "", "")
+            if batch is not None:
+                kind = BatchKind(batch.kind).name.lower().replace("_", " ")
+                place = (segment_file_name(batch.segment), batch.position_bytes, batch.base_offset, kind)
+            elif explanation.base_offset is not None:
+                place = (snapshot_file_name(explanation.base_offset), "", "", "")
+            rows.append((name.replace("_", " "), value, *place))
+        columns = ("field", "value", "set by", "byte", "base offset", "batch")
+        print_table(f"What set it in {label}", columns, rows, right=("value", "byte", "base offset"))
+    answers = []
+    for each in explanation.answers:
+        running, restarted = each.running, each.restarted
+        because = running.reason if running == restarted else f"{running.reason}; after a start: {restarted.reason}"
+        sequence = "-" if each.attempt.base_sequence < 0 else each.attempt.base_sequence
+        answers.append((each.what, each.attempt.epoch, sequence, running.answer.value, restarted.answer.value, because))
+    if answers:
+        columns = ("batch", "epoch", "sequence", "while it runs", "after a start", "because")
+        print_table(f"What a {version} broker answers in {label}", columns, answers, right=("epoch", "sequence"))
+
+
+def _none(value: int) -> object:
+    return "-" if value < 0 else value
+
+
+def _snapshots_text(explanation: Explanation) -> str:
+    counts = [f"{count} {status.replace('_', ' ')}" for status, count in explanation.snapshot_counts.items()]
+    listed = [f"{each.status.replace('_', ' ')} at {each.offset}" for each in explanation.snapshots[:3]]
+    return "; ".join([", ".join(counts) or "none", *(listed if len(explanation.snapshot_counts) > 1 else ())])

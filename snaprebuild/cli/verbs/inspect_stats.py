@@ -1,0 +1,112 @@
+"""The verb ``stats``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    AsOf,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    S3Options,
+    ServerProperties,
+    Topic,
+    Verbose,
+    WholeNumber,
+    clock_of,
+    open_selected,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.verbs.rebuild import Crc
+
+__all__ = ["stats"]
+
+TOP_DEFAULT, TOP_MAX = 10, 100_000
+
+Top = Annotated[
+    int,
+    typer.Option(
+        "--top",
+        metavar="N",
+        click_type=WholeNumber(1, TOP_MAX),
+        show_default=False,
+        help="Topics, partitions and producers that the tables name, those with the most batches. Of so many partitions the JSON "
+        f"document lists the segments, and so many producers. Default: {TOP_DEFAULT}.",
+    ),
+]
+ExpirationCompared = Annotated[
+    int | None,
+    typer.Option(
+        "--expiration-ms",
+        metavar="MS",
+        click_type=WholeNumber(1, INT64_MAX),
+        help="A producer.id.expiration.ms in milliseconds, compared with 1 h, 6 h, 1 day and 7 days. Default: that of "
+        "--server-properties, else 86400000 (one day). Risk: a broker forgets producers that pause for longer, and takes their "
+        "retries for new records.",
+    ),
+]
+CrcCompared = Annotated[
+    Crc,
+    typer.Option(
+        "--crc",
+        show_default=False,
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: a damaged batch counts as it "
+        "stands. Default: skip.",
+    ),
+]
+
+
+@reads_gently
+@takes_s3
+def stats(
+    s3: S3Options,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    top: Top = TOP_DEFAULT,
+    crc: CrcCompared = Crc.SKIP,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationCompared = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    jobs: Jobs = None,
+    details: Annotated[bool, typer.Option("--details", help="List the segments of those partitions, too. Default: no.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: counts producers, what they cost and what an expiration would keep of them, and batches by kind.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
+    seen. Damage is a finding, and what can be read is counted.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.render.stats import print_stats, stats_document
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.inspect.stats import stats as count
+
+    begin(verbose, {"--report": report})
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    clock = clock_of(source, as_of, expiration_ms)
+    started = time.perf_counter()
+    with bytes_progress("counting", source.size_bytes) as progress:
+        result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: stats_document(result, seconds),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: print_stats(result, top, details=details),
+        report=report,
+        everything=verbose > 0,
+    )

@@ -1,0 +1,249 @@
+"""The verb ``transactions``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    S3Options,
+    ServerProperties,
+    Topic,
+    Verbose,
+    WholeNumber,
+    check_paths,
+    clock_of,
+    open_selected,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.inspect.transactions import OpenTransaction, PartitionTransactions, TransactionsResult
+
+__all__ = ["transactions"]
+
+COMMANDS_SHOWN_MAX = 20
+"""Commands that the tables show; the JSON document has those of all that it lists."""
+
+
+@reads_gently
+@takes_s3
+def transactions(
+    s3: S3Options,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    late_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--late-ms",
+            metavar="MS",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="A transaction is late without a batch for longer than this. Default: --max-timeout-ms and five minutes, as brokers "
+            "count. Risk: with less, transactions that live are called late.",
+        ),
+    ] = None,
+    max_timeout_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--max-timeout-ms",
+            metavar="MS",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="The transaction.max.timeout.ms of the brokers. Default: that of --server-properties, else 900000 (15 minutes). "
+            "Risk: with less, transactions that live are called late.",
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Moment at which transactions are late: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+            "Default: now.",
+        ),
+    ] = None,
+    transaction_state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transaction-state",
+            metavar="DIR",
+            help="Partitions of __transaction_state, or a log directory that holds some; repeatable. They show which transactions are "
+            "under two-phase commit and must not be aborted. Default: those below PATH.",
+        ),
+    ] = None,
+    crc: CrcOption = Crc.CHECK,
+    topic: Topic = None,
+    partition: Partition = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: transactions that are open, late or empty, what they hold back, and the command that would abort them.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Every segment is read. Exit code 1 when a transaction is late. The commands are those of Kafka's own tool; they are
+    printed and never run. Look first whether the coordinator still knows the transaction: kafka-transactions.sh find-hanging
+    asks it.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.inspect.transaction_states import TransactionStates, find_transaction_states
+    from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
+    from snaprebuild.inspect.transactions import transactions as tell
+    from snaprebuild.snapshots.source.broker_properties import milliseconds_of
+
+    begin(verbose, {"--report": report})
+    check_paths(transaction_state)
+    if late_ms is not None and max_timeout_ms is not None:
+        raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    if late_ms is None:
+        if max_timeout_ms is None:
+            max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
+        late_ms = max_timeout_ms + LATE_BUFFER_MS
+    clock = clock_of(source, as_of)
+    states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
+    started = time.perf_counter()
+    with bytes_progress("reading transactions", source.size_bytes) as progress:
+        result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: _document(result, seconds),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
+    from snaprebuild.cli.result import verdict_document
+    from snaprebuild.documents.run_facts import run_json
+
+    body = {
+        "run": run_json(each.source.log_dir for each in result.partitions),
+        "as_of_ms": result.as_of_ms,
+        "late_ms": result.late_ms,
+        "seconds": round(seconds, 4),
+        "totals": _totals(result),
+        "partitions": [_partition(each) for each in result.partitions],
+    }
+    return verdict_document("transactions", 1, body, result.findings)
+
+
+def _totals(result: TransactionsResult) -> dict[str, int]:
+    from snaprebuild.inspect.transactions import TransactionCounts
+
+    totals = {
+        each.name: sum(getattr(partition.counts, each.name) for partition in result.partitions)
+        for each in fields(TransactionCounts)
+    }
+    totals["open"] = sum(partition.open_count for partition in result.partitions)
+    totals["late"] = sum(partition.late_count for partition in result.partitions)
+    totals["partitions_with_late"] = sum(partition.counts_as_late for partition in result.partitions)
+    return totals
+
+
+def _partition(partition: PartitionTransactions) -> dict[str, object]:
+    return {
+        "path": partition.source.directory.path,
+        "topic_partition": partition.source.topic_partition,
+        "can_be_tiered": partition.source.can_be_tiered,
+        "log_end_offset": partition.log_end_offset,
+        "last_stable_offset": partition.last_stable_offset,
+        "counts": {**asdict(partition.counts), "open": partition.open_count, "late": partition.late_count},
+        "counts_as_late": partition.counts_as_late,
+        "offsets_held": partition.offsets_held,
+        "bytes_held": partition.bytes_held,
+        "segments_held": partition.segments_held,
+        "segment_bytes_held": partition.segment_bytes_held,
+        "open": [_open(partition, each) for each in partition.open],
+        "bytes_read": partition.bytes_read,
+    }
+
+
+def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dict[str, object]:
+    from snaprebuild.inspect.transactions import abort_commands
+
+    commands = abort_commands(partition.source, transaction) if transaction.is_late else None
+    names = ("since_3_0", "before_3_0")
+    return {**asdict(transaction), "abort": None if commands is None else dict(zip(names, commands, strict=True))}
+
+
+def _print(result: TransactionsResult) -> None:
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
+    from snaprebuild.findings import counted
+    from snaprebuild.inspect.transaction_states import TwoPhase
+
+    labels = labels_of(each.source for each in result.partitions)
+    rows: list[tuple[object, ...]] = []
+    open_rows: list[tuple[object, ...]] = []
+    for each in result.partitions:
+        counts = (*asdict(each.counts).values(), each.open_count, each.late_count)
+        label = labels[each.source.directory.path]
+        if any(counts):
+            stable = "-" if each.last_stable_offset is None else each.last_stable_offset
+            size = "unknown" if each.bytes_held is None else size_text(each.bytes_held)
+            held = (each.offsets_held, size, each.segments_held) if each.open_count else ("-", "-", "-")
+            rows.append((label, *(count or "-" for count in counts), stable, *held))
+        for transaction in each.open:
+            since, last = ("-" if at is None else time_text(at) for at in (transaction.since_ms, transaction.last_ms))
+            what = "late" if transaction.is_late else "open"
+            if transaction.two_phase is TwoPhase.YES:
+                what = "two-phase commit, may be prepared: never expires"
+            if transaction.may_have_begun_before:
+                what += "; may have begun below the first segment"
+            open_rows.append((label, transaction.first_offset, transaction.producer_id, transaction.epoch, since, last, what))
+        if each.open_count > len(each.open):
+            open_rows.append((label, "...", "", "", "", "", f"and {each.open_count - len(each.open)} more"))
+    if rows:
+        names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
+        print_table("Transactions", ("partition", *names), rows, right=names)
+    if open_rows:
+        columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
+        print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"))
+    _print_commands(result)
+    totals = _totals(result)
+    told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
+    print_text(f"{counted(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
+
+
+def _print_commands(result: TransactionsResult) -> None:
+    from snaprebuild.cli.result import print_line
+    from snaprebuild.inspect.transaction_states import TwoPhase
+    from snaprebuild.inspect.transactions import abort_commands
+
+    late = [(each, transaction) for each in result.partitions for transaction in each.open if transaction.is_late]
+    if not late:
+        return
+    print_line(
+        "Commands that would abort the late ones; they were not run. For brokers since 3.0, and behind # for older ones "
+        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):\n"
+    )
+    if any(transaction.two_phase is TwoPhase.UNKNOWN for _, transaction in late):
+        print_line(
+            "Check first that none is under two-phase commit (KIP-939): a prepared transaction never expires, and its abort loses data. "
+            "`kafka-transactions.sh list` names its transactional id, and `describe --transactional-id ID` shows TransactionTimeoutMs "
+            "2147483647 for it; "
+            "--transaction-state DIR reads it here. No command is printed for those.\n"
+        )
+    for each, transaction in late[:COMMANDS_SHOWN_MAX]:
+        new, old = abort_commands(each.source, transaction)
+        print_line(f"  {new}\n  # {old}")
+    more = len(late) - COMMANDS_SHOWN_MAX
+    print_line(f"  and {more} more (--output json)\n" if more > 0 else "")

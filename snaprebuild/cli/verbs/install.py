@@ -1,0 +1,79 @@
+"""The verb ``install``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from snaprebuild.cli.collector import uncollected
+from snaprebuild.cli.options.common import Jobs, OutputFormat, OutputOption, ReceiptFile, Report, Verbose, WholeNumber, check_paths
+from snaprebuild.cli.streams import tell
+
+__all__ = ["install"]
+
+DEADLINE_MAX = 7 * 86_400
+"""Seconds."""
+
+
+def install(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
+    deadline: Annotated[
+        int | None,
+        typer.Option(
+            "--deadline",
+            metavar="SECONDS",
+            click_type=WholeNumber(0, DEADLINE_MAX),
+            help="Take no further partition then, and end with what is done; the same command goes on later. Default: none.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Look at everything, also at the bytes of each staged file, and change nothing; the broker may still run. "
+            "Default: install.",
+        ),
+    ] = False,
+    receipt: ReceiptFile = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES staged snapshots into the log directories of a stopped broker: as links, within seconds; no file is replaced.
+
+    PLAN is what `rebuild --stage DIR` left, DIR/plan.jsonl. Every log directory of the broker is held meanwhile. What was staged is
+    installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
+    staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
+    """
+    from snaprebuild.cli.render.install import install_document, print_install
+    from snaprebuild.cli.result import begin, leave, shown
+    from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+    from snaprebuild.snapshots.staging.install import install as carry_out
+    from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
+
+    with uncollected():
+        began = time.perf_counter()
+        until = None if deadline is None else time.monotonic() + deadline
+        check_paths([plan])
+        begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
+        staged = load_staged_plan(plan)
+        loaded = time.perf_counter() - began
+        kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
+        try:
+            result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
+        except KeyboardInterrupt:
+            if kept is not None:
+                tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
+            raise
+        result.seconds = {"load": loaded, **result.seconds}
+        leave(
+            lambda: install_document(result, deadline),
+            result.findings,
+            as_json=output is OutputFormat.JSON,
+            show=lambda: print_install(result),
+            report=report,
+            everything=verbose > 0,
+        )

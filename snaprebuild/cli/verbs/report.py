@@ -1,0 +1,133 @@
+"""The verb ``report``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose, check_paths
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.report.make import ReportResult
+    from snaprebuild.report.page_data import PagePartition
+
+__all__ = ["report"]
+
+PAGE = "snaprebuild-report.html"
+
+TITLE_CHARS_MAX = 200
+
+
+def report(
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
+    html: Annotated[
+        str,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            show_default=False,
+            help=f"The page; an older one of this program there is replaced. Default: {PAGE} in the current directory.",
+        ),
+    ] = PAGE,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: one that says what it is about.")
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.
+
+    FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild; several make one
+    page, on which a partition stands once, with what all of them tell. It shows for each partition its segments, what stands at
+    each boundary, the producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written,
+    whatever it tells.
+    """
+    from snaprebuild.cli.result import begin, document, leave
+    from snaprebuild.report.make import make_report
+
+    check_paths(files, html=html)
+    begin(
+        verbose, {"--html": html, "--report": report}, **{f"document {number}": path for number, path in enumerate(files or (), 1)}
+    )
+    if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
+        raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
+    result = make_report(files or [], html, title)
+    leave(
+        lambda: document("report", 1, _body(result)),
+        [],
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(result: ReportResult) -> dict[str, object]:
+    page = result.page
+    return {
+        "unread": len(page.unread_paths),
+        "unread_paths": page.unread_paths,
+        "page": result.path,
+        "title": page.title,
+        "size_bytes": result.size_bytes,
+        "documents": [
+            {
+                "path": head.path,
+                "schema": head.schema,
+                "snaprebuild": head.program,
+                "lacks": document.lacks,
+                "made": document.made,
+                "host": document.host,
+                "command": document.command,
+                "cluster_ids": document.clusters,
+            }
+            for head, document in zip(result.heads, page.documents, strict=True)
+        ],
+        "partitions": page.partition_count,
+        "partitions_left": page.partition_count - len(page.partitions()),
+        "totals": _totals(page.partitions()),
+        "page_findings": len(page.findings),
+        "page_findings_left": page.findings_left,
+        "findings": [],
+        "exit_code": 0,
+    }
+
+
+def _totals(partitions: list[PagePartition]) -> dict[str, int | None]:
+    """The numbers at the top of the page."""
+    known_open = [count for partition in partitions if (count := partition.open_count) is not None]
+    boundaries = [each for partition in partitions for each in partition.boundaries.values()]
+    of_matter = [partition for partition in partitions if partition.kind in (None, "remote")]
+    return {
+        "segments": sum(partition.segment_count for partition in partitions),
+        "wrong_snapshots": sum(each.is_wrong for each in boundaries),
+        "missing_snapshots": sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values()),
+        "stuck_partitions": sum(bool(partition.stuck_bytes) for partition in partitions),
+        "stuck_bytes": sum(partition.stuck_bytes or 0 for partition in partitions),
+        "open_transactions": sum(known_open) if known_open else None,
+    }
+
+
+def _print(result: ReportResult) -> None:
+    from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
+    from snaprebuild.findings import counted
+
+    page = result.page
+    print_unread_paths(page.unread_paths)
+    counts = Counter(number for partition in page.partitions() for number in partition.documents)
+    rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
+    print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
+    totals = ", ".join(
+        f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
+        for name, count in _totals(page.partitions()).items()
+        if name != "stuck_bytes"
+    )
+    print_text(f"{counted(page.partition_count, 'partition')}: {totals}")
+    left = page.partition_count - len(page.partitions())
+    if left:
+        print_text(f"{counted(left, 'partition')} with the least to say left out of the page")
+    print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")

@@ -1,0 +1,269 @@
+"""The verb ``isr simulate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose, WholeNumber, quoted
+from snaprebuild.simulations.isr.epoch_mode import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snaprebuild.simulations.isr.scenarios import Scene
+    from snaprebuild.simulations.isr.search import SearchResult
+    from snaprebuild.simulations.isr.simulate import Played
+    from snaprebuild.simulations.isr.simulator import Cluster
+    from snaprebuild.simulations.isr.steps import Loss
+
+__all__ = ["isr_simulate"]
+
+SEED, RUNS, STEPS = 1, 3000, 60
+RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
+
+
+def isr_simulate(
+    story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="FILE", help="Steps of your own, one a line, as docs/isr.md tells. Default: none."),
+    ] = None,
+    mode: Annotated[
+        list[Mode] | None,
+        typer.Option(
+            "--mode",
+            show_default=False,
+            help="Who tells which broker epoch: no-epochs (before KIP-903), kip-903, or the alternatives that it rejects, "
+            "epochs-from-metadata and bump-leader-epochs; repeatable. Default: the first two; all four for the overview.",
+        ),
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: no.")
+    ] = False,
+    min_insync: Annotated[
+        int,
+        typer.Option(
+            "--min-insync",
+            metavar="N",
+            click_type=WholeNumber(1, 3),
+            show_default=False,
+            help="Least replicas in sync for acks=all (min.insync.replicas). Default: 1.",
+        ),
+    ] = 1,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            click_type=WholeNumber(0, 2**63 - 1),
+            show_default=False,
+            help=f"Of --search: its randomness. Default: {SEED}.",
+        ),
+    ] = SEED,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            click_type=WholeNumber(1, RUNS_MAX),
+            show_default=False,
+            help=f"Of --search: histories. Default: {RUNS}.",
+        ),
+    ] = RUNS,
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps",
+            metavar="N",
+            click_type=WholeNumber(1, STEPS_MAX),
+            show_default=False,
+            help=f"Of --search: steps of each. Default: {STEPS}.",
+        ),
+    ] = STEPS,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
+
+    STORY is the name of a story: its steps are shown one by one. Without it, and without --scenario and --search, there is an
+    overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
+    1 where what was committed is lost, but for losses that KIP-903 accepts.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.errors import UsageError
+    from snaprebuild.simulations.isr.scenarios import STORIES
+    from snaprebuild.simulations.isr.search import search as search_for
+    from snaprebuild.simulations.isr.simulate import play_stories, played_findings, read_scenario, search_findings
+
+    begin(verbose, {"--report": report}, scenario=scenario)
+    if sum((story is not None, scenario is not None, search)) > 1:
+        raise UsageError("STORY, --scenario and --search exclude each other")
+    if story is not None and story not in STORIES:
+        raise UsageError(f"STORY: expected one of {', '.join(STORIES)}, found {quoted(story)}")
+    first_two = (Mode.NO_EPOCHS, Mode.KIP_903)
+    is_overview = story is None and scenario is None and not search
+    modes = tuple(dict.fromkeys(mode or (Mode if is_overview else first_two)))
+    stories = (
+        [] if search else list(STORIES.values()) if is_overview else [STORIES[story] if story else read_scenario(scenario or "")]
+    )
+    played = play_stories(stories, modes, min_insync)
+    found = (
+        [search_for(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync) for each in modes] if search else []
+    )
+    findings = [*played_findings(played, of_steps=not is_overview), *search_findings(found)]
+    body = {
+        "min_insync_replicas": min_insync,
+        "stories": [_story_json(each, scenes=not is_overview) for each in played],
+        "seed": seed if search else None,
+        "searches": [_search_json(each) for each in found],
+    }
+    leave(
+        lambda: verdict_document("isr-simulate", 1, body, findings),
+        findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print_overview(played) if is_overview else _print(played, found),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def _story_json(played: Played, *, scenes: bool) -> dict[str, object]:
+    return {
+        "story": played.story.name,
+        "title": played.story.title,
+        "mode": played.cluster.mode.value,
+        "losses": [_loss_json(each) for each in played.cluster.losses],
+        "stale_joins": played.cluster.stale_joins,
+        "steps": [_scene_json(each) for each in played.scenes] if scenes else [],
+    }
+
+
+def _loss_json(loss: Loss) -> dict[str, object]:
+    return {
+        "leader": loss.leader,
+        "leader_epoch": loss.leader_epoch,
+        "first_offset": loss.first_offset,
+        "records": list(loss.records),
+        "cause": loss.cause.value,
+        "accepted": loss.is_accepted,
+    }
+
+
+def _scene_json(scene: Scene) -> dict[str, object]:
+    partition = scene.view.partition
+    return {
+        "number": scene.number,
+        "step": str(scene.step),
+        "happened": scene.happened,
+        "told": list(scene.told),
+        "isr": list(partition.isr),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "committed": scene.view.committed,
+        "held": list(scene.view.held),
+        "brokers": [
+            {
+                "broker": each.broker,
+                "running": each.is_running,
+                "epoch": each.epoch,
+                "fenced": each.fenced,
+                "in_controlled_shutdown": each.in_controlled_shutdown,
+                "log_end": each.log_end,
+                "high_watermark": each.high_watermark,
+                "leads": each.leads,
+            }
+            for each in scene.view.replicas
+        ],
+    }
+
+
+def _search_json(found: SearchResult) -> dict[str, object]:
+    return {
+        "mode": found.mode.value,
+        "histories": found.histories,
+        "steps": found.steps,
+        "stale_joins": found.stale_joins,
+        "losses": {cause.value: count for cause, count in found.losses.items()},
+        "found": [
+            {
+                "run": each.run,
+                "length": each.length,
+                "steps": [str(step) for step in each.steps],
+                "loss": _loss_json(each.loss),
+            }
+            for each in found.found.values()
+        ],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def _print_overview(played: Sequence[Played]) -> None:
+    from snaprebuild.cli.result import print_table
+
+    results: dict[str, list[str]] = {}
+    titles = {each.story.name: each.story.title for each in played}
+    for each in played:
+        results.setdefault(each.story.name, []).append(_outcome(each.cluster))
+    modes = list(dict.fromkeys(each.cluster.mode.value for each in played))
+    rows = [(name, *outcomes, titles[name]) for name, outcomes in results.items()]
+    print_table("Stories of KIP-903: what is lost", ("story", *modes, ""), rows)
+
+
+def _outcome(cluster: Cluster) -> str:
+    if not cluster.losses:
+        return "nothing"
+    return "LOST" if any(not loss.is_accepted for loss in cluster.losses) else "lost, accepted"
+
+
+def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
+    from snaprebuild.cli.result import print_line, print_table, print_text
+
+    for each in played:
+        rows = [
+            (scene.number, scene.step, ", ".join(map(str, scene.view.partition.isr)), _leader(scene.view.partition.leader), text)
+            for scene in each.scenes
+            for text in ("; ".join(scene.told) or "-",)
+        ]
+        title = f"{each.story.name}, {each.cluster.mode}"
+        print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",))
+        print_text(_conclusion(each.cluster.losses))
+        print_line("")
+    for result in found:
+        for text in _search_texts(result):
+            print_line(text)
+        print_line("")
+
+
+def _leader(leader: int) -> str:
+    return "-" if leader < 0 else str(leader)
+
+
+def _conclusion(losses: Sequence[Loss]) -> str:
+    if not losses:
+        return "Nothing that was committed is lost."
+    return " ".join(
+        f"Lost: {len(loss.records)} committed, from offset {loss.first_offset} on, when broker {loss.leader} begins to lead "
+        f"({loss.cause}{', which the KIP accepts' if loss.is_accepted else ''})."
+        for loss in losses
+    )
+
+
+def _search_texts(result: SearchResult) -> Iterator[str]:
+    from snaprebuild.findings import counted
+
+    lost = ", ".join(f"{count} by {cause}" for cause, count in result.losses.items() if count) or "none"
+    joined = counted(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
+    yield f"{result.mode}: {result.histories} histories of {result.steps} steps; losses: {lost}; {joined}"
+    for cause, each in result.found.items():
+        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {counted(len(each.steps), 'step')}:"
+        for step in each.steps:
+            yield f"    {step}"

@@ -1,0 +1,181 @@
+"""The verb ``kraft simulate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cluster.quorum.log_start_policies import FollowerMode, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snaprebuild.cluster.quorum.log_start import LogStart
+    from snaprebuild.cluster.quorum.log_start_policies import Advance
+    from snaprebuild.simulations.metadata_log.scenario import Scenario
+    from snaprebuild.simulations.metadata_log.simulation import PolicyRun, Step
+
+__all__ = ["Followers", "PolicyOption", "advance_json", "kraft_simulate", "start_json"]
+
+SAMPLES = 60
+"""Columns of the chart."""
+
+STEPS_SHOWN = 12
+"""Moves of the start that the table shows without ``-v``."""
+
+PolicyOption = Annotated[
+    list[Policy] | None,
+    typer.Option("--policy", show_default=False, help="One of immediate, retention, seed; repeatable. Default: all three."),
+]
+Followers = Annotated[
+    FollowerMode,
+    typer.Option(
+        "--followers",
+        show_default=False,
+        help="Where a follower goes under seed: strict, to the newest checkpoint of its own that is not beyond the leader's start; "
+        "literal, to that start itself. Default: strict.",
+    ),
+]
+
+
+def kraft_simulate(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO")],
+    policy: PolicyOption = None,
+    followers: Followers = FollowerMode.STRICT,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
+
+    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/kraft.md).
+    The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), seed (the heuristic of KAFKA-14932).
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.simulations.metadata_log.simulate import kraft_simulate as play
+    from snaprebuild.simulations.metadata_log.simulate import load_scenario
+
+    begin(verbose, {"--report": report}, scenario=scenario)
+    story = load_scenario(scenario)
+    runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
+    leave(
+        lambda: verdict_document("kraft-simulate", 1, _body(scenario, story, followers, runs), ()),
+        (),
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(story, runs, everything=verbose > 0),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def start_json(start: LogStart) -> dict[str, int]:
+    """An offset and the epoch of the record before it."""
+    return {"offset": start.offset, "epoch": start.epoch}
+
+
+def advance_json(advance: Advance) -> dict[str, object]:
+    """A move of a start."""
+    return {
+        "from": start_json(advance.before),
+        "to": start_json(advance.after),
+        "cause": advance.cause.value,
+        "reason": advance.reason,
+        "deleted_segments": list(advance.deleted.segments),
+        "deleted_checkpoints": [start_json(each) for each in advance.deleted.checkpoints],
+        "deleted_bytes": advance.deleted.size_bytes,
+    }
+
+
+def _body(path: str, scenario: Scenario, mode: FollowerMode, runs: Sequence[PolicyRun]) -> dict[str, object]:
+    return {
+        "scenario": path,
+        "title": scenario.title,
+        "duration_ms": scenario.duration_ms,
+        "followers": mode.value,
+        "policies": (_run_json(run) for run in runs),
+    }
+
+
+def _run_json(run: PolicyRun) -> dict[str, object]:
+    return {
+        "policy": run.policy.value,
+        "end_offset": run.end_offset,
+        "starts": {name: start_json(start) for name, start in run.starts.items()},
+        "moves": run.steps_count,
+        "checkpoints": run.checkpoints,
+        "peak_bytes": run.peak_bytes,
+        "end_bytes": run.end_bytes,
+        "replicas_invalidated": run.invalidated,
+        "replicas_loaded": run.loaded,
+        "listeners_reloaded": run.reloaded,
+        "follower_ahead": run.ahead,
+        "events": run.events,
+        "samples": [
+            {"time_ms": each.time_ms, "start_offset": each.start_offset, "end_offset": each.end_offset, "bytes": each.size_bytes}
+            for each in run.samples
+        ],
+        "steps": [
+            {
+                "time_ms": step.time_ms,
+                "node": step.node,
+                **advance_json(step.advance),
+                "invalidated": list(step.invalidated),
+                "reloaded": list(step.reloaded),
+            }
+            for step in run.steps
+        ],
+    }
+
+
+def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -> None:
+    from snaprebuild.cli.render.log_start_chart import chart_line, duration_text
+    from snaprebuild.cli.result import print_line, print_table, size_text
+
+    rows = [
+        (
+            run.policy.value,
+            run.steps_count,
+            run.starts["leader"],
+            size_text(run.peak_bytes),
+            size_text(run.end_bytes),
+            sum(run.invalidated.values()) or "-",
+            sum(run.reloaded.values()) or "-",
+            run.ahead or "-",
+        )
+        for run in runs
+    ]
+    columns = ("policy", "moves", "leader's start", "kept at most", "at the end", "invalidated", "reloaded", "follower ahead")
+    title = f"{scenario.title or 'Scenario'}: {duration_text(scenario.duration_ms)}, {runs[0].end_offset} records"
+    print_table(title, columns, rows, right=columns[1:2] + columns[3:])
+    end_offset = max(run.end_offset for run in runs)
+    most = max(run.peak_bytes for run in runs)
+    print_line(f"Offsets, up to {end_offset}\n")
+    print_line(f" {'log end':<12}{chart_line([each.end_offset for each in runs[0].samples], end_offset)}")
+    for run in runs:
+        print_line(f" {run.policy.value:<12}{chart_line([each.start_offset for each in run.samples], end_offset)}")
+    print_line(f"\nKept bytes, up to {size_text(most)}\n")
+    for run in runs:
+        print_line(f" {run.policy.value:<12}{chart_line([each.size_bytes for each in run.samples], most)}")
+    print_line("")
+    told = list(_told(runs, everything))
+    names = ("after", "policy", "node", "start", "invalidated", "reloaded", "because")
+    if told:
+        what = "Moves of the start" if everything else "First moves of the start, and some that cost somebody a reload"
+        print_table(what, names, told)
+
+
+def _told(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object, ...]]:
+    from snaprebuild.cli.render.log_start_chart import duration_text
+
+    for run in runs:
+        costly = [step for step in run.steps if step.invalidated or step.reloaded]
+        shown = run.steps if everything else [*run.steps[:3], *(each for each in costly if each not in run.steps[:3])][:STEPS_SHOWN]
+        for step in shown:
+            yield _row(run, step, duration_text(step.time_ms))
+
+
+def _row(run: PolicyRun, step: Step, time: str) -> tuple[object, ...]:
+    names = (", ".join(each) or "-" for each in (step.invalidated, step.reloaded))
+    return (time, run.policy.value, step.node, step.advance.after, *names, step.advance.reason)

@@ -1,0 +1,247 @@
+"""The verb ``tier audit``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    PrivateKey,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    as_of_ms,
+    key_files,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
+from snaprebuild.errors import UsageError
+from snaprebuild.tier.levels import AuditLevel
+
+if TYPE_CHECKING:
+    from snaprebuild.tier.audit.result import AuditedPartition, TierAudit
+    from snaprebuild.tier.cost import AuditCost
+
+__all__ = ["announced", "cost_json", "tier_audit"]
+
+
+@takes_s3
+def tier_audit(
+    s3: S3Options,
+    store: TierLocation,
+    topic: Topic = None,
+    partition: Partition = None,
+    metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
+    level: Annotated[
+        AuditLevel,
+        typer.Option(
+            "--level",
+            show_default=False,
+            help="full replays every segment. reachable replays one window (--expiration-ms), for the snapshots that a follower may "
+            "still start from. structure reads manifests and the snapshots themselves: which do not parse, or do not go with those "
+            "beside them. Default: full.",
+        ),
+    ] = AuditLevel.FULL,
+    local_log_start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--local-log-start",
+            metavar="TOPIC-PARTITION=OFFSET",
+            help="With --level reachable: first offset on the leader's disk, for each partition; repeatable. Default: none, and only "
+            "the last copy is taken for one that followers start from.",
+        ),
+    ] = None,
+    log_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-dir",
+            metavar="DIR",
+            help="With --level reachable: log directory that tells the first offset on disk, of the leader best; repeatable, and of "
+            "several the least offset counts. Default: none.",
+        ),
+    ] = None,
+    private_key: PrivateKey = None,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
+    conf: SparkConf = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
+
+    STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Says of each
+    snapshot that is wrong what a follower that starts from it would do. Exit code 1 where one is, 4 where one does not parse.
+    Without --metadata-log all complete copies are taken for live. Where remote storage does not begin at offset 0, what
+    producers did before it is not known, and a snapshot that nothing contradicts is unproven.
+    """
+    from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.storage.private_keys import PrivateKeys
+    from snaprebuild.tier.audit.audit import tier_audit as audit
+    from snaprebuild.tier.audit.local_starts import read_local_starts
+
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    check_paths([store, *(metadata_log or []), *(log_dir or [])])
+    if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
+        raise UsageError("--local-log-start and --log-dir go with --level reachable")
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    started = time.perf_counter()
+    with engine_of(engine, master, conf=conf) as chosen:
+        result = audit(
+            place,
+            root,
+            clock,
+            level=level,
+            selection=selection_of(topic, partition, None),
+            metadata_logs=metadata_log or (),
+            private_keys=keys,
+            key_prefix=prefix,
+            settings=settings,
+            jobs=jobs,
+            engine=lambda size_bytes: chosen.reading(size_bytes, None),
+            announce=announced,
+            local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
+        )
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: verdict_document("tier-audit", 1, _body(result, clock.as_of_ms, clock.expiration_ms, seconds), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def announced(cost: AuditCost) -> None:
+    """Tells on stderr what is going to be read."""
+    from snaprebuild.cli.result import size_text
+    from snaprebuild.cli.streams import tell
+    from snaprebuild.findings import counted
+
+    classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
+    price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
+    what = f"{counted(cost.copies, 'copy', 'copies')}, {counted(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
+    if classes:
+        what += f" ({classes}), about {counted(cost.requests, 'request')}{price}"
+    tell(f"to be read: {what}")
+
+
+def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
+    """For the document."""
+    if cost is None:
+        return None
+    return {
+        "copies": cost.copies,
+        "objects": cost.objects,
+        "requests": cost.requests,
+        "read_bytes": cost.read_bytes,
+        "storage_classes": cost.storage_classes,
+        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
+    }
+
+
+def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:
+    from snaprebuild.documents.run_facts import run_json
+
+    return {
+        "run": run_json(),
+        "store": audit.root,
+        "level": audit.level.value,
+        "verified": audit.has_metadata,
+        "as_of_ms": as_of,
+        "expiration_ms": expiration_ms,
+        "seconds": round(seconds, 4),
+        "estimate": cost_json(audit.cost),
+        "totals": _totals(audit.partitions),
+        "partitions": [_partition(each) for each in audit.partitions],
+    }
+
+
+def _totals(partitions: list[AuditedPartition]) -> dict[str, int]:
+    from snaprebuild.tier.audit.result import Verdict
+
+    counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
+    return {verdict.value: counts[verdict] for verdict in Verdict}
+
+
+def _partition(partition: AuditedPartition) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+
+    return {
+        "topic": partition.topic,
+        "topic_id": uuid_to_text(partition.topic_id),
+        "partition": partition.partition,
+        "layout": partition.layout.value,
+        "bytes_read": partition.bytes_read,
+        "replayed_from": partition.replayed_from,
+        "local_log_start": partition.local_log_start,
+        "totals": _totals([partition]),
+        "copies": [
+            {
+                "segment_id": uuid_to_text(copy.segment_id),
+                "start_offset": copy.start_offset,
+                "end_offset": copy.end_offset,
+                "stored_bytes": copy.stored_bytes,
+                "verdict": copy.verdict.value,
+                "why": copy.why,
+                "entries": copy.entries,
+                "expected_entries": copy.expected_entries,
+                "difference_count": copy.difference_count,
+                "differences": [
+                    {"producer_id": each.producer_id, "kind": each.kind.value, "consequence": each.consequence}
+                    for each in copy.differences
+                ],
+            }
+            for copy in partition.copies
+        ],
+    }
+
+
+def _print(audit: TierAudit) -> None:
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
+    from snaprebuild.findings import counted
+    from snaprebuild.tier.audit.result import WRONG
+
+    rows = []
+    wrong = []
+    ids = id_labels((each.topic, each.topic_id) for each in audit.partitions)
+    for each in audit.partitions:
+        label = each.name + ids.get((each.topic, each.topic_id), "")
+        told = ", ".join(f"{count} {verdict}" for verdict, count in _totals([each]).items() if count)
+        rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
+        for copy in each.copies:
+            if copy.verdict in WRONG:
+                entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
+                wrong.append((label, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
+    print_table(
+        "Snapshots in remote storage", ("partition", "layout", "copies", "read", "snapshots"), rows, right=("copies", "read")
+    )
+    if wrong:
+        columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
+        print_table("Wrong snapshots", columns, wrong, right=("from offset",))
+    totals = ", ".join(f"{count} {verdict}" for verdict, count in _totals(audit.partitions).items() if count)
+    live = "" if audit.has_metadata else "; which copies are live is unverified"
+    print_text(f"{counted(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")

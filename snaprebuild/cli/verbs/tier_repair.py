@@ -1,0 +1,313 @@
+"""The verb ``tier repair``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    PrivateKey,
+    Report,
+    S3Options,
+    Topic,
+    Verbose,
+    as_of_ms,
+    key_files,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.verbs.tier_audit import announced
+from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
+
+if TYPE_CHECKING:
+    from snaprebuild.findings import Finding
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.tier.repair.repair import RepairedCopy, TierRepair
+    from snaprebuild.tier.repair.undo import TierUndo, UndoneRepair
+
+__all__ = ["tier_repair"]
+
+ROWS_MAX = 40
+"""Copies that a table shows."""
+
+EFFECT = (
+    "A broker sees it when its plugin has let go of the old manifest: fetch.manifest.cache.retention.ms (3600000 by default) after the "
+    "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
+    "(600000) after the last use. What it reads until then is the old snapshot, whole. remote-log-index-cache of Kafka itself holds no "
+    "producer snapshots.",
+    "A follower that has already started from a wrong snapshot is not mended by this: `follower repair` is for that.",
+)
+"""When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
+
+UNDONE_EFFECT = (
+    "What was appended to .indexes stays behind the indexes, where no manifest looks: harmless, and a later repair takes it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How the result leaves the command."""
+
+    output: OutputFormat
+    report: str | None
+    verbose: int
+
+
+@takes_s3
+def tier_repair(
+    s3: S3Options,
+    store: TierLocation,
+    topic: Topic = None,
+    partition: Partition = None,
+    metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
+    allow_unverified: AllowUnverified = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing. Default: write it.")
+    ] = False,
+    undo_file: Annotated[
+        str | None,
+        typer.Option(
+            "--undo-file",
+            metavar="FILE",
+            help="Gets what takes the repair back; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
+            "(~/.local/state/snaprebuild); without a home, in the current directory.",
+        ),
+    ] = None,
+    undo: Annotated[
+        str | None,
+        typer.Option(
+            "--undo", metavar="FILE", help="Put back the manifests that an earlier run replaced, by its undo file. Default: repair."
+        ),
+    ] = None,
+    private_key: PrivateKey = None,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES the right producer snapshot into copies in remote storage whose own is wrong.
+
+    STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. Audits it first; repaired is what the segments there
+    prove. The right snapshot is appended to .indexes, then the manifest is led to it, each by a write that holds only while the object
+    is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
+    """
+    from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.result import begin
+    from snaprebuild.errors import UsageError
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.storage.private_keys import PrivateKeys
+
+    begin(verbose, {"--report": report}, private_key=key_files(private_key), undo=undo, undo_file=undo_file)
+    check_paths([store, *(metadata_log or [])], undo=undo, undo_file=undo_file)
+    if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
+        others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
+        raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    how = _How(output, report, verbose)
+    if undo is not None:
+        from snaprebuild.tier.repair.undo import undo_repairs
+
+        _leave_undone(undo_repairs(place, root, undo, dry_run=dry_run), how)
+    from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+    from snaprebuild.tier.repair.repair import tier_repair as repair
+
+    result = repair(
+        place,
+        root,
+        clock,
+        selection=selection_of(topic, partition, None),
+        metadata_logs=metadata_log or (),
+        private_keys=keys,
+        key_prefix=prefix,
+        settings=settings,
+        jobs=jobs,
+        announce=announced,
+        allow_unverified=allow_unverified,
+        undo_path=None if dry_run else undo_file or default_receipt_path(None, "tier-undo", "--undo-file"),
+    )
+    _leave_repaired(result, clock, how)
+
+
+def _totals(actions: Sequence[StrEnum]) -> dict[str, int]:
+    from snaprebuild.tier.repair.repair import RepairAction
+    from snaprebuild.tier.repair.undo import UndoAction
+
+    counts = Counter(action.value for action in actions)
+    return {kind: counts[kind] for kind in dict.fromkeys([*RepairAction, *UndoAction])}
+
+
+def _leave(body: dict[str, object], findings: Sequence[Finding], show: Callable[[], None], how: _How) -> NoReturn:
+    from snaprebuild.cli.result import leave, verdict_document
+
+    as_json = how.output is OutputFormat.JSON
+    document = partial(verdict_document, "tier-repair", 1, body, findings)
+    leave(document, findings, as_json=as_json, show=show, report=how.report, everything=how.verbose > 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- repair
+
+
+def _leave_repaired(result: TierRepair, clock: Clock, how: _How) -> NoReturn:
+    body = {
+        "store": result.audit.root,
+        "dry_run": result.is_dry_run,
+        "undo": None,
+        "undo_file": result.undo_file,
+        "verified": result.audit.has_metadata,
+        "as_of_ms": clock.as_of_ms,
+        "expiration_ms": clock.expiration_ms,
+        "totals": _totals([each.action for each in result.copies]),
+        "copies": [_copy(each) for each in result.copies],
+        "effect": list(EFFECT) if _is_any(result) else [],
+    }
+    _leave(body, result.findings, lambda: _print(result), how)
+
+
+def _none_wrong(result: TierRepair) -> str:
+    from snaprebuild.findings import counted
+    from snaprebuild.tier.audit.result import Verdict
+
+    copies = [copy for partition in result.audit.partitions for copy in partition.copies]
+    unread = sum(copy.verdict is Verdict.NOT_READ for copy in copies)
+    if unread:
+        return f"{counted(unread, 'snapshot')} of {len(copies)} not read; none of the others is wrong"
+    return "No snapshot is wrong"
+
+
+def _is_any(result: TierRepair) -> bool:
+    return any(each.action.value in ("repaired", "would-repair", "unknown") for each in result.copies)
+
+
+def _copy(repaired: RepairedCopy) -> dict[str, object]:
+    from formats.partition.partition_metadata import uuid_to_text
+
+    partition, audited, place = repaired.partition, repaired.audited, repaired.place
+    return {
+        "topic": partition.topic,
+        "topic_id": uuid_to_text(partition.topic_id),
+        "partition": partition.partition,
+        "segment_id": uuid_to_text(audited.segment_id),
+        "start_offset": audited.start_offset,
+        "end_offset": audited.end_offset,
+        "action": repaired.action.value,
+        "why": repaired.why,
+        "verdict": audited.verdict.value,
+        "entries": audited.entries,
+        "class": None if audited.proven is None else audited.proven.snapshot_class,
+        "manifest": None if place is None else place.manifest_key,
+        "indexes": None if place is None else place.indexes_key,
+        "indexes_bytes": None if place is None else place.indexes_bytes,
+        "appended_bytes": None if place is None else place.appended_bytes,
+        "old_place": None if place is None else [place.old.position, place.old.size],
+        "place": None if place is None else [place.new.position, place.new.size],
+    }
+
+
+def _print(result: TierRepair) -> None:
+    from snaprebuild.cli.result import id_labels, print_table, print_text, shown, unless_unread
+    from snaprebuild.findings import counted
+
+    rows = []
+    ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
+    for each in result.copies[:ROWS_MAX]:
+        audited, place = each.audited, each.place
+        old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
+        told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
+        label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")
+        rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, told))
+    if rows:
+        title = "Dry run: nothing was written" if result.is_dry_run else "Repair of remote storage"
+        columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")
+        print_table(title, columns, rows, right=("from offset",))
+    if len(result.copies) > ROWS_MAX:
+        print_text(f"and {len(result.copies) - ROWS_MAX} more (--output json lists them)")
+    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
+    print_text(
+        f"{counted(len(result.copies), 'wrong snapshot')}: {totals}"
+        if result.copies
+        else unless_unread(_none_wrong(result), result.findings)
+    )
+    if _is_any(result):
+        for text in EFFECT:
+            print_text(text)
+    if result.undo_file is not None:
+        print_text(f"Undo file: {shown(result.undo_file)}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- undo
+
+
+def _leave_undone(result: TierUndo, how: _How) -> NoReturn:
+    body = {
+        "store": result.root,
+        "dry_run": result.is_dry_run,
+        "undo": result.path,
+        "undo_file": None,
+        "verified": None,
+        "as_of_ms": None,
+        "expiration_ms": None,
+        "totals": _totals([each.action for each in result.copies]),
+        "copies": [_undone_copy(each) for each in result.copies],
+        "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
+    }
+    _leave(body, result.findings, lambda: _print_undone(result), how)
+
+
+def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
+    announced = undone.announced
+    return {
+        "topic": announced.topic,
+        "topic_id": announced.topic_id,
+        "partition": announced.partition,
+        "segment_id": announced.segment_id,
+        "start_offset": announced.start_offset,
+        "end_offset": None,
+        "action": undone.action.value,
+        "why": undone.why,
+        "verdict": None,
+        "entries": None,
+        "class": None,
+        "manifest": announced.manifest_key,
+        "indexes": None,
+        "indexes_bytes": None,
+        "appended_bytes": None,
+        "old_place": None,
+        "place": None,
+    }
+
+
+def _print_undone(result: TierUndo) -> None:
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.findings import counted
+
+    rows = [
+        (f"{each.announced.topic}-{each.announced.partition}", each.announced.start_offset, each.action, each.why or "-")
+        for each in result.copies[:ROWS_MAX]
+    ]
+    if rows:
+        title = "Dry run: nothing was written" if result.is_dry_run else "Manifests put back"
+        print_table(title, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
+    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
+    print_text(f"{counted(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
+    if result.copies:
+        print_text(EFFECT[0])
+        print_text(UNDONE_EFFECT)

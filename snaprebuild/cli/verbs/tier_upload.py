@@ -1,0 +1,350 @@
+"""The verb ``tier upload``."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    ExpirationMs,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    quoted,
+    takes_s3,
+)
+from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
+from snaprebuild.cli.verbs.cluster_source import BrokerEpoch, LeaderByWord, Metadata, Peers, check_metadata
+from snaprebuild.cli.verbs.tier_inventory import MetadataLog
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.findings import Finding
+    from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.snapshots.source.source import PartitionSource
+    from snaprebuild.storage.store import Store
+    from snaprebuild.tier.upload.announce import Announcer
+    from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+    from snaprebuild.tier.upload.result import TierUpload
+
+__all__ = ["tier_upload"]
+
+CHUNK_SIZE = 4 << 20
+CHUNK_SIZE_MAX = 1_073_741_823
+METADATA_PARTITIONS = 50
+INT32_MAX = 2**31 - 1
+UPLOADER_MAX = 1000
+"""So that a claim is far below what is read of one."""
+
+KeyPrefix = Annotated[
+    str,
+    typer.Option(
+        "--key-prefix",
+        metavar="TEXT",
+        show_default=False,
+        help="Goes before the topic in each key as it is, without a slash of its own. With what STORE has below the bucket before it, it "
+        "must be key.prefix of the plugin. Default: none.",
+    ),
+]
+AllowPlain = Annotated[
+    bool,
+    typer.Option(
+        "--allow-plain",
+        help="Upload without encryption although the partition has copies that the plugin encrypted. Default: refuse. Risk: records "
+        "that should be encrypted are readable in the store.",
+    ),
+]
+ChunkSize = Annotated[
+    int,
+    typer.Option(
+        "--chunk-size",
+        metavar="BYTES",
+        click_type=WholeNumber(1, CHUNK_SIZE_MAX),
+        show_default=False,
+        help="What the plugin reads of a segment at once, its chunk.size. Default: 4194304 (4 MiB).",
+    ),
+]
+TopicIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic-id",
+        metavar="TOPIC=ID",
+        help="Id of a topic whose directories have no partition.metadata, as those of brokers before 2.8; repeatable. Default: none.",
+    ),
+]
+TopicPartitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic-partition", metavar="NAME", help="Only this partition, TOPIC-NUMBER; repeatable. Default: all below PATH."
+    ),
+]
+UploaderName = Annotated[
+    str | None,
+    typer.Option(
+        "--uploader",
+        metavar="NAME",
+        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and directory of the "
+        "partition. Risk: the name of one that is still at work does its work twice.",
+    ),
+]
+BrokerId = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-id",
+        metavar="N",
+        click_type=WholeNumber(0, INT32_MAX),
+        help="Broker that manifests and records name. Default: that of meta.properties beside the partition, else -1.",
+    ),
+]
+Records = Annotated[
+    str | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="New file for the records of __remote_log_metadata, a line of JSON each, where they are not produced to the topic itself "
+        "(--produce-to): without them no broker knows of the copies. Default: none.",
+    ),
+]
+MetadataPartitions = Annotated[
+    int | None,
+    typer.Option(
+        "--metadata-partitions",
+        metavar="N",
+        click_type=WholeNumber(1, INT32_MAX),
+        show_default=False,
+        help="Partitions of __remote_log_metadata, which decide where a record belongs. Default: as the cluster has, else 50.",
+    ),
+]
+
+
+@takes_s3
+def tier_upload(
+    s3: S3Options,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
+    topic_partition: TopicPartitions = None,
+    metadata_log: MetadataLog = None,
+    allow_unverified: AllowUnverified = False,
+    allow_plain: AllowPlain = False,
+    topic_id: TopicIds = None,
+    key_prefix: KeyPrefix = "",
+    chunk_size: ChunkSize = CHUNK_SIZE,
+    uploader: UploaderName = None,
+    broker_id: BrokerId = None,
+    records: Records = None,
+    produce_to: ProduceTo = None,
+    producer_config: ProducerConfig = None,
+    metadata_partitions: MetadataPartitions = None,
+    metadata: Metadata = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
+    peer: Peers = None,
+    broker_epoch: BrokerEpoch = None,
+    i_am_the_leader: LeaderByWord = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES closed segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
+
+    PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
+    directory or s3://BUCKET/PREFIX.
+
+    Rather repair the local snapshots (`rebuild`), start the broker, and let it upload: a leader keeps in memory what it has
+    uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
+    topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
+    __remote_log_metadata: --produce-to puts them there, --records writes them to a file. Exit code 3 where a segment may not go
+    up, and where nothing tells that a replica leads or is in sync (--metadata, else --i-am-the-leader); a segment above the high
+    watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store or the cluster failed: the
+    same command goes on.
+    """
+    from snaprebuild.cli.options.common import as_of_ms, check_paths
+    from snaprebuild.cli.options.produce import announcing, wanted_partitions
+    from snaprebuild.cli.render.tier_upload import print_upload, upload_body
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.hooks import prepare_upload
+    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.source.source import live_broker_notes, open_source
+    from snaprebuild.storage.large_objects import large_objects_of
+    from snaprebuild.storage.local.journal_file import check_journal_place
+    from snaprebuild.storage.log_dir import store_of
+    from snaprebuild.storage.store import absolute
+    from snaprebuild.tier.inventory import read_remote_logs
+    from snaprebuild.tier.upload.copy import Uploader
+    from snaprebuild.tier.upload.request import UploadRequest
+    from snaprebuild.tier.upload.source_check import UploadSources
+    from snaprebuild.tier.upload.upload import tier_upload as upload
+
+    begin(verbose, {"--report": report, "--records": None if dry_run else records})
+    check_paths([path, store, *(metadata_log or []), *(peer or [])])
+    check_metadata(metadata)
+    if produce_to is not None and (records is not None or metadata_log):
+        raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
+    if records is not None and not dry_run:
+        check_journal_place(records)  # before the work, which would be told nowhere
+    if uploader is not None and len(uploader) > UPLOADER_MAX:
+        raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
+    settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
+    clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
+    source = open_source([path], settings=settings)
+    partitions = _selected(source.partitions, topic_partition)
+    target = store_of(root, settings)
+    _check_target(root, key_prefix, partitions, target)
+    found: list[Finding] = []
+    logs = read_remote_logs(metadata_log or (), settings, found)
+    by = Uploader(
+        name=uploader or "",
+        run=settings.run,
+        chunk_size=chunk_size,
+        broker_id=_broker_id(partitions) if broker_id is None else broker_id,
+    )
+
+    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+        return prepare_upload(
+            log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings, source=source
+        )
+
+    other_voters = tuple(voter_log_of(each) for each in voter or ())
+    sources = UploadSources(
+        partitions,
+        None if metadata is None else absolute(metadata),
+        settings,
+        broker_epoch=broker_epoch,
+        is_leader_by_word=i_am_the_leader,
+        peers=[absolute(each) for each in peer or ()],
+        voters=other_voters,
+        voter_ids=voter_ids_of(voters),
+    )
+    with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
+        request = UploadRequest(
+            store=target,
+            large=large_objects_of(target),
+            root=root,
+            prefix=key_prefix,
+            uploader=by,
+            host=socket.gethostname(),
+            topic_ids=topic_ids,
+            metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
+            is_dry_run=dry_run,
+            logs=logs if announcer is None else announcer.logs,
+            knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
+            allow_unverified=allow_unverified,
+            allow_plain=allow_plain,
+            announcer=announcer,
+            judge=sources.judge,
+            fence=sources.fence,
+        )
+        result = upload(partitions, request, prepare)
+    found += [] if announcer is None else announcer.findings
+    if records is not None and not dry_run:
+        result.confirm()
+    found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
+    findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
+    leave(
+        lambda: verdict_document(
+            "tier-upload",
+            1,
+            upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
+            findings,
+        ),
+        findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: print_upload(result, produce_to),
+        report=report,
+        everything=verbose > 0,
+        notes=True,
+        table=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
+    )
+
+
+def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
+    """Those of the names.
+
+    Raises:
+        UsageError: of a name there is none.
+    """
+    found = {each.topic_partition for each in partitions}
+    for name in names or ():
+        if name not in found:
+            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read")
+    return [each for each in partitions if names is None or each.topic_partition in names]
+
+
+def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
+    from formats.errors import FormatError
+    from formats.partition.partition_metadata import uuid_from_text
+
+    found = {}
+    for pair in pairs or ():
+        topic, equals, text = pair.rpartition("=")
+        try:
+            if not equals or not topic or topic in found:
+                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
+            uuid_from_text(text)
+        except FormatError as error:
+            raise UsageError(f"--topic-id: {error.message}") from error
+        found[topic] = text
+    return found
+
+
+def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
+    """Of ``__remote_log_metadata``.
+
+    Raises:
+        UsageError: the cluster has another count than the one that was given.
+    """
+    known = METADATA_PARTITIONS if announcer is None else announcer.partitions
+    if announcer is not None and given not in (None, known):
+        raise UsageError(f"--metadata-partitions: the cluster has {known}, not {given}")
+    return known if given is None else given
+
+
+def _broker_id(partitions: Sequence[PartitionSource]) -> int:
+    """Of the log directories.
+
+    Raises:
+        UsageError: they are of several brokers.
+    """
+    metas = [each.log_dir.meta for each in partitions]
+    known = {meta.node_id for meta in metas if meta is not None and meta.node_id is not None}
+    if len(known) > 1:
+        raise UsageError("the directories are of several brokers: name the one that manifests shall name, --broker-id")
+    return known.pop() if known else -1
+
+
+def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource], target: Store) -> None:
+    """Makes sure that no object lands in a directory of a broker, or outside of STORE.
+
+    Raises:
+        UsageError: the prefix has a part that no directory may have.
+        RefusedError: STORE lies in a directory of a broker.
+    """
+    from snaprebuild.snapshots.source.output_directory import check_output
+
+    *above, last = prefix.split("/")
+    if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
+        raise UsageError(f"--key-prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
+    check_output(root, [root], partitions, target, option="STORE")
+
+
+def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:
+    """Writes the file, if there is anything to say."""
+    from snaprebuild.storage.local.new_file import new_file
+    from snaprebuild.tier.upload.records import record_lines
+
+    if result.copies:
+        with new_file(records) as file:
+            file.writelines(line.encode() for line in record_lines(result.copies, metadata_partitions))

@@ -1,0 +1,250 @@
+"""The verb ``verify``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    Offset,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    S3Options,
+    ServerProperties,
+    Topic,
+    Verbose,
+    check_paths,
+    clock_of,
+    open_selected,
+    selection_of,
+    takes_s3,
+)
+from snaprebuild.cli.options.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
+from snaprebuild.cli.options.io_limits import reads_gently
+from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
+
+__all__ = ["verify"]
+
+DIFFERENCES_SHOWN_MAX = 10
+
+
+@reads_gently
+@takes_s3
+def verify(
+    s3: S3Options,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    crc: CrcOption = Crc.CHECK,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offsets: Offset = None,
+    jobs: Jobs = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
+    conf: SparkConf = None,
+    effects: EffectsOption = None,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt",
+            metavar="FILE",
+            help="Tell instead what became of the files that a rebuild wrote, by its receipt: kept, removed or replaced, and why. "
+            "Takes no PATH and replays nothing. Default: none.",
+        ),
+    ] = None,
+    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: those that are not equal.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: replays each partition and compares every snapshot on disk with the truth.
+
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
+    is counted, and no finding.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.snapshots.verify import verify as judge
+
+    check_paths(paths, receipt=receipt)
+    begin(verbose, {"--report": report}, receipt=receipt)
+    if receipt is not None:
+        if paths or server_properties is not None or topic or partition or offsets is not None:
+            raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
+        _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
+    selection = selection_of(topic, partition, offsets)
+    source = open_selected(paths, server_properties, selection, s3)
+    clock = clock_of(source, as_of, expiration_ms)
+    started = time.perf_counter()
+    size_bytes = source.size_bytes
+    with engine_of(engine, master, effects, conf) as chosen, bytes_progress("verifying", size_bytes) as progress:
+        chosen.keep_effects(source.partitions, s3.settings())
+        reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
+        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: _document(result, seconds, effects),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result, details=details),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None, verbose: int) -> NoReturn:
+    from snaprebuild.cli.render.receipt import print_receipt, receipt_document
+    from snaprebuild.cli.result import leave
+    from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+    from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
+
+    result = verify_receipt(load_receipt(path))
+    leave(
+        lambda: receipt_document(result),
+        result.findings,
+        as_json=as_json,
+        show=lambda: print_receipt(result, details=details),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict[str, object]:
+    from dataclasses import asdict
+
+    from snaprebuild.cli.render.rebuild import effects_json
+    from snaprebuild.cli.result import verdict_document
+    from snaprebuild.documents.run_facts import run_json
+
+    body = {
+        "run": run_json(verdict.source.log_dir for verdict in result.partitions),
+        "as_of_ms": result.clock.as_of_ms,
+        "expiration_ms": result.clock.expiration_ms,
+        "seconds": round(seconds, 4),
+        "effects": effects_json(effects, (verdict.from_effects for verdict in result.partitions)),
+        "counts": asdict(result.counts),
+        "partitions": [_partition(verdict) for verdict in result.partitions],
+        "differences_not_listed": result.differences_not_listed,
+        "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
+    }
+    return verdict_document("verify", 1, body, result.findings)
+
+
+def _partition(verdict: PartitionVerdict) -> dict[str, object]:
+    from snaprebuild.cli.render.rebuild import comparison_json, needs_json
+
+    directory = verdict.source.directory
+    snapshots = [
+        {
+            "offset": each.offset,
+            "class": None if each.snapshot_class is None else each.snapshot_class.value,
+            **comparison_json(each.comparison),
+        }
+        for each in verdict.snapshots
+    ]
+    return {
+        "path": directory.path,
+        "topic_partition": verdict.source.topic_partition,
+        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
+        "bytes_read": verdict.bytes_read,
+        "from_effects": verdict.from_effects.as_json(),
+        "snapshots": snapshots,
+        **needs_json(verdict.needs),
+    }
+
+
+def _print(result: VerifyResult, *, details: bool) -> None:
+    from snaprebuild.cli.result import labels_of, print_table
+
+    labels = labels_of(verdict.source for verdict in result.partitions)
+    rows = []
+    for verdict in result.partitions:
+        counts = Counter(each.comparison.status.value for each in verdict.snapshots)
+        label = labels[verdict.source.directory.path]
+        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.needs.missing) or "-"))
+    if rows:
+        print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
+    listed = []
+    for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
+        for each in verdict.snapshots:
+            comparison = each.comparison
+            if details or comparison.status.value not in ("equal", "equal_after_expiry"):
+                # Where there is no state to compare with, nothing is expected.
+                expected = "-" if each.snapshot_class is None else comparison.expected_entries
+                status = comparison.status.value.replace("_", " ")
+                listed.append((label, each.offset, status, comparison.found_entries, expected, comparison.reason))
+    if listed:
+        columns = ("partition", "offset", "verdict", "entries", "expected", "because")
+        title = "Every snapshot" if details else "Snapshots that are not equal"
+        print_table(title, columns, listed, right=("offset", "entries", "expected"))
+    _print_differences(result, labels)
+    _print_totals(result)
+
+
+def _statuses_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+
+
+def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
+    from snaprebuild.cli.result import print_table
+
+    rows: list[tuple[object, ...]] = []
+    for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
+        for each in verdict.snapshots:
+            if not each.comparison.proven_wrong:
+                continue
+            certain = [difference for difference in each.comparison.differences if difference.is_certain]
+            for difference in certain[:DIFFERENCES_SHOWN_MAX]:
+                what = difference.kind.value if difference.field is None else difference.field
+                values = (
+                    "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
+                )
+                rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
+            shown = min(len(certain), DIFFERENCES_SHOWN_MAX)
+            more, listed = each.comparison.certain_count - shown, len(certain) - shown
+            if more:
+                them = "them" if listed == more else f"{listed} of them"
+                text = f"and {more} more (--output json lists {them})"
+                rows.append((label, each.offset, "...", "", "", text))
+    if rows:
+        columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
+        print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
+
+
+def _print_totals(result: VerifyResult) -> None:
+    """The verdict on everything, last, where it stays in sight."""
+    from snaprebuild.cli.result import print_text
+    from snaprebuild.findings import BUSY_LOG, Severity, counted
+
+    if result.differences_not_listed:
+        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
+    totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
+    missing = result.counts.missing
+    text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    if missing:
+        are = "is" if missing == 1 else "are"
+        text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
+    print_text(text)
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
+    )
+    if unjudged:
+        print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -1,0 +1,1 @@
+"""Scans of many brokers as one answer."""

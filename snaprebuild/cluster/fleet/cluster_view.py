@@ -1,0 +1,108 @@
+"""What the metadata log of a cluster adds to its scans: all replicas, who is in sync, who leads, which brokers are controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.fleet.election_risk import TopicStorage
+from snaprebuild.cluster.fleet.replicas import PartitionKey
+from snaprebuild.cluster.metadata.image_model import METADATA_VERSION, MetadataImage, ResourceType
+from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["ClusterView", "Placement", "read_cluster_view", "view_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition is.
+
+    Attributes:
+        replicas: brokers, the preferred leader first.
+        in_sync: of these, those in sync, and those that are eligible to lead all the same (KIP-966).
+        leader: None for none.
+        is_reassigned: a reassignment is under way.
+        leader_epoch: counts the elections; 0 where the first leader has led ever since. None where it is not known.
+    """
+
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    leader: int | None
+    is_reassigned: bool = False
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one offset of its metadata log.
+
+    Attributes:
+        offset: of the log, the last one that counts.
+        placements: by topic, partition and topic id.
+        controllers: voters of the quorum; of one with its own voters' nodes none is a broker.
+        quorum_leader: the active controller, None where that is not known.
+        directories: ids of the log directories that each broker registered with, as text; none before metadata.version 3.7-IV2.
+        topics: with configurations about storage; all others have Kafka's defaults.
+        retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
+        levels: greatest ``metadata.version`` that each broker registered.
+    """
+
+    offset: int
+    placements: dict[PartitionKey, Placement] = field(default_factory=dict)
+    controllers: frozenset[int] = frozenset()
+    quorum_leader: int | None = None
+    directories: dict[int, frozenset[str]] = field(default_factory=dict)
+    topics: dict[str, TopicStorage] = field(default_factory=dict)
+    retention_bytes: dict[int | None, int] = field(default_factory=dict)
+    levels: dict[int, int] = field(default_factory=dict)
+
+
+def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
+    """Folds a metadata log.
+
+    Raises:
+        ReadFailedError: it cannot be read, or is damaged.
+    """
+    try:
+        return view_of(read_image(location, None, settings).fold.image())
+    except FormatError as error:
+        raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
+
+
+def view_of(image: MetadataImage) -> ClusterView:
+    """The view that an image gives."""
+    placements: dict[PartitionKey, Placement] = {}
+    for topic in image.topics.values():
+        for number, partition in topic.partitions.items():
+            leader = None if partition.leader < 0 else partition.leader
+            in_sync = frozenset(partition.isr) | frozenset(partition.elr)
+            is_reassigned = bool(partition.adding or partition.removing)
+            key = topic.name, number, uuid_to_text(topic.topic_id)
+            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch)
+    voters = image.quorum.voters or ()
+    directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
+    controllers = frozenset(voter.voter_id for voter in voters)
+    topics, retention_bytes = _storage_configs(image)
+    levels = {
+        broker.id: feature.max_version
+        for broker in image.brokers.values()
+        for feature in broker.features
+        if feature.name == METADATA_VERSION
+    }
+    return ClusterView(image.offset, placements, controllers, image.quorum.leader_id, directories, topics, retention_bytes, levels)
+
+
+def _storage_configs(image: MetadataImage) -> tuple[dict[str, TopicStorage], dict[int | None, int]]:
+    topics: dict[str, TopicStorage] = {}
+    brokers: dict[int | None, int] = {}
+    for resource, values in image.configs.items():
+        if resource.type == ResourceType.TOPIC:
+            own = values.get("retention.bytes")
+            is_remote = values.get("remote.storage.enable", "").strip().lower() == "true"
+            topics[resource.name] = TopicStorage(is_remote, None if own is None else int(own))
+        elif resource.type == ResourceType.BROKER and "log.retention.bytes" in values:
+            brokers[int(resource.name) if resource.name else None] = int(values["log.retention.bytes"])
+    return topics, brokers

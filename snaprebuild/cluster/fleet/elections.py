@@ -1,0 +1,148 @@
+"""Elections as files that Kafka's own tools read: who is to lead, now and behind each restart.
+
+``kafka-leader-election --election-type preferred`` elects the first broker of a partition's replicas, and nobody else can be named. So two
+files belong together: one for ``kafka-reassign-partitions``, with the same replicas in another order, which moves no data, and one for the
+election. A third has the order as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snaprebuild.cluster.fleet.election_risk import Risk
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.snapshots.source.output_directory import check_output
+from snaprebuild.storage.local.durable_directory import make_directories
+from snaprebuild.storage.local.small_file import check_place, write_text_file
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.fleet.merge import FleetPartition
+    from snaprebuild.cluster.fleet.restart_order import Step
+
+__all__ = ["Election", "Elections", "elections_of", "write_elections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A partition that another broker is to lead.
+
+    Attributes:
+        topic: name.
+        partition: number.
+        replicas: brokers in the order that makes the wanted one the preferred leader.
+        replicas_before: the same brokers in their order of now.
+    """
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    replicas_before: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elections:
+    """Those of one moment.
+
+    Attributes:
+        step: of the restarts, from 1 on, behind which they are due, when its broker is in sync again; 0 for now.
+        elections: by topic and partition, at least one.
+    """
+
+    step: int
+    elections: tuple[Election, ...]
+
+    @property
+    def name(self) -> str:
+        """What its files begin with."""
+        return "now" if self.step == 0 else f"step-{self.step}"
+
+
+def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step], *, risky: bool = False) -> tuple[Elections, ...]:
+    """Who is to lead, now and behind each restart.
+
+    Left out are partitions against whose election something speaks (``FleetPartition.condition``), as that the broker is not in sync by the
+    metadata log, and those that are being reassigned. A broker without a replica is never named: that would make a replica of it.
+
+    Args:
+        partitions: judged, with what the metadata log says of each.
+        steps: the restarts in their order.
+        risky: also those that may delete data (KAFKA-20732), or of which that is not known.
+    """
+    step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
+    due: dict[int, list[Election]] = {}
+    for each in partitions:
+        placement = each.placement
+        if each.elect is None or each.condition is not None or placement is None or placement.is_reassigned:
+            continue
+        if not risky and each.risk is not None and each.risk.outcome is not Risk.NOT_AFFECTED:
+            continue
+        if each.elect not in placement.replicas:
+            continue
+        if placement.leader == each.elect and placement.replicas[0] == each.elect:
+            continue
+        order = (each.elect, *(node for node in placement.replicas if node != each.elect))
+        due.setdefault(step_of.get(each.key, 0), []).append(Election(each.key[0], each.key[1], order, placement.replicas))
+    return tuple(Elections(step, tuple(elections)) for step, elections in sorted(due.items()))
+
+
+def write_elections(elections: Iterable[Elections], directory: str) -> list[str]:
+    """Writes the files of each moment: ``NAME-reassignment.json``, ``NAME-election.json``, ``NAME-reassignment-back.json``.
+
+    Args:
+        elections: as ``elections_of`` gives them.
+        directory: made if need be; it has to be empty.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        UsageError: what is there of the path is no directory.
+        RefusedError: something is there already, or it lies among the files of a broker, however deep.
+        WriteFailedError: it cannot be written.
+    """
+    check_output(os.path.abspath(directory), [directory], (), option="--elections")
+    if not os.path.isdir(directory):
+        check_place(_first_missing(os.path.abspath(directory)))
+    try:
+        make_directories(directory)
+        if os.listdir(directory):
+            raise RefusedError("is not empty: elections of another moment are not replaced", path=directory)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be made: {error.strerror}", path=directory, errno=error.errno) from error
+    written = []
+    for moment in elections:
+        for kind, text in _files(moment):
+            path = os.path.join(directory, f"{moment.name}-{kind}.json")
+            write_text_file(path, [text])
+            written.append(path)
+    return written
+
+
+def _first_missing(path: str) -> str:
+    """What is made first of a path that is not there: its parent is."""
+    while not os.path.isdir(parent := os.path.dirname(path)):
+        path = parent
+    return path
+
+
+def _files(moment: Elections) -> Iterator[tuple[str, str]]:
+    reordered = [each for each in moment.elections if each.replicas != each.replicas_before]
+    if reordered:
+        yield "reassignment", _reassignment((each, each.replicas) for each in reordered)
+    yield "election", _lines("", ({"topic": each.topic, "partition": each.partition} for each in moment.elections))
+    if reordered:
+        yield "reassignment-back", _reassignment((each, each.replicas_before) for each in reordered)
+
+
+def _reassignment(orders: Iterable[tuple[Election, tuple[int, ...]]]) -> str:
+    return _lines(
+        '"version": 1, ', ({"topic": each.topic, "partition": each.partition, "replicas": list(order)} for each, order in orders)
+    )
+
+
+def _lines(head: str, partitions: Iterable[dict[str, object]]) -> str:
+    return f'{{{head}"partitions": [\n' + ",\n".join(map(json.dumps, partitions)) + "\n]}\n"

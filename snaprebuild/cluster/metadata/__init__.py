@@ -1,0 +1,1 @@
+"""The metadata log, folded into images and histories."""

@@ -1,0 +1,153 @@
+"""The image of a cluster at an offset, from the newest whole checkpoint and the log behind it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from formats.errors import BadValueError, FormatError
+from snaprebuild.cluster.metadata.fold import ImageFold
+from snaprebuild.cluster.metadata.listing import open_metadata_log
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
+from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["ImageAt", "fold_checkpoint", "fold_oldest", "image_at", "read_image", "with_fresh_listing"]
+
+Answer = TypeVar("Answer")
+
+ATTEMPTS = 3
+"""A controller deletes old checkpoints and segments while it runs: what has gone since the listing is listed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAt:
+    """An image and where it came from.
+
+    Attributes:
+        fold: whose ``image()`` it is; it can go on from here.
+        log: that was read.
+        checkpoint: that it began with, None for the beginning of the log.
+        bad_checkpoints: newer ones that are not whole, and why.
+        walk: of the log, ended.
+    """
+
+    fold: ImageFold
+    log: MetadataLog
+    checkpoint: MetadataCheckpoint | None
+    bad_checkpoints: tuple[tuple[MetadataCheckpoint, FormatError], ...]
+    walk: MetadataWalk
+
+
+def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> ImageAt:
+    """Lists a metadata log and folds it; see ``open_metadata_log`` and ``image_at``."""
+    return with_fresh_listing(location, settings, lambda log: image_at(log, offset), deadline)
+
+
+def with_fresh_listing(
+    location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer], deadline: float | None = None
+) -> Answer:
+    """Lists a metadata log and works on it; once more from the start where a file has gone since the listing.
+
+    Raises:
+        UsageError: as ``open_metadata_log``.
+        ReadFailedError: a file cannot be read, or files go faster than they are read.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return work(open_metadata_log(location, settings, deadline))
+        except GoneFileError:
+            pass
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+    return work(open_metadata_log(location, settings, deadline))
+
+
+def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
+    """Folds a metadata log.
+
+    Args:
+        log: as it was listed.
+        offset: last one to take, None for all.
+
+    Raises:
+        UsageError: the log does not reach back to the offset, or does not go so far.
+        FormatError: the log is damaged, or what lies between checkpoint and log is missing.
+        ReadFailedError: a file cannot be read; it may have gone since the listing.
+        DeadlinePassedError: the deadline of the log has passed.
+    """
+    fold, checkpoint, bad = fold_checkpoint(log, offset)
+    start = fold.offset + 1
+    first = log.first_base_offset
+    walk = log.walk(start)
+    if first is not None and first > start:
+        if offset is not None and offset < first - 1 and not bad:
+            raise UsageError(
+                f"nothing tells of offset {offset}: no checkpoint so old, and the log begins at {first}", path=log.path
+            )
+        path = log.segments[0].path
+        raise BadValueError("first offset of the metadata log", file=path, position=0, expected=f"at most {start}", found=first)
+    with walk.until() as batches:
+        for batch in batches:
+            if offset is not None and batch.base_offset > offset:
+                break
+            fold.apply_batch(batch, offset)
+    if offset is not None and fold.offset < offset:
+        raise UsageError(f"the log ends before offset {offset}: its last one is {fold.offset}", path=log.path)
+    return ImageAt(fold, log, checkpoint, bad, walk)
+
+
+def fold_checkpoint(
+    log: MetadataLog, offset: int | None = None
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold of the newest whole checkpoint that holds nothing behind an offset; of nothing where there is none.
+
+    Returns:
+        The fold, the checkpoint, and newer ones that are not whole.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    newest_first = reversed(log.checkpoints)
+    return _fold_first_whole(log, [each for each in newest_first if offset is None or each.end_offset <= offset + 1])
+
+
+def fold_oldest(
+    log: MetadataLog,
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold from which most of a log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it.
+
+    Returns:
+        The fold, the checkpoint, and older ones in the log that are not whole.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    first = log.first_base_offset
+    if first == 0:
+        return ImageFold(), None, ()
+    if first is None:
+        return fold_checkpoint(log)
+    return _fold_first_whole(log, [each for each in log.checkpoints if each.end_offset >= first])
+
+
+def _fold_first_whole(
+    log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold of the first of some checkpoints that is whole, the checkpoint, and those before it."""
+    bad: list[tuple[MetadataCheckpoint, FormatError]] = []
+    for checkpoint in checkpoints:
+        fault = log.checkpoint_fault(checkpoint)
+        if fault is None:
+            fold = ImageFold()
+            try:
+                fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+            except FormatError as error:  # in its records, of which so far nothing was decoded
+                fault = error
+            else:
+                return fold, checkpoint, tuple(bad)
+        bad.append((checkpoint, fault))
+    return ImageFold(), None, tuple(bad)

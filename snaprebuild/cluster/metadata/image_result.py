@@ -1,0 +1,153 @@
+"""The verb ``metadata image``: what a metadata log says of the cluster, and how much of that is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from snaprebuild.cluster.metadata.changes import BrokerChanged, MetadataChange, PartitionChanged, TopicChanged
+from snaprebuild.cluster.metadata.fold import ImageFold, OpenTransaction
+from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.metadata.image_reader import fold_checkpoint, with_fresh_listing
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
+from snaprebuild.cluster.metadata.log_findings import (
+    checkpoint_findings,
+    epoch_findings,
+    fault_findings,
+    gap_finding,
+    listing_findings,
+    torn_findings,
+)
+from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove, unproven_reason
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image"]
+
+PROVEN = "proven"
+TOUCHED_MAX = 1000
+"""Brokers and partitions that are named as changed by the unproven tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageQuestion:
+    """What is asked.
+
+    Attributes:
+        location: of the metadata log.
+        at: last offset to take; None for all, ``PROVEN`` for what is proven to be committed.
+        others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
+        voter_ids: all voters, None for what the log says.
+        settings: of object stores.
+    """
+
+    location: str
+    at: int | str | None = None
+    others: tuple[tuple[int | None, str], ...] = ()
+    voter_ids: tuple[int, ...] | None = None
+    settings: S3Settings = USUAL_S3
+
+
+@dataclass(slots=True)
+class UnprovenTail:
+    """What the image has from records that are not proven to be committed.
+
+    Attributes:
+        first_offset: of them.
+        change_count: what they change.
+        brokers: ids of those that they change, the first ``TOUCHED_MAX``.
+        partitions: ``topic-partition`` likewise; a topic as such by its name.
+    """
+
+    first_offset: int
+    change_count: int = 0
+    brokers: dict[int, None] = field(default_factory=dict)
+    partitions: dict[str, None] = field(default_factory=dict)
+
+    def add(self, changes: Iterable[MetadataChange]) -> None:
+        """Counts those of the tail."""
+        for change in changes:
+            # A record of a transaction that ends in the tail is in the image by its end alone, wherever it lies itself.
+            self.change_count += 1
+            if isinstance(change, BrokerChanged) and len(self.brokers) < TOUCHED_MAX:
+                self.brokers[change.broker_id] = None
+            elif isinstance(change, PartitionChanged | TopicChanged) and len(self.partitions) < TOUCHED_MAX:
+                name = change.name if isinstance(change, TopicChanged) else f"{change.topic}-{change.partition}"
+                self.partitions[name] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """The answer.
+
+    Attributes:
+        path: of the log.
+        image: of the cluster.
+        checkpoint: that it began with, None for the beginning of the log.
+        proof: how much is proven.
+        tail: of the image that is not proven, None where all of it is.
+        open_transaction: that has not ended at the image's offset; nothing of it is in the image.
+        findings: what is wrong.
+    """
+
+    path: str
+    image: MetadataImage
+    checkpoint: MetadataCheckpoint | None
+    proof: Proof
+    tail: UnprovenTail | None
+    open_transaction: OpenTransaction | None
+    findings: tuple[Finding, ...]
+
+
+def metadata_image(question: ImageQuestion) -> ImageResult:
+    """Reads a metadata log and those of other voters.
+
+    Raises:
+        UsageError: a location holds no metadata log, the offset is not in it, or two logs are of one voter or of several clusters.
+        ReadFailedError: a file cannot be read.
+    """
+    return with_fresh_listing(question.location, question.settings, lambda log: _image(log, question))
+
+
+def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
+    proof = prove(log, question.others, question.voter_ids, question.settings)
+    at = question.at
+    if at == PROVEN:
+        if proof.end_offset == 0:
+            raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)
+        at = proof.end_offset - 1
+    assert at is None or isinstance(at, int)
+    fold, checkpoint, bad = fold_checkpoint(log, at)
+    findings = [*listing_findings(log), *checkpoint_findings(bad), *epoch_findings(checkpoint, proof.lineage)]
+    tail = UnprovenTail(proof.end_offset)
+    gap = gap_finding(log, fold.offset + 1, at)
+    if gap is None:
+        findings += _fold_log(log, fold, at, tail)
+    else:
+        findings.append(gap)
+    is_damaged = any(each.severity is Severity.DAMAGED for each in findings)
+    if at is not None and fold.offset < at and not is_damaged:
+        raise UsageError(f"the log ends before offset {at}: its last one is {fold.offset}", path=log.path)
+    findings += fault_findings(log, fold)
+    findings += proof_findings(log, proof, fold.offset, told=findings)
+    tail_or_none = tail if fold.offset >= proof.end_offset else None
+    image = fold.image()
+    return ImageResult(log.path, image, checkpoint, proof, tail_or_none, fold.open_transaction, tuple(findings))
+
+
+def _fold_log(log: MetadataLog, fold: ImageFold, at: int | None, tail: UnprovenTail) -> list[Finding]:
+    """Takes the log behind the checkpoint, as far as it can be read."""
+    walk = log.walk(fold.offset + 1)
+    try:
+        with walk.until() as batches:
+            for batch in batches:
+                if at is not None and batch.base_offset > at:
+                    return []
+                changes = fold.apply_batch(batch, at)
+                if fold.offset >= tail.first_offset:
+                    tail.add(changes)
+    except FormatError as error:
+        return [finding_of_error(error, log.path)]
+    return torn_findings(log, walk)

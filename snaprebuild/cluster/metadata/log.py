@@ -1,0 +1,280 @@
+"""A metadata log directory as it was listed, and its batches in order: the one walker that all verbs on ``__cluster_metadata-0`` share.
+
+Nothing is held but one batch. Checksums are proven, offsets must follow each other without a gap (nothing compacts this log), and the log
+ends where its last segment holds no further whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from formats.errors import BadValueError, FormatError, TruncatedError
+from formats.log.batch_headers import Tail, TailKind
+from formats.log.control_record import ControlRecord, SnapshotFooter, SnapshotHeader
+from formats.metadata.quorum_state import QuorumState
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.cluster.metadata.batch import MetadataBatch
+from snaprebuild.cluster.metadata.batch_reader import FileBatches, check_tail
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
+
+__all__ = ["LogPosition", "MetadataCheckpoint", "MetadataLog", "MetadataSegment", "MetadataWalk"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSegment:
+    """A segment.
+
+    Attributes:
+        base_offset: int64.
+        path: of its ``.log``.
+        identity: size, modification time and inode or ETag.
+    """
+
+    base_offset: int
+    path: str
+    identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where the next batch begins, so that a log that has grown is read on from there.
+
+    Attributes:
+        base_offset: of the segment.
+        position_bytes: in its file.
+        offset: of the batch.
+    """
+
+    base_offset: int
+    position_bytes: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCheckpoint:
+    """A checkpoint: everything below an offset.
+
+    Attributes:
+        end_offset: first offset that it does not hold.
+        epoch: of the record below that.
+        path: of the file.
+        identity: size, modification time and inode or ETag.
+    """
+
+    end_offset: int
+    epoch: int
+    path: str
+    identity: FileIdentity
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """As ``OffsetAndEpoch`` compares: the epoch first."""
+        return self.epoch, self.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLog:
+    """A metadata log directory as it was listed; values of small files are read with it.
+
+    Attributes:
+        path: of the directory.
+        segments: by base offset, ascending.
+        checkpoints: in Kafka's order, the newest last.
+        part_files: names of checkpoints that were being written.
+        deleted_files: names ending in ``.deleted``.
+        misnamed_files: names that end like a segment's or checkpoint's file and are none.
+        unreadable_files: names of segments and checkpoints that are no regular files.
+        producer_snapshots: names of ``.snapshot`` files, which hold no entry here and no metadata.
+        other_files: names that neither Kafka nor this program knows.
+        leader_epochs: of ``leader-epoch-checkpoint``; None where it is absent.
+        leader_epochs_fault: why that cannot be read.
+        quorum_state: of ``quorum-state``; None where it is absent.
+        quorum_state_fault: why that cannot be read.
+        store: that holds them all.
+        deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
+    """
+
+    path: str
+    segments: tuple[MetadataSegment, ...]
+    checkpoints: tuple[MetadataCheckpoint, ...]
+    part_files: tuple[str, ...]
+    deleted_files: tuple[str, ...]
+    misnamed_files: tuple[str, ...]
+    unreadable_files: tuple[str, ...]
+    producer_snapshots: tuple[str, ...]
+    other_files: tuple[str, ...]
+    leader_epochs: tuple[LeaderEpochEntry, ...] | None
+    leader_epochs_fault: FormatError | None
+    quorum_state: QuorumState | None
+    quorum_state_fault: FormatError | None
+    store: Store
+    deadline: float | None = None
+
+    @property
+    def first_base_offset(self) -> int | None:
+        """Base offset of the first segment: where a node that starts here begins. None without segments."""
+        return self.segments[0].base_offset if self.segments else None
+
+    @property
+    def start_offset(self) -> int | None:
+        """Where the log began before the node stopped: the first leader epoch has its start there. The first base offset without it."""
+        return self.leader_epochs[0].start_offset if self.leader_epochs else self.first_base_offset
+
+    def walk(self, from_offset: int = 0, *, records: bool = True) -> MetadataWalk:
+        """The batches that hold an offset or lie behind it.
+
+        Args:
+            from_offset: least offset; a batch that begins before and reaches it comes first.
+            records: else batches come without their records, faster; control batches have them all the same.
+        """
+        return MetadataWalk(self, from_offset, records)
+
+    def walk_on(self, start: LogPosition) -> MetadataWalk:
+        """The batches from a position on, where an earlier walk of this log ended.
+
+        Raises:
+            BadValueError: the log does not reach to it any more. Likewise, while it is iterated, where another batch begins there.
+        """
+        segment = next((each for each in self.segments if each.base_offset == start.base_offset), None)
+        if segment is None or segment.identity.size_bytes < start.position_bytes:
+            what = "position in the metadata log at which it was read before"
+            found = "no such segment" if segment is None else segment.identity.size_bytes
+            raise BadValueError(what, file=self.path, expected=f"at least {start.position_bytes}", found=found)
+        return MetadataWalk(self, start.offset, records=True, start=start)
+
+    def checkpoint_batches(self, checkpoint: MetadataCheckpoint, *, records: bool = True) -> Iterator[MetadataBatch]:
+        """The batches of a checkpoint, all of it checked: whole, between its header and footer.
+
+        Raises:
+            FormatError: it is damaged; what comes before that was handed out.
+            ReadFailedError: it cannot be read.
+        """
+        first = last = None
+        # It is whole between its header and its footer, or damaged, whatever was listed; only an object needs its identity to be read.
+        listed = None if self.store.is_local else checkpoint.identity
+        with _opened(self, checkpoint.path, listed) as source:
+            batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
+            for batch in batches:
+                first, last = first or batch, batch
+                yield batch
+        check_tail(batches.tail, checkpoint.path)
+        if not _is_control_of(first, 0, SnapshotHeader):
+            raise BadValueError("checkpoint", file=checkpoint.path, position=0, expected="a snapshot header first", found="none")
+        if not _is_control_of(last, -1, SnapshotFooter):
+            end = checkpoint.identity.size_bytes
+            raise TruncatedError("checkpoint", file=checkpoint.path, position=end, expected="a snapshot footer last", found="none")
+
+    def checkpoint_fault(self, checkpoint: MetadataCheckpoint) -> FormatError | None:
+        """Why a checkpoint is none, or None where it is one. Its records are not decoded.
+
+        Raises:
+            ReadFailedError: it cannot be read.
+        """
+        try:
+            for _ in self.checkpoint_batches(checkpoint, records=False):
+                pass
+        except FormatError as error:
+            return error
+        return None
+
+    def newest_valid_checkpoint(self, at_most: int | None = None) -> MetadataCheckpoint | None:
+        """The newest checkpoint that is whole, or None.
+
+        Args:
+            at_most: greatest end offset; None for any.
+
+        Raises:
+            ReadFailedError: one cannot be read.
+        """
+        wanted = (each for each in reversed(self.checkpoints) if at_most is None or each.end_offset <= at_most)
+        return next((each for each in wanted if self.checkpoint_fault(each) is None), None)
+
+    def log_end_offset(self) -> int:
+        """Offset behind the last whole batch of the last segment; 0 without segments.
+
+        Raises:
+            FormatError, ReadFailedError: as ``walk``.
+        """
+        if not self.segments:
+            return 0
+        walk = self.walk(self.segments[-1].base_offset, records=False)
+        for _ in walk:
+            pass
+        return walk.end_offset
+
+
+class MetadataWalk:
+    """An iteration over the batches of a metadata log; iterate it once.
+
+    Raises, while it is iterated:
+        FormatError: damage, with file and position; what comes before it was handed out.
+        GoneFileError: a segment is gone since the listing.
+        ReadFailedError: a segment cannot be read.
+        DeadlinePassedError: the deadline of the log has passed.
+
+    Attributes:
+        end_offset: behind the last batch that was read.
+        torn_tail: what stands behind the last whole batch of the log, once the iteration has ended; a broker cuts it off.
+        position: behind the last batch that was read; None before the first.
+    """
+
+    def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
+        """See ``MetadataLog.walk`` and ``MetadataLog.walk_on``."""
+        self._log = log
+        self._from_offset = from_offset
+        self._records = records
+        self.end_offset = log.segments[0].base_offset if log.segments else 0
+        self.torn_tail: Tail | None = None
+        self.position = start
+
+    def until(self) -> closing[Generator[MetadataBatch, None, None]]:
+        """The batches for a reader that may stop early: at the end it still learns whether the segment that it was in has changed."""
+        return closing(iter(self))
+
+    def __iter__(self) -> Generator[MetadataBatch, None, None]:
+        segments = self._log.segments
+        first = max((number for number, each in enumerate(segments) if each.base_offset <= self._from_offset), default=0)
+        for segment in segments[first:]:
+            start_bytes = 0
+            if segment is segments[first]:
+                self.end_offset = segment.base_offset
+                if self.position is not None and self.position.base_offset == segment.base_offset:
+                    self.end_offset, start_bytes = self.position.offset, self.position.position_bytes
+            elif segment.base_offset != self.end_offset:
+                what = "base offset of a segment"
+                raise BadValueError(what, file=segment.path, position=0, expected=self.end_offset, found=segment.base_offset)
+            yield from self._segment(segment, start_bytes, is_last=segment is segments[-1])
+
+    def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
+        with _opened(self._log, segment.path, segment.identity, may_grow=is_last) as source:
+            batches = FileBatches(
+                source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
+            )
+            for batch in batches:
+                if batch.base_offset != self.end_offset or batch.last_offset < batch.base_offset:
+                    found = batch.base_offset if batch.base_offset != self.end_offset else batch.last_offset
+                    what = "offset of a batch of the metadata log"
+                    raise BadValueError(
+                        what, file=segment.path, position=batch.position_bytes, expected=self.end_offset, found=found
+                    )
+                self.end_offset = batch.last_offset + 1
+                self.position = LogPosition(segment.base_offset, batch.position_bytes + batch.size_bytes, self.end_offset)
+                if batch.last_offset >= self._from_offset:
+                    yield batch
+        if is_last and batches.tail is not None and batches.tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED):
+            self.torn_tail = batches.tail
+        else:
+            check_tail(batches.tail, segment.path)
+
+
+def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool:
+    if batch is None or not batch.is_control or not batch.records:
+        return False
+    content = batch.records[record].content
+    return isinstance(content, ControlRecord) and isinstance(content.value, kind)
+
+
+def _opened(log: MetadataLog, path: str, identity: FileIdentity | None, *, may_grow: bool = False) -> OpenBytes:
+    return log.store.open_bytes(path, identity, log.deadline, may_grow)

@@ -1,0 +1,99 @@
+"""What is wrong with a metadata log, as findings: of its listing, its checkpoints, its end and its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from formats.errors import FormatError
+from formats.log.batch_headers import TailKind
+from snaprebuild.cluster.metadata.commit import EpochLineage
+from snaprebuild.cluster.metadata.fold import ImageFold
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding, Severity, counted, first_of
+
+__all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
+
+
+def listing_findings(log: MetadataLog) -> list[Finding]:
+    """Files that are none of the log, or cannot be read."""
+    notes = {
+        "left-over-checkpoint": (log.part_files, "checkpoint that was not finished", "checkpoints that were not finished"),
+        "deleted-files": (log.deleted_files, "file marked as deleted", "files marked as deleted"),
+        "misnamed-files": (
+            log.misnamed_files,
+            "file of a name that Kafka would not give",
+            "files of names that Kafka would not give",
+        ),
+    }
+    findings = [
+        Finding(code, Severity.NOTE, log.path, f"{counted(len(names), one, several)}, left out: {first_of(names)}")
+        for code, (names, one, several) in notes.items()
+        if names
+    ]
+    if log.unreadable_files:
+        message = f"no regular files, left out: {first_of(log.unreadable_files)}"
+        findings.append(Finding("no-regular-file", Severity.FINDING, log.path, message))
+    faults = [fault for fault in (log.leader_epochs_fault, log.quorum_state_fault) if fault is not None]
+    return findings + [
+        Finding("damaged-file", Severity.DAMAGED, fault.file or log.path, fault.message, is_unread=True) for fault in faults
+    ]
+
+
+def checkpoint_findings(bad: Iterable[tuple[MetadataCheckpoint, FormatError]]) -> list[Finding]:
+    """Checkpoints that are not whole, newer than the one that was taken."""
+    return [
+        Finding("damaged-checkpoint", Severity.DAMAGED, each.path, f"{error.message}; it is left out", is_unread=True)
+        for each, error in bad
+    ]
+
+
+def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage) -> list[Finding]:
+    """That the log is another one than the checkpoint was made of: it has another leader epoch at the last offset of it."""
+    epoch = None if checkpoint is None else lineage.epoch_of(checkpoint.end_offset - 1)
+    if checkpoint is None or epoch is None or epoch == checkpoint.epoch:
+        return []
+    message = f"the checkpoint ends in leader epoch {checkpoint.epoch}, and the log has {epoch} there: it is not the log of the checkpoint"
+    return [Finding("diverged-checkpoint", Severity.DAMAGED, checkpoint.path, message, checkpoint.end_offset - 1)]
+
+
+def gap_finding(log: MetadataLog, start: int, at: int | None) -> Finding | None:
+    """That records between what a checkpoint holds and the log are missing.
+
+    Args:
+        log: in question.
+        start: first offset that the checkpoint does not hold.
+        at: last offset that is wanted, None for all.
+
+    Raises:
+        UsageError: nothing is missing but what lies below the oldest checkpoint, where the wanted offset is.
+    """
+    first = log.first_base_offset
+    if first is None or first <= start or (at is not None and at < start):
+        return None
+    if at is not None and at < max((each.end_offset for each in log.checkpoints), default=0):
+        raise UsageError(f"nothing tells of offset {at}: no checkpoint so old, and the log begins at {first}", path=log.path)
+    message = f"the log begins at offset {first}, and no whole checkpoint goes further than {start}: records between are missing"
+    return Finding("metadata-gap", Severity.DAMAGED, log.segments[0].path, message, first)
+
+
+def torn_findings(log: MetadataLog, walk: MetadataWalk) -> list[Finding]:
+    """What stands behind the last whole batch."""
+    if walk.torn_tail is None:
+        return []
+    kind = "zeros" if walk.torn_tail.kind is TailKind.ZERO_FILLED else "a batch that is not whole"
+    message = f"{kind} at byte {walk.torn_tail.position_bytes}, which a broker cuts off"
+    return [Finding("torn-tail", Severity.NOTE, log.segments[-1].path, message, walk.end_offset)]
+
+
+def fault_findings(log: MetadataLog, fold: ImageFold) -> list[Finding]:
+    """Records that were left out."""
+    findings = []
+    for fault in fold.faults:
+        code, severity = ("unknown-record", Severity.FINDING) if fault.name is None else ("contradictory-record", Severity.DAMAGED)
+        findings.append(Finding(code, severity, log.path, f"{fault.error.message}; it is left out", fault.offset))
+    more = fold.fault_count - len(fold.faults)
+    if more:
+        message = f"{counted(more, 'more record')} that cannot be read or contradict what came before"
+        findings.append(Finding("contradictory-record", Severity.DAMAGED, log.path, message))
+    return findings

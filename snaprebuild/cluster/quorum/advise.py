@@ -1,0 +1,310 @@
+"""What each policy would do with the start of a real metadata log now, and whom that would cost a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.errors import FormatError
+from snaprebuild.cluster.metadata.image_reader import image_at
+from snaprebuild.cluster.quorum.check import finding_of, leader_among
+from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
+from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, LogStart, MetadataLogModel, OffsetAndEpoch, SegmentOfLog
+from snaprebuild.cluster.quorum.log_start_policies import (
+    Advance,
+    FollowerMode,
+    Policy,
+    Progress,
+    StartSettings,
+    immediate,
+    is_checkpoint_due,
+    retention,
+    seed_follower,
+    seed_leader,
+)
+from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome, judge_log
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, counted
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["KraftAdvice", "NextCheckpoint", "PolicyAdvice", "Readers", "kraft_advise", "model_of"]
+
+NEVER_MS = 2**62
+"""Time of a checkpoint whose header cannot be read: Kafka's cleaner fails when it asks how old that one is, and goes no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What no directory tells of who reads the log.
+
+    Attributes:
+        replicas: next offset that each fetches, by id; instead of what other directories say.
+        listeners: of this node.
+        leader_start: of the leader's log, where this node is a follower.
+    """
+
+    replicas: tuple[Progress, ...] = ()
+    listeners: tuple[Progress, ...] = ()
+    leader_start: LogStart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAdvice:
+    """What one policy would do.
+
+    Attributes:
+        policy: which.
+        advances: moves of the start, one after the other; none where it stays.
+        start: in the end.
+        kept_bytes: of segments and checkpoints then.
+        checkpoints: that are left.
+        invalidated: replicas that want an offset which would be gone.
+        reloaded: listeners for which the same holds.
+        why_not: why nothing can be said, or why the start stays; None where it moves.
+    """
+
+    policy: Policy
+    advances: tuple[Advance, ...]
+    start: LogStart
+    kept_bytes: int
+    checkpoints: int
+    invalidated: tuple[str, ...]
+    reloaded: tuple[str, ...]
+    why_not: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NextCheckpoint:
+    """What is known of the checkpoint that the node takes next.
+
+    Attributes:
+        record_bytes: of the batches behind the latest one.
+        age_ms: time since the last record of the latest one; None where there is none, or its time cannot be read. A running node counts
+            from the moment at which it took one, or started.
+        is_due: a node that has been up since the latest one takes it with the next record.
+    """
+
+    record_bytes: int
+    age_ms: int | None
+    is_due: bool
+
+
+@dataclass(slots=True)
+class KraftAdvice:
+    """The advice for one node.
+
+    Attributes:
+        node: its directory.
+        is_leader: of its quorum.
+        as_of_ms: when.
+        settings: of the policies.
+        start: now.
+        kept_bytes: now.
+        replicas: that are known to fetch from it.
+        listeners: of this node, as they were told.
+        unknown: ids of voters and brokers in the image of which no offset is known; None where the image cannot be read.
+        leader_start: of the leader's log; None where it is not known, or this is the leader.
+        next_checkpoint: when there is one that the start may move to.
+        policies: all of them.
+        assumptions: one sentence each.
+        findings: violations that make an advice worth little.
+    """
+
+    node: NodeFacts
+    is_leader: bool
+    as_of_ms: int
+    settings: StartSettings
+    start: LogStart
+    kept_bytes: int
+    replicas: tuple[Progress, ...]
+    listeners: tuple[Progress, ...]
+    unknown: tuple[int, ...] | None
+    leader_start: LogStart | None
+    next_checkpoint: NextCheckpoint
+    policies: list[PolicyAdvice]
+    assumptions: list[str]
+    findings: list[Finding]
+
+
+def model_of(node: NodeFacts, *, restarted: bool = False) -> MetadataLogModel:
+    """The log of a node as its policies see it.
+
+    Args:
+        node: what was read.
+        restarted: as Kafka has it when it has loaded the directory: the start is the first segment's, and a latest checkpoint beyond
+            the log empties the log (``KafkaRaftLog.createLog``). Else as it was before the node stopped.
+    """
+    facts = node.facts
+    offset = facts.base if restarted else facts.start_offset
+    epoch = facts.start_epoch if offset == facts.start_offset else None
+    checkpoints = [
+        CheckpointOfLog(each.id, each.size_bytes, NEVER_MS if each.timestamp_ms is None else each.timestamp_ms)
+        for each in facts.checkpoints
+        if each.id.offset >= offset
+    ]
+    segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
+    model = MetadataLogModel(OffsetAndEpoch(offset, epoch or 0), facts.end_offset, segments, checkpoints)
+    latest = model.latest
+    if restarted and latest is not None and facts.is_emptied:
+        model.restart_at(latest)
+    return model
+
+
+def kraft_advise(
+    location: str,
+    others: Sequence[str],
+    as_of_ms: int,
+    settings: StartSettings,
+    readers: Readers,
+    mode: FollowerMode = FollowerMode.STRICT,
+    s3: S3Settings = USUAL_S3,
+) -> KraftAdvice:
+    """Reads a node's directory, and those of others, and asks each policy.
+
+    Args:
+        location: the directory that is advised on.
+        others: of other nodes of the quorum: what they hold is what they have fetched.
+        as_of_ms: the moment, ms since 1970.
+        settings: of the policies.
+        readers: what no directory tells.
+        mode: of a follower under ``seed``.
+        s3: settings of object stores.
+
+    Raises:
+        UsageError: no metadata log is there, directories of several clusters, or one node twice.
+        ReadFailedError: one cannot be read.
+    """
+    node, *rest = (read_node(each, s3) for each in (location, *others))
+    _check_one_cluster([node, *rest])
+    leader = leader_among([node, *rest], None)
+    is_leader = leader is node or (leader is None and _is_own_leader(node))
+    replicas, listeners = _replicas(rest, readers) if is_leader else (), readers.listeners
+    leader_start = readers.leader_start or (leader.facts.start if leader is not None and leader is not node else None)
+    start = model_of(node)
+    advice = KraftAdvice(
+        node=node,
+        is_leader=is_leader,
+        as_of_ms=as_of_ms,
+        settings=settings,
+        start=start.start,
+        kept_bytes=start.size_bytes,
+        replicas=replicas,
+        listeners=listeners,
+        unknown=_unknown(node, replicas) if is_leader else (),
+        leader_start=None if is_leader else leader_start,
+        next_checkpoint=_next_checkpoint(node, as_of_ms, settings),
+        policies=[],
+        assumptions=[],
+        findings=[*node.findings],
+    )
+    damaged = [each for each in judge_log(node.facts) if each.outcome is Outcome.VIOLATED and each.grade is not Grade.INFO]
+    advice.findings += [finding_of(each) for each in damaged]
+    advice.policies = [_advice(advice, policy, mode) for policy in Policy]
+    advice.assumptions = _assumptions(advice)
+    return advice
+
+
+def _next_checkpoint(node: NodeFacts, as_of_ms: int, settings: StartSettings) -> NextCheckpoint:
+    latest = node.facts.checkpoints[-1] if node.facts.checkpoints else None
+    age_ms = None if latest is None or latest.timestamp_ms is None else max(0, as_of_ms - latest.timestamp_ms)
+    is_due = is_checkpoint_due(settings.checkpoints, node.bytes_behind_latest, age_ms)
+    return NextCheckpoint(node.bytes_behind_latest, age_ms, is_due)
+
+
+def _is_own_leader(node: NodeFacts) -> bool:
+    """Without ``meta.properties`` a directory is taken for the leader's, of which most can be said."""
+    state = node.log.quorum_state
+    return state is None or node.node_id is None or state.leader_id in (node.node_id, -1)
+
+
+def _check_one_cluster(nodes: Sequence[NodeFacts]) -> None:
+    clusters = {each.cluster_id for each in nodes if each.cluster_id is not None}
+    if len(clusters) > 1:
+        raise UsageError(f"the directories are of {len(clusters)} clusters: {', '.join(sorted(clusters)[:5])}")
+    ids = [each.node_id for each in nodes if each.node_id is not None]
+    if twice := next((each for each in ids if ids.count(each) > 1), None):
+        raise UsageError(f"two directories are of node {twice}: name the one that is in use")
+
+
+def _replicas(rest: Sequence[NodeFacts], readers: Readers) -> tuple[Progress, ...]:
+    told = {each.name for each in readers.replicas}
+    held = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
+    return (*readers.replicas, *(each for each in held if each.name not in told))
+
+
+def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
+    """Voters and brokers that the image has, without this node and those whose offset is known."""
+    try:
+        fold = image_at(node.log).fold
+    except (FormatError, UsageError, ReadFailedError):
+        return None
+    ids = {each.voter_id for each in fold.quorum.voters or ()} | fold.brokers.keys() | fold.controllers.keys()
+    return tuple(sorted(ids - {node.node_id} - {int(each.name) for each in replicas if each.name.isdecimal()}))
+
+
+def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAdvice:
+    model, advances = model_of(advice.node), list[Advance | None]()
+    if policy is Policy.IMMEDIATE:
+        advances = [immediate(model)]
+    elif policy is Policy.RETENTION:
+        advances = [*retention(model, advice.as_of_ms, advice.settings)]
+    elif advice.is_leader:
+        readers = (advice.replicas, advice.listeners)
+        while (moved := seed_leader(model, advice.as_of_ms, advice.settings, *readers)) is not None:
+            advances.append(moved)
+    elif advice.leader_start is not None:
+        advances = [seed_follower(model, advice.leader_start, advice.listeners, mode)]
+    moves = tuple(each for each in advances if each is not None)
+    return PolicyAdvice(
+        policy,
+        moves,
+        model.start,
+        model.size_bytes,
+        len(model.checkpoints),
+        _below(advice.replicas, advice.start, model.start),
+        _below(advice.listeners, advice.start, model.start),
+        None if moves else _why_it_stays(advice, policy, model),
+    )
+
+
+def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) -> str:
+    newer = [each for each in model.checkpoints if each.id.offset > model.start.offset]
+    if policy is Policy.SEED and not advice.is_leader:
+        if advice.leader_start is None:
+            return "not known: where the leader's log starts was not told (--leader-start, or its directory)"
+        if advice.leader_start.offset <= model.start.offset:
+            return f"the leader's log starts at {advice.leader_start}, which is not beyond it"
+        return f"the leader's log starts at {advice.leader_start}: not all is read up to there, or no checkpoint fits"
+    if not newer:
+        return "no checkpoint ends above it"
+    if policy is Policy.SEED:
+        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
+        if slowest is None:  # whoever reads the log has read all of it, and that is less
+            return f"the log ends at {model.end_offset}, below {newer[0].id}"
+        return f"{slowest.name} is at {slowest.offset}, and has not read past {newer[0].id}, which may still wait"
+    if len(model.checkpoints) < 2:
+        return "there is one checkpoint, and one always stays"
+    age_ms = advice.as_of_ms - model.checkpoints[0].timestamp_ms
+    age = "of unknown age" if model.checkpoints[0].timestamp_ms == NEVER_MS else f"{age_ms} ms old"
+    return f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"
+
+
+def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tuple[str, ...]:
+    """Whose next offset the move takes away; who was below before has lost nothing by it."""
+    return tuple(each.name for each in readers if before.offset <= each.offset < after.offset)
+
+
+def _assumptions(advice: KraftAdvice) -> list[str]:
+    told = []
+    if advice.is_leader and not (advice.replicas or advice.listeners):
+        told.append(
+            "nobody who reads the log is known, so seed is told as if all had read everything; --replica and --listener say more"
+        )
+    elif not advice.listeners:
+        told.append("the listeners of this node are taken to have read everything (--listener)")
+    if advice.unknown:
+        ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
+        told.append(f"how far {counted(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)")
+    if advice.unknown is None:
+        told.append("which replicas there are is not known, as no image can be read")
+    return told

@@ -1,0 +1,1 @@
+"""Verdicts: whether a replica may be a source."""

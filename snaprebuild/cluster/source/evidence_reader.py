@@ -1,0 +1,188 @@
+"""The files of a replica, as the rules of a verdict take them. What cannot be read is not known, and is a finding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from formats.errors import FormatError
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm
+from snaprebuild.cluster.source.evidence import LogDirEvidence, LogEvidence, PeerEvidence
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
+from snaprebuild.storage.local.broker_lock import lock_holder
+from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["brokers_of", "log_dir_evidence", "log_evidence", "peer_evidence"]
+
+
+def log_dir_evidence(
+    state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, asks_lock: bool = True
+) -> LogDirEvidence:
+    """What a log directory says of its broker.
+
+    Args:
+        state: its small files.
+        siblings: the other log directories of that broker.
+        live_epoch: the broker epoch of a live broker, as the operator gave it.
+        asks_lock: whether a broker holds it; else it is taken for stopped.
+    """
+    meta, clean = state.meta, state.clean_shutdown
+    place = os.path.join(state.path, META_PROPERTIES)
+    epoch = None if clean is None else clean.broker_epoch
+    return LogDirEvidence(
+        path=state.path,
+        is_broker_directory=state.is_broker_directory,
+        has_meta=meta is not None,
+        meta_fault=next((fault for fault in state.faults if place in fault), None),
+        node_id=None if meta is None else meta.node_id,
+        cluster_id=None if meta is None else meta.cluster_id,
+        directory_id=None if meta is None else meta.directory_id,
+        has_marker=clean is not None,
+        marker_epoch=epoch if epoch is not None and epoch >= 0 else None,
+        is_marker_unregistered=epoch is not None and epoch < 0,
+        is_live=(live_epoch is not None and clean is None) or (asks_lock and _is_held(state)),
+        live_epoch=live_epoch,
+        siblings=tuple(log_dir_evidence(each, asks_lock=False) for each in siblings),
+        faults=state.faults,
+    )
+
+
+def _is_held(state: LogDirState) -> bool:
+    if not state.store.is_local or not state.is_broker_directory:
+        return False
+    try:
+        return lock_holder(state.path) is not None
+    except RefusedError:
+        return False  # what writes asks again, and refuses
+
+
+def log_evidence(
+    directory: PartitionDir,
+    state: LogDirState,
+    *,
+    log_end: int | None = None,
+    last_stable: int | None = None,
+    asks_stable: bool = False,
+) -> LogEvidence:
+    """What a partition directory says.
+
+    Args:
+        directory: the listing.
+        state: the small files of its log directory.
+        log_end: end of its last whole batch, where that was read before; else its tail is read.
+        last_stable: the last stable offset, where it is known.
+        asks_stable: it was looked for: without it, it could not be found.
+    """
+    faults: list[str] = []
+    bases = tuple(segment.base_offset for segment in directory.segments)
+    tail = None
+    if log_end is None and bases:
+        try:
+            tail = log_tail(directory)
+        except (ReadFailedError, FormatError) as error:
+            faults.append(str(error))
+    # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
+    name = directory.topic_partition if directory.name.form in (DirectoryForm.PLAIN, DirectoryForm.FUTURE) else ""
+    return LogEvidence(
+        path=directory.path,
+        topic=directory.name.topic,
+        partition=directory.name.partition,
+        form=directory.name.form,
+        swapped=directory.swapped[0] if directory.swapped else None,
+        topic_id=_topic_id(directory, faults),
+        bases=bases,
+        log_end=log_end if tail is None else tail.end_offset,
+        high_watermark=(state.high_watermarks or {}).get(name),
+        recovery_point=(state.recovery_points or {}).get(name),
+        log_start=(state.log_starts or {}).get(name, 0),
+        epochs=_epochs(directory, faults),
+        tail_epoch=None if tail is None else tail.leader_epoch,
+        tail_timestamp_ms=_appended_ms(directory, tail),
+        last_stable=last_stable,
+        is_stable_asked=asks_stable,
+        is_compacted=name in (state.cleaner_points or {}),
+        faults=tuple(faults),
+    )
+
+
+def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:
+    """When the last batches were appended at the latest: also where a producer's clock is ahead, not after the file's last change."""
+    if tail is None or tail.max_timestamp_ms is None or tail.max_timestamp_ms < 0:
+        return None
+    return min(tail.max_timestamp_ms, directory.segments[-1].log.identity.mtime_ns // 1_000_000)
+
+
+def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
+    """What another replica says."""
+    log = log_evidence(directory, state)
+    start = log.bases[0] if log.bases else None
+    return PeerEvidence(
+        directory.path, None if state.meta is None else state.meta.cluster_id, log.topic_id, log.epochs, start, log.log_end
+    )
+
+
+def _topic_id(directory: PartitionDir, faults: list[str]) -> bytes | None:
+    try:
+        return read_topic_id(directory)
+    except (ReadFailedError, FormatError) as error:
+        faults.append(str(error))
+        return None
+
+
+def _epochs(directory: PartitionDir, faults: list[str]) -> tuple[LeaderEpochEntry, ...] | None:
+    try:
+        epochs = read_leader_epochs(directory)
+    except (ReadFailedError, FormatError) as error:
+        faults.append(str(error))
+        return None
+    return None if epochs is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs)
+
+
+def brokers_of(
+    states: Sequence[LogDirState], log_dirs: Collection[str] = (), named: Collection[str] = ()
+) -> dict[str, tuple[LogDirState, ...]]:
+    """The other log directories of the same broker, by the path of each.
+
+    Args:
+        states: log directories, of whatever brokers.
+        log_dirs: paths of those that are the ``log.dirs`` of one broker, as its configuration says. Of others equal ids tell.
+        named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
+            ids, as before 3.7; that somebody names two of different clusters does not make them one broker's.
+
+    Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
+    whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
+    """
+    return {
+        state.path: tuple(
+            other
+            for other in states
+            if other.path != state.path
+            and (
+                (other.path in log_dirs and state.path in log_dirs and not _are_copies(state, other))
+                or (other.path in named and state.path in named and _are_alike(state, other) and not _are_copies(state, other))
+                or _are_of_one_broker(state, other)
+                or (other.meta is None and other.is_broker_directory)
+            )
+        )
+        for state in states
+    }
+
+
+def _are_copies(state: LogDirState, other: LogDirState) -> bool:
+    mine, theirs = state.meta, other.meta
+    return mine is not None and theirs is not None and mine.directory_id is not None and mine.directory_id == theirs.directory_id
+
+
+def _are_alike(state: LogDirState, other: LogDirState) -> bool:
+    mine, theirs = state.meta, other.meta
+    return mine is not None and theirs is not None and (mine.cluster_id, mine.node_id) == (theirs.cluster_id, theirs.node_id)
+
+
+def _are_of_one_broker(state: LogDirState, other: LogDirState) -> bool:
+    mine, theirs = state.meta, other.meta
+    if mine is None or theirs is None or None in (mine.directory_id, theirs.directory_id, mine.cluster_id, mine.node_id):
+        return False
+    return (mine.cluster_id, mine.node_id) == (theirs.cluster_id, theirs.node_id) and mine.directory_id != theirs.directory_id

@@ -1,0 +1,213 @@
+"""``source check``: whether replicas may be sources, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source.evidence_reader import log_evidence
+from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
+from snaprebuild.cluster.source.peers import read_peers
+from snaprebuild.cluster.source.ruling import State
+from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source.verifier import Judges, is_judged, rejection, unknown_finding, word_needed
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.last_stable import stable_ends
+from snaprebuild.snapshots.source.broker_properties import log_dirs_online, read_server_properties
+from snaprebuild.snapshots.source.source import Selection, check_segments_are_files, partition_source
+from snaprebuild.storage.log_dir import LogDirState, find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute
+
+__all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources"]
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceQuestion:
+    """What is asked.
+
+    Attributes:
+        paths: of log directories, or above them, or partition directories.
+        purpose: what they are to be the source of.
+        metadata: location of a metadata log, None for that of each broker itself.
+        at: last offset of it that counts, None for all.
+        peers: locations of other replicas.
+        is_leader_by_word: the operator says that these replicas lead.
+        broker_epoch: of a live broker, as the operator says.
+        selection: of partitions.
+        settings: of object stores.
+        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
+        voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
+        voter_ids: ids of all voters; None for what the log says.
+    """
+
+    paths: tuple[str, ...]
+    purpose: Purpose = Purpose.REBUILD
+    metadata: str | None = None
+    at: int | None = None
+    peers: tuple[str, ...] = ()
+    is_leader_by_word: bool = False
+    broker_epoch: int | None = None
+    selection: Selection = EVERYTHING
+    settings: S3Settings = USUAL_S3
+    server_properties: str | None = None
+    voters: tuple[tuple[int | None, str], ...] = ()
+    voter_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSource:
+    """One replica.
+
+    Attributes:
+        directory: the listing.
+        state: the small files of its log directory.
+        log: what its own files say.
+        metadata: the log that was asked, or why none was.
+        verdict: on it.
+    """
+
+    directory: PartitionDir
+    state: LogDirState
+    log: LogEvidence
+    metadata: MetadataRead | str
+    verdict: SourceVerdict
+
+
+@dataclass(slots=True)
+class SourceCheck:
+    """All of them, by path, and what is to be told."""
+
+    question: SourceQuestion
+    replicas: list[CheckedSource] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None) -> SourceCheck:
+    """Judges every replica below the paths. What cannot be read of one keeps no other from being judged.
+
+    Args:
+        question: what is asked.
+        now_ms: the clock, for which snapshot at a first offset is trusted where the last stable offset is looked for.
+        jobs: worker processes for that.
+
+    Raises:
+        UsageError: a path leads nowhere, or the metadata log that was named is none.
+        RefusedError: that one is damaged.
+        StorageError: it cannot be read.
+    """
+    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
+    found = find_partitions((*question.paths, *log_dirs), question.settings)
+    result = SourceCheck(question, findings=offline)
+    result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
+    truth = ClusterTruth(question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids)
+    truth.named()  # a fault of it is raised before the work
+    judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
+    states = [each.state for each in found.log_dirs]
+    named = [absolute(path) for path in question.paths]
+    judges.meet(states, named, properties)
+    for state in states:
+        result.findings += [
+            Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
+        ]
+    pairs = [
+        (directory, log_dir.state)
+        for log_dir in found.log_dirs
+        for directory in log_dir.partitions
+        if question.selection.takes(directory) and is_judged(directory)
+    ]
+    stable = _stable_ends(question, pairs, now_ms, jobs, result.findings)
+    peers = read_peers(question.peers, question.selection, question.settings, result.findings)
+    logs = []
+    for directory, state in pairs:
+        try:
+            logs.append((state, directory, _log_of(directory, state, stable)))
+        except SnaprebuildError as error:
+            result.findings.append(finding_of_error(error, directory.path))
+    judges.compare((state, log) for state, _, log in logs)
+    for state, directory, log in logs:
+        verdict = judge(judges.evidence(state, log, peers.of(directory)))
+        checked = CheckedSource(directory, state, log, judges.metadata_of(state), verdict)
+        result.replicas.append(checked)
+        reported = [each.message for each in (*truth.findings, *judges.findings)]
+        result.findings += _findings_of(checked, directory.path in found.named, reported)
+    result.findings += [*truth.findings, *judges.findings]
+    if not result.replicas and not any(each.severity for each in result.findings):
+        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
+        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
+    return result
+
+
+def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int | None]) -> LogEvidence:
+    is_asked = directory.path in stable
+    return log_evidence(directory, state, last_stable=stable.get(directory.path), asks_stable=is_asked)
+
+
+def _stable_ends(
+    question: SourceQuestion,
+    pairs: Sequence[tuple[PartitionDir, LogDirState]],
+    now_ms: int,
+    jobs: int | None,
+    findings: list[Finding],
+) -> dict[str, int | None]:
+    """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None where it cannot be."""
+    if question.purpose is Purpose.REBUILD:
+        return {}
+    found: dict[str, int | None] = {}
+    marks = []
+    for directory, state in pairs:
+        source = partition_source(directory, state, directory.path)
+        if (
+            directory.name.form is not DirectoryForm.PLAIN
+            or directory.swapped
+            or not directory.segments
+            or not source.can_be_tiered
+        ):
+            continue
+        found[directory.path] = None
+        mark = (state.high_watermarks or {}).get(directory.topic_partition)
+        if mark is None:
+            continue
+        try:
+            check_segments_are_files(directory)
+            marks.append((source, min(max(mark, source.log_start_offset), log_end_offset(directory))))
+        except (SnaprebuildError, FormatError) as error:
+            findings.append(finding_of_error(error, directory.path))
+    clock = Clock(now_ms, DEFAULT_EXPIRATION_MS)
+    return found | stable_ends(marks, clock, findings, jobs)
+
+
+def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:
+    verdict, path = checked.verdict, checked.directory.path
+    found = [
+        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what is in it is not known", is_unread=True)
+        for fault in checked.log.faults
+    ]
+    if verdict.is_rejected:
+        rejected = rejection(verdict, path)
+        is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
+        found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
+    elif verdict.outcome is Outcome.TRUSTED_BELOW:
+        found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.why}", verdict.offset))
+    found += [
+        Finding("source-warning", Severity.NOTE, path, f"{each.ruling.evidence} (rule {each.rule.name}, {each.rule.value})")
+        for each in verdict.results
+        if each.state is State.WARN and each.rule is not verdict.rule
+    ]
+    reported = [*reported, *(each.message for each in found if each.severity)]
+    if (unknown := unknown_finding(verdict, path, Severity.FINDING, reported)) is not None:
+        found.append(unknown)
+    if (needed := word_needed(verdict, path, Severity.FINDING)) is not None:
+        found.append(needed)
+    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]
+    return found

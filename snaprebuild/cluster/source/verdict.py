@@ -1,0 +1,201 @@
+"""May this replica be a source? Thirteen rules on what its files, the cluster and other replicas say, and the verdict that follows.
+
+A verdict is for a purpose: snapshots beside a replica's own segments describe local bytes, whoever is in the ISR; copies in remote storage,
+and the log of another replica, become the truth for others. A rule without its evidence rejects nothing. Where that evidence should be
+there, the verdict is UNKNOWN; where this kind of cluster cannot have it, the rule is not applicable and changes nothing.
+
+Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/source-check.md`` has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from snaprebuild.cluster.source.evidence import Purpose, SourceEvidence
+from snaprebuild.cluster.source.lineage import leader_epochs
+from snaprebuild.cluster.source.rules import (
+    assignment,
+    broker_epoch,
+    broker_ids,
+    clean_shutdown,
+    directory_form,
+    directory_id,
+    high_watermark,
+    in_sync,
+    log_end,
+    recovery_state,
+    registration,
+    topic_id,
+)
+from snaprebuild.cluster.source.ruling import Ruling, State, not_known
+
+__all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
+
+
+class Outcome(StrEnum):
+    """The result."""
+
+    TRUSTED = "TRUSTED"
+    TRUSTED_BELOW = "TRUSTED_BELOW"
+    """Below an offset."""
+    UNKNOWN = "UNKNOWN"
+    """Nothing rejects it, and evidence that should be there is missing."""
+    REJECTED = "REJECTED"
+
+
+class Rule(StrEnum):
+    """The rules, by their numbers."""
+
+    R1 = "directory-form"
+    R2 = "broker-ids"
+    R3 = "registration"
+    R4 = "directory-id"
+    R5 = "topic-id"
+    R6 = "assignment"
+    R7 = "in-sync"
+    R8 = "recovery-state"
+    R9 = "clean-shutdown"
+    R10 = "broker-epoch"
+    R11 = "high-watermark"
+    R12 = "leader-epochs"
+    R13 = "log-end"
+
+
+_RULES: dict[Rule, Callable[[SourceEvidence], Ruling]] = {
+    Rule.R1: directory_form,
+    Rule.R2: broker_ids,
+    Rule.R3: registration,
+    Rule.R4: directory_id,
+    Rule.R5: topic_id,
+    Rule.R6: assignment,
+    Rule.R7: in_sync,
+    Rule.R8: recovery_state,
+    Rule.R9: clean_shutdown,
+    Rule.R10: broker_epoch,
+    Rule.R11: high_watermark,
+    Rule.R12: leader_epochs,
+    Rule.R13: log_end,
+}
+
+_OF_THE_CLUSTER = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+"""Only a metadata log has the evidence of these."""
+
+_IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
+"""These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What one rule said."""
+
+    rule: Rule
+    ruling: Ruling
+
+    @property
+    def state(self) -> State:
+        """Pass, fail, warn or not known."""
+        return self.ruling.state
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVerdict:
+    """A verdict.
+
+    Attributes:
+        purpose: that it is for.
+        outcome: of it.
+        offset: the lowest line that a rule draws: nothing above it is trusted; None where none draws one, or the outcome is REJECTED.
+        rule: the first one that fails, or that is not known, or that draws the line; None where none does.
+        results: of all rules, in their order.
+        on_word: what rests on the operator's word, a sentence each.
+    """
+
+    purpose: Purpose
+    outcome: Outcome
+    offset: int | None
+    rule: Rule | None
+    results: tuple[RuleResult, ...]
+    on_word: tuple[str, ...] = ()
+
+    def limit_without(self, rule: Rule) -> int | None:
+        """Where the line would be drawn without one of the rules; None for nowhere."""
+        limits = (each.ruling.limit for each in self.results if each.rule is not rule and each.ruling.limit is not None)
+        return min(limits, default=None)
+
+    @property
+    def is_rejected(self) -> bool:
+        """Nothing may be taken from it."""
+        return self.outcome is Outcome.REJECTED
+
+    @property
+    def why(self) -> str:
+        """The sentence of the deciding rule; empty where none decides."""
+        return next((each.ruling.evidence for each in self.results if each.rule is self.rule), "")
+
+    @property
+    def unknown(self) -> tuple[Rule, ...]:
+        """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
+        return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
+
+    @property
+    def unknown_despite_word(self) -> tuple[Rule, ...]:
+        """Of these, the rules that the operator's word does not answer: it stands for the cluster's evidence, not for the log's own."""
+        return tuple(rule for rule in self.unknown if not self.on_word or rule not in _OF_THE_CLUSTER)
+
+    @property
+    def not_known(self) -> tuple[Rule, ...]:
+        """The rules that had nothing to judge: those that are unknown, and those that are not applicable."""
+        return tuple(each.rule for each in self.results if each.state in (State.NOT_KNOWN, State.NOT_APPLICABLE))
+
+    @property
+    def needs_word(self) -> tuple[Rule, ...]:
+        """What the cluster does not tell, where nothing says that the replica leads or is in sync.
+
+        Copies in remote storage, and the log of another replica, are not to rest on that unless the operator says so. Empty where the
+        cluster tells, where the operator has said it, and of a rebuild, which describes local bytes.
+        """
+        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_known:
+            return ()
+        return tuple(rule for rule in self.not_known if rule in _OF_THE_CLUSTER)
+
+    def evidence_of(self, rule: Rule) -> str:
+        """The sentence of a rule."""
+        return next(each.ruling.evidence for each in self.results if each.rule is rule)
+
+    def __str__(self) -> str:
+        if self.outcome is Outcome.TRUSTED:
+            return self.outcome.value
+        inside = self.offset if self.outcome is Outcome.TRUSTED_BELOW or self.rule is None else self.rule.name
+        return f"{self.outcome.value}({inside})"
+
+
+def judge(evidence: SourceEvidence) -> SourceVerdict:
+    """The verdict on a replica.
+
+    Args:
+        evidence: everything that is known, with the purpose.
+    """
+    purpose = evidence.purpose
+    results = tuple(RuleResult(rule, _proven(rule, ask(evidence), evidence)) for rule, ask in _RULES.items())
+    on_word = tuple(each.ruling.evidence for each in results if each.ruling.is_word)
+    order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
+    failed = [each.rule for each in results if each.state is State.FAIL]
+    if failed:
+        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, on_word)
+    limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
+    offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
+    unknown = [each.rule for each in results if each.state is State.NOT_KNOWN]
+    if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
+        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, on_word)
+    outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
+    return SourceVerdict(purpose, outcome, offset, drawn_by, results, on_word)
+
+
+def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:
+    """A ruling of the cluster that speaks for the replica, and is not proven to be committed, is not known."""
+    why = None if evidence.cluster is None else evidence.cluster.unproven
+    if why is None or rule not in _OF_THE_CLUSTER or ruling.state not in (State.PASS, State.WARN):
+        return ruling
+    return not_known(why)

@@ -1,0 +1,199 @@
+"""Verdicts on partitions of a run: each with its broker's metadata log, and the notes that go with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from formats.broker.broker_files import Properties
+from formats.errors import FormatError
+from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.source.evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence
+from snaprebuild.cluster.source.metadata_age import older_than_broker, older_than_replica
+from snaprebuild.cluster.source.metadata_logs import UNREADABLE, ClusterTruth, MetadataRead
+from snaprebuild.cluster.source.verdict import Rule, SourceVerdict
+from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
+from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import is_object
+
+__all__ = ["Judges", "is_judged", "rejection", "unknown_finding", "verdict_json", "word_needed"]
+
+
+@dataclass(slots=True)
+class Judges:
+    """Who judges the partitions of a run.
+
+    Attributes:
+        purpose: of all verdicts.
+        truth: the metadata logs.
+        broker_epoch: of a live broker, as the operator says.
+        is_leader_by_word: likewise, that its replicas lead.
+        asks_locks: whether brokers hold the log directories; else all are taken for stopped.
+        findings: what could not be asked; each once.
+    """
+
+    purpose: Purpose
+    truth: ClusterTruth
+    broker_epoch: int | None = None
+    is_leader_by_word: bool = False
+    asks_locks: bool = True
+    findings: list[Finding] = field(default_factory=list)
+    _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
+    _metadata_dirs: dict[str, str] = field(default_factory=dict)
+    _older: dict[str, str] = field(default_factory=dict)
+
+    def meet(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
+        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
+
+        Args:
+            states: of the run.
+            named: paths that were named.
+            properties: of the broker to which some of them belong: its ``log.dirs``, and ``metadata.log.dir``, which need be none of them.
+        """
+        log_dirs = _real([] if properties is None else log_dirs_of(properties))
+        self._siblings |= brokers_of(states, log_dirs, _real(named))
+        metadata_dir = None if properties is None else metadata_dir_of(properties)
+        if metadata_dir is not None and os.path.realpath(metadata_dir) not in log_dirs:
+            self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
+
+    def metadata_of(self, state: LogDirState) -> MetadataRead | str:
+        """The metadata log that tells of a log directory, or why there is none."""
+        elsewhere = self._metadata_dirs.get(state.path)
+        read = self.truth.of((state, *self._own_siblings(state)), elsewhere)
+        if isinstance(read, MetadataRead) and read.is_own and elsewhere is not None and os.path.dirname(read.path) == elsewhere:
+            message = "the metadata log of metadata.log.dir tells of the replicas in the broker's log.dirs"
+            self._tell(Finding("source-metadata-dir", Severity.NOTE, read.path, message))
+        return read
+
+    def _tell(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def _own_siblings(self, state: LogDirState) -> tuple[LogDirState, ...]:
+        """The siblings that are known to be of the same broker."""
+        return tuple(each for each in self._siblings.get(state.path, ()) if each.meta is not None)
+
+    def compare(self, replicas: Iterable[tuple[LogDirState, LogEvidence]]) -> None:
+        """Looks for replicas that are newer than the metadata log of their broker: it says nothing then of any replica of that broker.
+
+        Args:
+            replicas: with their log directories. Call it with all replicas of the run before the first is judged.
+        """
+        for state, log in replicas:
+            read = self.metadata_of(state)
+            if log.form is not DirectoryForm.PLAIN or isinstance(read, str) or state.path in self._older:
+                continue
+            own = log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=False)
+            cluster = read.facts(log, own.node_id)
+            why = cluster.older or older_than_broker(cluster, own)
+            if why is None and self.truth.at is None:  # at an earlier moment replicas were not yet what they are
+                why = older_than_replica(cluster, read.latest_ms, log)
+            if why is not None:
+                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
+                message = f"{why}. What the cluster says of the replicas in {state.path} is not known"
+                self._tell(Finding("source-metadata-older", Severity.FINDING, read.path, message))
+
+    def evidence(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:
+        """All that is known of a replica.
+
+        Args:
+            state: the small files of its log directory.
+            log: its own files.
+            peers: other replicas.
+        """
+        self.compare([(state, log)])
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
+        read = self.metadata_of(state)
+        if isinstance(read, str):
+            is_unreadable = read.startswith(UNREADABLE)
+            return SourceEvidence(self.purpose, log, own, None, read, is_unreadable, peers, self.is_leader_by_word)
+        if self.purpose is Purpose.UPLOAD:
+            self._tell(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
+        own_epoch = None
+        if not read.is_own and own.stopped_epoch is None:
+            own_epoch = self.truth.own_epoch((state, *self._own_siblings(state)), own.node_id)
+        cluster: ClusterEvidence | None = None
+        missing = ""
+        try:
+            replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
+            facts = read.facts(log, own.node_id)
+            cluster = replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=self._older.get(state.path, facts.older))
+        except DeadlinePassedError:
+            raise
+        except (SnaprebuildError, FormatError) as error:
+            missing = f"the history of the metadata log cannot be read: {error}"
+            self._tell(finding_of_error(error, read.path))
+        return SourceEvidence(self.purpose, log, own, cluster, missing, cluster is None, peers, self.is_leader_by_word)
+
+
+def _real(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(each if is_object(each) else os.path.realpath(each) for each in paths)
+
+
+def is_judged(directory: PartitionDir) -> bool:
+    """The metadata log is no topic of the cluster: its verbs judge it (``kraft check``)."""
+    return directory.name.topic != "__cluster_metadata"
+
+
+def rejection(verdict: SourceVerdict, path: str) -> Finding:
+    """The finding of a source that was refused."""
+    assert verdict.rule is not None
+    message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
+    return Finding("source-rejected", Severity.REFUSED, path, message, reason=verdict.rule.value)
+
+
+def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
+    """The finding of a replica that is not known to lead or to be in sync; None where it is, or the operator asserts it."""
+    if verdict.is_rejected or not verdict.needs_word:
+        return None
+    rules = ", ".join(rule.name for rule in verdict.needs_word)
+    message = (
+        f"{_A[verdict.purpose]} would rest on the operator's word that this replica leads: {rules} are not known "
+        f"({verdict.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
+    )
+    return Finding("source-word-needed", severity, path, message)
+
+
+def unknown_finding(verdict: SourceVerdict, path: str, severity: Severity, reported: Collection[str] = ()) -> Finding | None:
+    """The finding of a replica for which evidence is missing that should be there.
+
+    Args:
+        verdict: on it.
+        path: of it.
+        severity: of the finding.
+        reported: messages of findings: a reason that is in one of them is not reported again.
+
+    Returns:
+        None where nothing is unknown, or nothing that was not reported.
+    """
+    reasons = dict.fromkeys(verdict.evidence_of(rule) for rule in verdict.unknown)
+    new = [reason for reason in reasons if not any(reason in message for message in reported)]
+    if verdict.is_rejected or not new:
+        return None
+    rules = ", ".join(rule.name for rule in verdict.unknown)
+    message = f"whether it may be the source of {_A[verdict.purpose]} is not known ({rules}): {'; '.join(new)}"
+    return Finding("source-unknown", severity, path, message)
+
+
+_A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
+
+
+def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
+    """A verdict as plain values, without its rules; None where none was asked for."""
+    if verdict is None:
+        return None
+    return {
+        "purpose": verdict.purpose.value,
+        "outcome": verdict.outcome.value,
+        "trusted_below": verdict.offset,
+        "rule": None if verdict.rule is None else verdict.rule.name,
+        "why": verdict.why or None,
+        "not_known": [rule.name for rule in verdict.not_known],
+        "unknown": [rule.name for rule in verdict.unknown],
+        "on_operators_word": list(verdict.on_word),
+    }

@@ -1,0 +1,1 @@
+"""JSON documents and files of ours as values."""

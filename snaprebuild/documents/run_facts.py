@@ -1,0 +1,56 @@
+"""When, where and how a document was made: ``run`` in the documents that ``report`` reads."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from snaprebuild.documents.saved_documents import is_of, optional, text_of, whole
+from snaprebuild.storage.log_dir import LogDirState
+
+__all__ = ["run_facts", "run_json", "utc_text"]
+
+
+def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
+    """The facts of this run. ``at_ms``: when the document was made, ms since 1970.
+
+    Args:
+        log_dirs: that were read; their ``meta.properties`` name the cluster.
+    """
+    clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
+    return {
+        "at_ms": _at_ms(),
+        "host": socket.gethostname(),
+        "command": shlex.join(["snaprebuild", *sys.argv[1:]]),
+        "cluster_ids": sorted(clusters),
+    }
+
+
+@functools.cache
+def _at_ms() -> int:
+    """One moment for all copies of the document that a run makes."""
+    return time.time_ns() // 1_000_000
+
+
+def run_facts(value: Any) -> tuple[int, str, str, list[str]]:
+    """Moment, host, command and cluster ids of a document.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are not as ``run_json`` writes them.
+    """
+    clusters = [text_of(each) for each in is_of(list, value["cluster_ids"])]
+    return whole(value["at_ms"]), optional(text_of, value["host"]) or "", text_of(value["command"]), clusters
+
+
+def utc_text(ms: int) -> str:
+    """A moment, UTC; milliseconds where it has no date."""
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"

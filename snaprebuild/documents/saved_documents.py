@@ -1,0 +1,183 @@
+"""Documents that other verbs left: which verb made a file, and its members one after the other. Nothing in them is trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeVar
+
+from formats.errors import BadVersionError, FormatError
+from formats.json_document import JsonMembers
+from formats.text_lines import shown
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.storage.local.regular_file import open_named_file
+
+__all__ = [
+    "DocumentHead",
+    "UnexpectedValueError",
+    "checked",
+    "field_of",
+    "is_of",
+    "members_of",
+    "optional",
+    "read_head",
+    "text_of",
+    "whole",
+]
+
+INT64_MAX = 2**63 - 1
+
+Kind = TypeVar("Kind")
+
+_SCHEMA = re.compile(r"snaprebuild\.([a-z-]{1,40})/([0-9]{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHead:
+    """Which document a file is.
+
+    Attributes:
+        path: of the file.
+        verb: that wrote it, words joined by dashes.
+        version: of the form.
+        program: version of the program.
+    """
+
+    path: str
+    verb: str
+    version: int
+    program: str
+
+    @property
+    def schema(self) -> str:
+        """As the document names it."""
+        return f"snaprebuild.{self.verb}/{self.version}"
+
+
+def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
+    """Looks at the first members of a document.
+
+    Args:
+        path: of the file.
+        known: versions of the documents that are of use, by verb.
+
+    Raises:
+        UsageError: no such file, no document of this program, none that is of use, or of another version.
+        ReadFailedError: it cannot be read.
+    """
+    wanted = " or ".join(sorted(known))
+    with _opened(path) as file:
+        members: dict[str, Any] = {}
+        for name, value in JsonMembers(file.read, file=path):  # the first line of a receipt is an object of its own
+            members[name] = value
+            if len(members) == 2:
+                break
+        schema, program = members.get("schema"), members.get("snaprebuild")
+        match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
+        if match is None or not isinstance(program, str):
+            found = shown(schema) if isinstance(schema, str) else "none"
+            raise UsageError(f"is no document of {wanted}: its first member is to be its schema; found {found}", path=path)
+        verb, version = match[1], int(match[2])
+        if verb not in known:
+            raise UsageError(f"is no document of {wanted}: found {schema}", path=path)
+        if version != known[verb]:
+            advice = "make it again with this program" if version < known[verb] else "it was written by a newer program"
+            expected = f"expected snaprebuild.{verb}/{known[verb]}, found {schema} of snaprebuild {shown(program)}"
+            raise UsageError(f"is of another version: {expected}; {advice}", path=path)
+        return DocumentHead(path, verb, version, program)
+
+
+def members_of(path: str, streamed: Collection[str], needed: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """The members of a document, lists that are ``streamed`` element by element.
+
+    Raises:
+        UsageError: it is no JSON, or a member that is ``needed`` is not there when it ends.
+        ReadFailedError: it cannot be read.
+    """
+    with _opened(path) as file:
+        members = JsonMembers(file.read, streamed, file=path)
+        yield from members
+        missing = [name for name in needed if name not in members.seen]
+        if missing:
+            raise UsageError(f"is damaged: expected a member {missing[0]}, found none", path=path)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    with open_named_file(path) as file:
+        try:
+            yield file
+        except BadVersionError:
+            raise
+        except FormatError as error:
+            raise UsageError(f"is damaged: {error.message}", path=path) from error
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+
+
+# ----------------------------------------------------------------------------------------------------- what stands in a value
+
+
+class UnexpectedValueError(ValueError):
+    """A value that is not what it should be; its text says what was expected and found."""
+
+
+_NAMES: dict[type, str] = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+
+
+def _said(value: object) -> str:
+    """A value as it stands in the document, cut where it is long."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return shown(value) if isinstance(value, str) else json.dumps(value)[:80]
+
+
+@contextmanager
+def checked(path: str, what: str) -> Iterator[None]:
+    """Whoever takes a value apart raises ``KeyError``, ``TypeError`` or ``ValueError``, which becomes an error that names it.
+
+    Raises:
+        UsageError: instead of those.
+    """
+    try:
+        yield
+    except KeyError as error:
+        raise UsageError(f"is damaged: {what}: expected a member {error.args[0]}, found none", path=path) from error
+    except UnexpectedValueError as error:
+        raise UsageError(f"is damaged: {what}: {error}", path=path) from error
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UsageError(f"is damaged: {what}: a value has not the form that its schema tells", path=path) from error
+
+
+def field_of(found: Any, name: str) -> Any:
+    """A member of an object."""
+    if not isinstance(found, dict):
+        raise UnexpectedValueError(f"expected an object, found {_said(found)}")
+    return found[name]
+
+
+def whole(value: object, least: int = 0) -> int:
+    """A whole number up to the largest offset."""
+    if type(value) is not int or not least <= value <= INT64_MAX:
+        raise UnexpectedValueError(f"expected a number from {least} to {INT64_MAX}, found {_said(value)}")
+    return value
+
+
+def text_of(value: object) -> str:
+    """A text."""
+    return is_of(str, value)
+
+
+def is_of(kind: type[Kind], value: object) -> Kind:
+    """A value of this type."""
+    if type(value) is not kind:
+        raise UnexpectedValueError(f"expected {_NAMES[kind]}, found {_said(value)}")
+    return value
+
+
+def optional(take: Callable[[Any], Kind], value: object) -> Kind | None:
+    """A value that may be null."""
+    return None if value is None else take(value)

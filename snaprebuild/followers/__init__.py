@@ -1,0 +1,1 @@
+"""Followers that start from remote storage: offsets, plan, build, check, repair."""

@@ -1,0 +1,330 @@
+"""The directory of a follower that starts where remote storage ends, made before its broker starts (KIP-1023, KIP-405).
+
+What a broker does on the wire (``TierStateMachine``) is done here on a stopped one: its log begins behind the copy that holds the offset
+below the target, with the leader epochs and the producer snapshot of that copy. Brokers up to 4.4 lose that snapshot again when they do it
+themselves; one that finds it at its start loads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from formats.partition.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
+from formats.partition.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_partition_dir_name,
+    snapshot_file_name,
+)
+from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
+from formats.partition.producer_snapshot import write_entries
+from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
+from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.findings import Finding
+from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
+from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.local.broker_lock import hold
+from snaprebuild.storage.local.directory_kind import BROKER_FILES
+from snaprebuild.storage.local.new_directory import create_partition_directory
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
+from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
+from snaprebuild.tier.remote_partition import RemotePartition, Tier
+
+__all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "check_build", "check_log_dir", "plan_follower"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWanted:
+    """Which partition, and where its follower starts.
+
+    Attributes:
+        topic: name.
+        number: of the partition.
+        topic_id: 16 bytes; None for the only topic of that name.
+        target: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
+        log_start: of the leader; None for the first offset in remote storage, if no copy is missing above it.
+    """
+
+    topic: str
+    number: int
+    topic_id: bytes | None = None
+    target: int | None = None
+    log_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFile:
+    """A file of the directory."""
+
+    name: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowerPlan:
+    """What the follower starts with.
+
+    Attributes:
+        topic: name; ``number`` of the partition; ``topic_id``, 16 bytes.
+        number: see there.
+        topic_id: see there.
+        target: that was asked for.
+        next_offset: where it starts to fetch; its local log start and log end.
+        log_start: of its log.
+        segment: the copy whose epochs and snapshot it takes.
+        epoch: leader epoch of the offset below the target.
+        epochs: of its log.
+        state: the producers.
+        warnings: what is assumed, or worth less than it looks.
+    """
+
+    topic: str
+    number: int
+    topic_id: bytes
+    target: int
+    next_offset: int
+    log_start: int
+    segment: RemoteSegment
+    epoch: int
+    epochs: tuple[LeaderEpochEntry, ...]
+    state: RemoteState
+    warnings: tuple[str, ...]
+
+    @property
+    def directory_name(self) -> str:
+        """``<topic>-<partition>``."""
+        return f"{self.topic}-{self.number}"
+
+    @property
+    def files(self) -> tuple[BuiltFile, ...]:
+        """As a broker leaves them that stops cleanly with an empty active segment: without indexes the segment would be recovered."""
+        base = f"{self.next_offset:020d}"
+        snapshot = self.state.data if self.state.data is not None else write_entries(self.state.entries)
+        return (
+            BuiltFile(f"{base}.log", b""),
+            BuiltFile(f"{base}.index", b""),
+            BuiltFile(f"{base}.timeindex", b""),
+            BuiltFile(snapshot_file_name(self.next_offset), snapshot),
+            BuiltFile(LEADER_EPOCH_CHECKPOINT, write_leader_epoch_checkpoint(self.epochs)),
+            BuiltFile(PARTITION_METADATA, write_partition_metadata(PartitionMetadata(0, self.topic_id))),
+        )
+
+    @property
+    def checkpoints(self) -> dict[str, OffsetCheckpointEntry]:
+        """Lines for the checkpoints of the log directory, by file name: whoever runs the broker puts them there.
+
+        Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
+        """
+        offsets = {
+            LOG_START_OFFSET_CHECKPOINT: self.log_start,
+            RECOVERY_POINT_CHECKPOINT: self.next_offset,
+            REPLICATION_OFFSET_CHECKPOINT: self.next_offset,
+        }
+        return {name: OffsetCheckpointEntry(self.topic, self.number, offset) for name, offset in offsets.items()}
+
+
+def plan_follower(
+    tier: Tier,
+    wanted: PartitionWanted,
+    clock: Clock,
+    *,
+    replays: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
+) -> FollowerPlan:
+    """Works out what a follower starts with. Writes nothing.
+
+    Args:
+        tier: remote storage.
+        wanted: the partition.
+        clock: for expiry, when the snapshot is compared.
+        replays: hold the snapshot against a replay of the copies.
+        jobs: worker processes, None for as many as processors.
+        announce: as for ``remote_state``.
+
+    Raises:
+        UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
+        RefusedError: no copy holds the offset below the target, or what is right there cannot be told.
+        ReadFailedError: objects are missing.
+        FormatError: an object does not parse.
+    """
+    found: list[Finding] = []
+    remote = partition_named(tier, wanted.topic, wanted.number, wanted.topic_id, found)
+    if remote is None:
+        raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
+    newest = _newest(remote)
+    log_epochs, log_end = leader_epochs_at(remote, newest), newest.end_offset + 1
+    target = highest_remote_offset(remote.log, log_epochs, log_end) + 1 if wanted.target is None else wanted.target
+    if target <= 0:
+        raise UsageError(f"a follower that starts at {target} takes nothing from remote storage", path=remote.place)
+    target_epoch = epoch_of(log_epochs, target)
+    try:
+        taken = auxiliary_state(target, 0, log_epochs, log_end, -1 if target_epoch is None else target_epoch, remote.log)
+    except NotInRemoteStorageError as error:
+        raise RefusedError(f"{error}: remote storage ends at {log_end}", path=remote.place) from error
+    if not is_in_lineage(taken.segment, log_epochs, log_end):
+        raise RefusedError(
+            f"the copy {uuid_to_text(taken.segment.segment_id)} is of a log that was truncated away", path=remote.place
+        )
+    epochs = leader_epochs_at(remote, taken.segment)
+    chain = chain_below(remote, epochs, taken.next_offset)
+    if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
+        told = f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends behind it"
+        raise RefusedError(told, path=remote.place)
+    log_start = _log_start(remote, chain) if wanted.log_start is None else wanted.log_start
+    if log_start >= taken.next_offset:
+        told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
+        raise UsageError(told, path=remote.place)
+    known = wanted.log_start or 0
+    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
+    warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
+    facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
+    return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
+
+
+def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+    """Makes the directory, whole or not at all.
+
+    Args:
+        plan: from ``plan_follower``.
+        log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
+        log_dirs: as for ``check_build``; ``allow_unproven`` likewise.
+        allow_unproven: see there.
+
+    Raises:
+        RefusedError: as ``check_build``; or a broker runs here.
+        StorageError: as ``create_partition_directory``.
+    """
+    check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    status = os.stat(log_dir)
+    owner = Ownership(status.st_uid, status.st_gid, 0o644)
+    is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
+    with contextlib.ExitStack() as held:
+        lock = held.enter_context(hold(log_dir)) if is_broker else None
+        if lock is not None:
+            lock.verify()
+            _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
+        create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
+
+
+def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+    """Makes sure that the directory may be made, and there.
+
+    Args:
+        plan: from ``plan_follower``.
+        log_dir: that it is to go to.
+        log_dirs: all of the broker, where it is known which: a broker does not start with a partition in two of them.
+        allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
+
+    Raises:
+        UsageError: there is no such directory, or it is none of ``log_dirs``.
+        RefusedError: it is no place for a partition; or it, or another of ``log_dirs``, has it already, or cannot be looked into;
+            or what producers did is not proven.
+    """
+    judgement = plan.state.judgement
+    is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
+    if not (judgement.snapshot_class.may_go_in_place or (is_unproven and allow_unproven)):
+        told = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        if is_unproven:
+            told += " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
+        raise RefusedError(told, path=plan.directory_name)
+    check_log_dir(log_dir, plan.directory_name, log_dirs)
+    _check_log_dirs(plan, log_dir, log_dirs)
+
+
+def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None:
+    """Makes sure that a partition may be put into a directory, as far as its name tells.
+
+    Args:
+        log_dir: the directory.
+        name: of the partition.
+        log_dirs: as for ``check_build``.
+
+    Raises:
+        UsageError, RefusedError: as ``check_build``.
+    """
+    fault = directory_fault(log_dir)
+    if fault is not None:
+        raise UsageError(fault, path=log_dir)
+    if parse_partition_dir_name(os.path.basename(os.path.realpath(log_dir))) is not None and LOCAL.holds_segments(log_dir):
+        raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
+    if os.path.lexists(os.path.join(log_dir, name)):
+        raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, name))
+    own = os.path.realpath(log_dir)
+    if log_dirs and all(os.path.realpath(each) != own for each in log_dirs):
+        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
+
+
+def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
+    own = os.path.realpath(log_dir)
+    others = [each for each in log_dirs if os.path.realpath(each) != own]
+    for other in others:
+        fault = directory_fault(other)
+        if fault is not None:
+            raise RefusedError(f"{fault}: whether it has {plan.directory_name} is not known", path=other)
+        path = os.path.join(other, plan.directory_name)
+        if os.path.lexists(path):
+            raise RefusedError("is there already, and a broker does not start with a partition in two log directories", path=path)
+
+
+def _finished(remote: RemotePartition) -> list[RemoteSegment]:
+    return [
+        each
+        for each in remote.log.segments.values()
+        if each.state is SegmentState.COPY_SEGMENT_FINISHED and each.leader_epochs and remote.log.is_referenced(each)
+    ]
+
+
+def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
+    """Where the copies begin, if none lies below: a hole is not where a log begins, and what is below it would be deleted for it."""
+    first = min(each.start_offset for each in _finished(remote))
+    if first < chain.start_offset:
+        told = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
+        raise RefusedError(f"{told}. Where the log begins --log-start says (of the leader)", path=remote.place)
+    return chain.start_offset
+
+
+def _newest(remote: RemotePartition) -> RemoteSegment:
+    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
+    finished = _finished(remote)
+    if not finished:
+        raise RefusedError("holds no finished copy", path=remote.place)
+    return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))
+
+
+def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
+    found = []
+    if not tier.knows_all:
+        found.append("which copies brokers know is not verified: --metadata-log tells")
+    if state.offset > target:
+        found.append(f"{target} lies inside of a copy: the follower starts behind it, at {state.offset}")
+    if wanted.log_start is None:
+        found.append(
+            f"the log start is taken to be {log_start}, where remote storage begins; the leader's may lie above: --log-start"
+        )
+    elif log_start < state.first_offset:
+        found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
+    if state.origin is not Origin.SNAPSHOT:
+        found.append(f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies")
+    if not state.judgement.snapshot_class.may_go_in_place:
+        found.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
+    return found

@@ -1,0 +1,372 @@
+"""How an empty follower of a leader would start (KIP-1023): the row of the table, the calls, the state in between, and what it costs.
+
+Source: ``AbstractFetcherThread.fetchOffsetAndTruncate`` and ``handleOffsetsMovedToTieredStorage``, ``TierStateMachine``,
+``RemoteLeaderEndPoint``; 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from formats.errors import FormatError
+from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers.bootstrap_rules import (
+    Action,
+    AuxiliaryState,
+    Decision,
+    Follower,
+    Leader,
+    NotInRemoteStorageError,
+    after_reset,
+    auxiliary_state,
+    decide,
+    order_faults,
+)
+from snaprebuild.followers.leader_view import Known, PartitionView, view_partition
+from snaprebuild.followers.list_offsets import (
+    Isolation,
+    ListedOffset,
+    LogOffsets,
+    SpecialTimestamp,
+    list_offset,
+    pending_upload_of_proposal,
+)
+from snaprebuild.followers.offsets import log_offsets_of
+from snaprebuild.followers.replication_cost import Share, drawback, share_of
+from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.last_stable import last_stable_offsets
+from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["BootstrapPlan", "Call", "PlannedBootstrap", "Step", "Supposed", "plan_bootstrap"]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """What is taken for the leader's in place of what its files tell; None for that. Attributes as of ``PartitionView``."""
+
+    log_start: int | None = None
+    log_end: int | None = None
+    highest_remote: int | None = None
+    high_watermark: int | None = None
+    last_stable: int | None = None
+    remote_storage: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of the follower, and the answer: -1 where it is none."""
+
+    api: str
+    asks: str
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The follower's log in between."""
+
+    after: str
+    log_start: int
+    local_start: int
+    log_end: int
+    epochs: tuple[LeaderEpochEntry, ...]
+
+
+@dataclass(slots=True)
+class PlannedBootstrap:
+    """One partition.
+
+    Attributes:
+        view: with what was supposed.
+        high_watermark: that is used; likewise ``last_stable``.
+        leader: what the follower can ask it for.
+        faults: what contradicts KIP-405's order of offsets.
+        follower: as it is taken to be.
+        decision: the row.
+        then: the row that follows at once, where that one leads to what is only in remote storage; else None.
+        calls: of the follower, in their order.
+        state: what it takes from remote storage, with the leader epochs of the copy; None where it takes nothing.
+        steps: its log in between.
+        share: what is replicated.
+        drawback: of the follower as a leader, or None.
+    """
+
+    view: PartitionView
+    high_watermark: Known
+    last_stable: Known
+    leader: Leader
+    faults: list[str]
+    follower: Follower
+    decision: Decision
+    then: Decision | None
+    share: Share
+    calls: list[Call] = field(default_factory=list)
+    state: AuxiliaryState | None = None
+    state_epochs: tuple[LeaderEpochEntry, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    drawback: str | None = None
+
+    @property
+    def last(self) -> Decision:
+        """The decision that it ends with."""
+        return self.decision if self.then is None else self.then
+
+
+@dataclass(slots=True)
+class BootstrapPlan:
+    """All partitions, and what is to be told of them."""
+
+    profile: Profile
+    follower: Follower
+    partitions: list[PlannedBootstrap] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def plan_bootstrap(
+    source: Source,
+    tier: Tier,
+    follower: Follower,
+    profile: Profile,
+    clock: Clock,
+    supposed: Supposed = Supposed(),
+    jobs: int | None = None,
+) -> BootstrapPlan:
+    """How a follower of each partition would start.
+
+    Args:
+        source: from ``open_source``: directories of the leader.
+        tier: the store.
+        follower: where it is, and how it is set; compacted topics are told by the cleaner's checkpoint, too.
+        profile: whose answer.
+        clock: for which snapshot at the first offset is trusted.
+        supposed: in place of what the leader's files tell.
+        jobs: worker processes for the replay that the last stable offset takes.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+        UsageError: what is supposed contradicts itself.
+    """
+    plan = BootstrapPlan(profile, follower, findings=[*source.findings, *tier.findings, *live_broker_notes(source)])
+    views = []
+    for partition in source.partitions:
+        try:
+            view = _supposed(view_partition(partition, tier, supposed.remote_storage), supposed)
+        except UsageError:
+            raise
+        except (FormatError, SnaprebuildError) as error:
+            plan.findings.append(finding_of_error(error, partition.directory.path))
+            continue
+        plan.findings += view.findings
+        if not view.has_remote or view.remote is not None:  # else which of the copies are its own nobody can tell, and that is told
+            views.append((view, view.high_watermark_of(supposed.high_watermark)))
+    if supposed.last_stable is None:
+        stable = last_stable_offsets(views, clock, plan.findings, jobs)
+    else:
+        stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--last-stable") for view, mark in views}
+    for view, mark in views:
+        path = view.directory.path
+        if path not in stable:
+            continue  # damaged, and told
+        own = replace(
+            follower,
+            has_remote=follower.has_remote and view.has_remote,
+            is_compacted=follower.is_compacted or view.source.is_compacted,
+        )
+        try:
+            plan.partitions.append(_planned(view, own, profile, mark, stable[path], plan.findings))
+        except (FormatError, SnaprebuildError) as error:
+            plan.findings.append(finding_of_error(error, path))
+    return plan
+
+
+def _supposed(view: PartitionView, supposed: Supposed) -> PartitionView:
+    if supposed.log_end is not None:
+        view.log_end = Known(supposed.log_end, "--log-end")
+        view.high_watermark = replace(view.high_watermark, value=min(view.high_watermark.value, supposed.log_end))
+    if supposed.log_start is not None:
+        view.log_start = Known(supposed.log_start, "--log-start")
+        if view.local_start.value < supposed.log_start:
+            view.local_start = view.log_start
+        view.high_watermark = replace(view.high_watermark, value=max(view.high_watermark.value, supposed.log_start))
+    if supposed.highest_remote is not None and view.has_remote:
+        view.highest_remote = Known(supposed.highest_remote, "--highest-remote")
+    if view.log_end.value < view.local_start.value:
+        raise UsageError(
+            f"the log would end at {view.log_end.value}, below its start {view.local_start.value}", path=view.directory.path
+        )
+    return view
+
+
+def _planned(
+    view: PartitionView,
+    follower: Follower,
+    profile: Profile,
+    mark: Known,
+    stable: Known,
+    findings: list[Finding],
+) -> PlannedBootstrap:
+    highest = UNKNOWN if view.highest_remote is None else view.highest_remote.value
+    pending = UNKNOWN if highest == UNKNOWN else highest + 1
+    leader = Leader(view.log_start.value, view.local_start.value, pending, view.log_end.value)
+    decision = decide(leader, follower, profile)
+    faults = _order_faults(view, stable.value, highest)
+    then = after_reset(leader, follower, decision, profile) if view.has_remote else None
+    planned = PlannedBootstrap(view, mark, stable, leader, faults, follower, decision, then, Share(None, 0, 0))
+    log, _ = log_offsets_of(view, mark.value, stable.value, None)
+    if planned.last.action is Action.BUILD_STATE:
+        _build(planned, log, findings)
+    planned.calls = list(_calls(planned, planned.decision, follower, profile, log))
+    if planned.then is not None:
+        assert decision.offset is not None, "row 2 leads to an offset"
+        landed = replace(follower, fetch_offset=decision.offset, log_end=decision.offset)
+        planned.calls += _calls(planned, planned.then, landed, profile, log)
+    planned.steps = list(_steps(planned))
+    planned.share = share_of(view, _start_of(planned))
+    if planned.state is not None:
+        planned.drawback = drawback(view, planned.share, planned.state.log_start, planned.state.next_offset)
+    findings += (Finding("offsets-out-of-order", Severity.FINDING, view.directory.path, fault) for fault in planned.faults)
+    last = planned.last
+    if last.action is Action.RETRY_FOREVER:
+        message = f"row {last.row}: the follower never starts: {last.why}"
+        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.directory.path, message, last.offset))
+    return planned
+
+
+def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[str]:
+    if not view.has_remote or view.highest_remote is None:
+        return []
+    first, local = view.log_start.value, view.local_start.value
+    if highest < first:
+        highest = local - 1 if highest == UNKNOWN else first - 1  # a leader that knows of none yet cannot tell where they end
+    return order_faults(lx=local, ly=last_stable, lz=view.log_end.value, rx=first, ry=highest)
+
+
+def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) -> None:
+    """What is in remote storage for the target of the decision."""
+    view, decision = planned.view, planned.last
+    assert decision.offset is not None
+    assert view.remote is not None
+    epoch = epoch_of(log.epochs, decision.offset)
+    try:
+        state = auxiliary_state(
+            decision.offset, log.log_start, log.epochs, log.log_end, UNKNOWN if epoch is None else epoch, view.remote.log
+        )
+    except NotInRemoteStorageError as error:
+        why = f"{decision.why}; {error}: it begins anew each time"
+        _decide_at_last(planned, replace(decision, action=Action.RETRY_FOREVER, why=why))
+        return
+    if state.next_offset > decision.offset and decision.row in (5, 9):
+        why = f"{decision.why}; {decision.offset} lies inside of a copy, so that the follower starts behind it"
+        _decide_at_last(planned, replace(decision, row=12, why=why))
+    place = view.remote.place
+    try:
+        data = view.remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
+    except ReadFailedError as error:
+        findings.append(
+            Finding("tier-lost", Severity.DAMAGED, place, f"{error.message}: the follower fails and tries again each time")
+        )
+        return
+    planned.state_epochs = read_leader_epoch_checkpoint(data or b"", file=place)
+    planned.state = state
+
+
+def _decide_at_last(planned: PlannedBootstrap, decision: Decision) -> None:
+    if planned.then is None:
+        planned.decision = decision
+    else:
+        planned.then = decision
+
+
+def _calls(planned: PlannedBootstrap, decision: Decision, follower: Follower, profile: Profile, log: LogOffsets) -> Iterator[Call]:
+    """The requests of a follower up to its next fetch, and the leader's answers."""
+    leader = planned.leader
+    if decision.row == 1:
+        return
+    is_below = leader.log_start <= follower.fetch_offset < leader.local_start and planned.view.has_remote
+    from_tiered = (
+        follower.last_tiered_enabled
+        and follower.has_remote
+        and not follower.is_compacted
+        and follower.log_end == 0
+        and leader.log_end
+    )
+    # Brokers ask for the end before they choose (shouldFetchFromLastTieredOffset) and for the lag (TierStateMachine.start).
+    is_kafka = profile is Profile.KAFKA
+    if not is_below or is_kafka:
+        yield _asked(log, SpecialTimestamp.LATEST, profile)
+        if decision.row == 4:
+            return
+    yield _asked(log, SpecialTimestamp.EARLIEST, profile)
+    if from_tiered:
+        pending = _asked(log, SpecialTimestamp.EARLIEST_PENDING_UPLOAD, profile)
+        yield pending
+        if pending.offset == UNKNOWN:
+            yield _asked(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
+    elif is_below:
+        yield _asked(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
+    if decision.action in (Action.BUILD_STATE, Action.RETRY_FOREVER) and decision.offset is not None:
+        epoch = epoch_of(log.epochs, decision.offset)
+        if epoch:
+            end = end_of_epoch(log.epochs, epoch - 1, log.log_end)
+            found = (UNKNOWN, UNKNOWN) if end is None else (end.end_offset, end.epoch)
+            yield Call("OffsetsForLeaderEpoch", f"leader epoch {epoch - 1}", *found)
+        if planned.state is not None and (is_below or is_kafka):
+            yield _asked(log, SpecialTimestamp.LATEST, profile)
+
+
+def _asked(log: LogOffsets, timestamp: SpecialTimestamp, profile: Profile) -> Call:
+    found: ListedOffset
+    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.SEED:
+        found = pending_upload_of_proposal(log)
+    else:
+        found = list_offset(log, timestamp, Isolation.REPLICA, _NoSearch())
+    return Call("ListOffsets", f"{int(timestamp)} {timestamp.name.lower().replace('_', ' ')}", found.offset, found.leader_epoch)
+
+
+class _NoSearch:
+    """For questions that look for no record."""
+
+    def local(self, timestamp: int, start_offset: int) -> None:
+        """Never asked."""
+
+    def remote(self, timestamp: int, start_offset: int) -> None:
+        """Never asked."""
+
+    def greatest(self) -> None:
+        """Never asked."""
+
+
+def _start_of(planned: PlannedBootstrap) -> int | None:
+    """Where the follower begins to replicate; None where it does not."""
+    decision = planned.last
+    if decision.action is Action.BUILD_STATE:
+        return None if planned.state is None else planned.state.next_offset
+    return decision.offset if decision.action in (Action.START_EMPTY_AT, Action.FETCH) else None
+
+
+def _steps(planned: PlannedBootstrap) -> Iterator[Step]:
+    """KIP-1023's example step by step: the log is emptied, the state is built, the leader's log follows."""
+    state, leader = planned.state, planned.leader
+    if state is None:
+        return
+    yield Step("the log is emptied", state.log_start, state.next_offset, state.next_offset, ())
+    yield Step(
+        "leader epochs and producer snapshot are taken over",
+        state.log_start,
+        state.next_offset,
+        state.next_offset,
+        planned.state_epochs,
+    )
+    # A leader epoch comes to a follower with its first batch: that of a leader to which nobody has written since does not.
+    following = tuple(entry for entry in planned.view.epochs if state.next_offset <= entry.start_offset < leader.log_end)
+    yield Step("everything is fetched", state.log_start, state.next_offset, leader.log_end, (*planned.state_epochs, *following))

@@ -1,0 +1,264 @@
+"""How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
+
+Two profiles answer. ``seed`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
+remote storage: there a follower looks for it in vain, for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
+
+Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
+
+Source: ``AbstractFetcherThread.handleOutOfRangeError`` and ``handleOffsetsMovedToTieredStorage``,
+``ReplicaFetcherThread.shouldFetchFromLastTieredOffset``, ``TierStateMachine``, ``LocalLeaderEndPoint``; 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.remote.remote_log_metadata import RemoteSegment
+from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.tier.remote_log import RemoteLog
+
+__all__ = [
+    "Action",
+    "AuxiliaryState",
+    "Decision",
+    "Follower",
+    "Leader",
+    "NotInRemoteStorageError",
+    "Profile",
+    "after_reset",
+    "auxiliary_state",
+    "decide",
+    "order_faults",
+]
+
+UNKNOWN = -1
+NOT_KNOWN_YET = "the leader does not know yet what is in remote storage"
+
+
+class Action(StrEnum):
+    """What the follower does next."""
+
+    FETCH = "fetch"
+    """Goes on fetching where it is."""
+    TRUNCATE_TO_END = "truncate to the leader's end"
+    START_EMPTY_AT = "empty the log and start at"
+    BUILD_STATE = "build the state from remote storage and start behind it"
+    RETRY = "retry later"
+    RETRY_FOREVER = "retry, and fail each time"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Offsets that a follower can ask its leader for.
+
+    Attributes:
+        log_start: ListOffsets -2.
+        local_start: -4.
+        pending_upload: -6, before it is compared with the log end; -1 where the leader does not know it.
+        log_end: -1.
+    """
+
+    log_start: int
+    local_start: int
+    pending_upload: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """The follower.
+
+    Attributes:
+        fetch_offset: that it asks for next.
+        log_end: its log end offset: 0 is what an empty follower means.
+        last_tiered_enabled: ``follower.fetch.last.tiered.offset.enable``.
+        has_remote: remote storage is enabled for the topic, as this broker knows it.
+        metadata_is_ready: it has read the remote log metadata of the partition.
+        is_compacted: the topic's cleanup policy has compact, and nothing is tiered.
+    """
+
+    fetch_offset: int = 0
+    log_end: int = 0
+    last_tiered_enabled: bool = True
+    has_remote: bool = True
+    metadata_is_ready: bool = True
+    is_compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a follower does.
+
+    Attributes:
+        row: of the table.
+        action: what; to build the state turns out to be in vain where ``auxiliary_state`` finds nothing.
+        offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
+        log_start: of the follower's log afterwards; None where it does not change.
+        why: in words.
+    """
+
+    row: int
+    action: Action
+    offset: int | None
+    log_start: int | None
+    why: str
+
+
+def after_reset(leader: Leader, follower: Follower, decision: Decision, profile: Profile) -> Decision | None:
+    """What follows row 2 where the offset that it lands on is only in remote storage; else None.
+
+    Args:
+        leader: its offsets.
+        follower: before the decision.
+        decision: the first one.
+        profile: whose answer.
+    """
+    if decision.row != 2 or decision.offset is None or not leader.log_start <= decision.offset < leader.local_start:
+        return None
+    return decide(leader, replace(follower, fetch_offset=decision.offset, log_end=decision.offset), profile)
+
+
+def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
+    """What contradicts KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
+
+    Args:
+        lx: local log start offset.
+        ly: last stable offset.
+        lz: log end offset.
+        rx: first offset in remote storage.
+        ry: last offset in remote storage; below ``rx`` by one where there is nothing.
+    """
+    rules = (
+        (lz >= ly, f"Lz >= Ly: the log end {lz} lies below the last stable offset {ly}"),
+        (ly >= lx, f"Ly >= Lx: the last stable offset {ly} lies below the local start {lx}"),
+        (ly >= ry, f"Ly >= Ry: remote storage reaches to {ry}, beyond the last stable offset {ly}"),
+        (ry >= rx - 1, f"Ry >= Rx: remote storage ends at {ry}, before it begins at {rx}"),
+        (lx <= ry + 1 or lx == rx, f"Lx <= Ry + 1: offsets {ry + 1} to {lx - 1} are neither local nor in remote storage"),
+    )
+    return [fault for holds, fault in rules if not holds]
+
+
+def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) -> Decision:
+    """What a follower does that is about to fetch.
+
+    Args:
+        leader: its offsets.
+        follower: where it is, and how it is set.
+        profile: whose answer.
+    """
+    start, local, end = leader.log_start, leader.local_start, leader.log_end
+    asked = follower.fetch_offset
+    if local <= asked <= end:
+        return Decision(1, Action.FETCH, asked, None, f"offset {asked} is on the leader's disk")
+    if end < follower.log_end:
+        why = f"the leader ends at {end}, below the follower's {follower.log_end}"
+        return Decision(4, Action.TRUNCATE_TO_END, end, None, why)
+    from_tiered = (
+        follower.last_tiered_enabled and follower.has_remote and not follower.is_compacted and follower.log_end == 0 and end != 0
+    )
+    if from_tiered:
+        return _from_last_tiered(leader, follower, profile)
+    if asked < start or asked > end:
+        why = f"offset {asked} is outside of the leader's log, which starts at {start}"
+        if start > follower.log_end:
+            return Decision(2, Action.START_EMPTY_AT, start, start, why)
+        return Decision(2, Action.FETCH, follower.log_end, None, f"{why}; the follower's own end {follower.log_end} is not")
+    return _built(3, local, leader, follower, f"offsets {asked} to {local - 1} are only in remote storage")
+
+
+def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
+    if profile is Profile.KAFKA:
+        return _as_kafka_does(leader, follower)
+    start, pending = leader.log_start, leader.pending_upload
+    nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
+    if pending == UNKNOWN:
+        if leader.local_start != start:
+            return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
+        return Decision(6, Action.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
+    if pending <= start:
+        return Decision(8, Action.START_EMPTY_AT, start, start, nothing)
+    row = 9 if pending >= leader.log_end else 5
+    return _built(row, pending, leader, follower, f"remote storage ends at {pending}")
+
+
+def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
+    """What it is told is a target always, also where nothing below can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
+    start, pending = leader.log_start, leader.pending_upload
+    told = UNKNOWN if pending == UNKNOWN else max(pending, start)
+    if told == UNKNOWN or told >= leader.log_end:
+        row = 6 if told == UNKNOWN else 9
+        if leader.local_start == start:
+            nothing = f"nothing was uploaded: the leader answers its log start, {start}, which"
+            why = nothing if row == 6 else f"the leader answers -1, and its local start, {start},"
+            return _built(row, start, leader, follower, f"{why} is taken for the end of remote storage")
+        if row == 9:
+            why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
+            return Decision(9, Action.RETRY, None, None, why)
+        return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
+    if pending <= start:
+        why = f"nothing above the log start is in remote storage: the leader answers {start}, which is taken for its end"
+        return _built(8, start, leader, follower, why)
+    return _built(5, pending, leader, follower, f"remote storage ends at {pending}")
+
+
+def _built(row: int, target: int, leader: Leader, follower: Follower, why: str) -> Decision:
+    if not follower.has_remote:
+        return Decision(10, Action.RETRY, None, None, "this broker does not know of the topic's remote storage yet")
+    if not follower.metadata_is_ready:
+        return Decision(11, Action.RETRY, None, None, "this broker has not read the remote log metadata yet")
+    return Decision(row, Action.BUILD_STATE, target, leader.log_start, why)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the state
+
+
+class NotInRemoteStorageError(Exception):
+    """No segment that a follower would find holds the offset right below its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryState:
+    """What a follower takes over from remote storage.
+
+    Attributes:
+        segment: whose leader epochs and producer snapshot it takes.
+        epoch: leader epoch of the offset right below the target.
+        next_offset: behind that segment: where it starts to fetch; above the target where that lies inside the segment (row 12).
+        log_start: of its log.
+    """
+
+    segment: RemoteSegment
+    epoch: int
+    next_offset: int
+    log_start: int
+
+
+def auxiliary_state(
+    target: int, log_start: int, epochs: Sequence[LeaderEpochEntry], log_end: int, target_epoch: int, remote: RemoteLog
+) -> AuxiliaryState:
+    """What a follower takes over to start at a target.
+
+    Args:
+        target: end of what remote storage must hold, above 0.
+        log_start: of the leader.
+        epochs: of the leader's log.
+        log_end: of it.
+        target_epoch: leader epoch that the leader gave with the target.
+        remote: the remote log metadata.
+
+    Raises:
+        NotInRemoteStorageError: there is no such segment.
+    """
+    epoch = target_epoch
+    if target_epoch > 0:
+        before = end_of_epoch(epochs, target_epoch - 1, log_end)
+        if before is not None and before.end_offset > target - 1:
+            epoch = before.epoch
+    segment = remote.lookup(epoch, target - 1)
+    if segment is None:
+        raise NotInRemoteStorageError(f"no finished segment holds offset {target - 1} of leader epoch {epoch}")
+    return AuxiliaryState(segment, epoch, segment.end_offset + 1, log_start)

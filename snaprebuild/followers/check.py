@@ -1,0 +1,273 @@
+"""Replicas that lost their producer state when they started from remote storage, and what they lost.
+
+Brokers up to 4.4 download the producer snapshot of the copy that a follower starts behind, and delete it again before it is loaded
+(``TierStateMachine``, then ``ProducerStateManager.truncateFullyAndReloadSnapshots``). So the state of such a replica begins empty at its
+first local offset, and every snapshot that it takes later lacks the producers that wrote only below.
+
+What is right there follows from remote storage (``remote_state``), and above it from the replica's own segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+
+from formats.errors import FormatError
+from formats.limits import TEXT_FILE_BYTES_MAX
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.file_names import PARTITION_METADATA
+from formats.partition.partition_metadata import read_partition_metadata
+from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.followers.remote_state import RemoteState, UntoldStateError, remote_state
+from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsWork
+from snaprebuild.replay.segment_effect import effect_of_entries
+from snaprebuild.snapshots.engine.partition_replay import GivenState
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
+from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_chain import metadata_findings, partition_named
+from snaprebuild.tier.remote_partition import RemotePartition, Tier
+
+__all__ = [
+    "Cause",
+    "CheckedReplica",
+    "FollowerCheck",
+    "ReplicaVerdict",
+    "follower_check",
+    "given_state",
+]
+
+
+class Cause(StrEnum):
+    """Why a replica lacks producers, as far as its files tell."""
+
+    DISCARDED = "discarded-at-bootstrap"
+    """Its first snapshot is empty, as a broker leaves it that bootstraps a follower."""
+    UNKNOWN = "unknown"
+    """Its first snapshot is gone, or holds something."""
+
+
+CAUSES = {
+    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the "
+    "state of such a follower begins empty: the first snapshot is empty here",
+    Cause.UNKNOWN: "Its first snapshot does not tell why",
+}
+
+
+class ReplicaVerdict(StrEnum):
+    """What became of the producer state of a replica."""
+
+    INTACT = "intact"
+    """It begins with what remote storage has, as far as producers have not expired."""
+    LOST = "lost-producer-state"
+    NOT_BOOTSTRAPPED = "not-bootstrapped"
+    """Its first segment begins at offset 0 or at the log start: nothing of it is in remote storage alone."""
+    UNKNOWN = "unknown"
+    """Remote storage does not tell what is right."""
+
+
+@dataclass(slots=True)
+class CheckedReplica:
+    """A replica.
+
+    Attributes:
+        source: its directory.
+        first_offset: base offset of its first segment.
+        verdict: see there.
+        why: in words.
+        remote: the state at ``first_offset``; None where nobody tells.
+        snapshots: those on disk and the boundaries without one, ascending.
+        findings: about it.
+        bytes_read: of its own segments.
+    """
+
+    source: PartitionSource
+    first_offset: int
+    verdict: ReplicaVerdict = ReplicaVerdict.UNKNOWN
+    why: str = ""
+    remote: RemoteState | None = None
+    snapshots: list[CheckedSnapshot] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+
+    @property
+    def worst(self) -> CheckedSnapshot | None:
+        """The first one that lacks producers which have not expired. A boundary without a file counts where there is no file at all."""
+        on_disk = [each for each in self.snapshots if each.status is not None]
+        return next((each for each in on_disk or self.snapshots if each.lost_count), None)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Of the loss; None without one."""
+        if self.verdict is not ReplicaVerdict.LOST:
+            return None
+        is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
+        return Cause.DISCARDED if is_empty else Cause.UNKNOWN
+
+    @property
+    def is_wrong(self) -> bool:
+        """Something in its snapshots is to be repaired."""
+        return self.verdict is ReplicaVerdict.LOST or any(each.proven_wrong for each in self.snapshots)
+
+
+@dataclass(slots=True)
+class FollowerCheck:
+    """All replicas.
+
+    Attributes:
+        clock: expiry.
+        has_metadata: a metadata log told which copies are live.
+        replicas: in the order of the source.
+        source_findings: what was skipped or refused, and what is wrong with the metadata logs.
+    """
+
+    clock: Clock
+    has_metadata: bool
+    replicas: tuple[CheckedReplica, ...]
+    source_findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the source and of every replica."""
+        return (*self.source_findings, *(finding for replica in self.replicas for finding in replica.findings))
+
+
+def follower_check(
+    source: Source,
+    tier: Tier,
+    clock: Clock,
+    *,
+    replays_remote: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
+) -> FollowerCheck:
+    """Looks at every replica of a source.
+
+    Args:
+        source: from ``open_source``.
+        tier: remote storage.
+        clock: for expiry.
+        replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
+        jobs: worker processes, None for as many as processors.
+        announce: as for ``remote_state``, for each replica.
+    """
+    replicas: list[CheckedReplica] = []
+    look = partial(remote_state, clock=clock, replays=replays_remote, jobs=jobs, announce=announce)
+    listed = 0
+    for partition in source.partitions:
+        segments = partition.directory.segments
+        if not segments or not partition.can_be_tiered:
+            continue
+        replica = CheckedReplica(partition, segments[0].base_offset)
+        replicas.append(replica)
+        _check(replica, tier, look, clock, jobs, LOST_OF_A_RUN_MAX - listed)
+        listed += sum(len(each.lost) for each in replica.snapshots)
+    return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *metadata_findings(tier)))
+
+
+def given_state(remote: RemoteState) -> GivenState:
+    """What a replay of the replica's own segments begins with."""
+    return GivenState(effect_of_entries(remote.entries), remote.judgement)
+
+
+def _check(
+    replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], clock: Clock, jobs: int | None, may_list: int
+) -> None:
+    path, first = replica.source.directory.path, replica.first_offset
+    log_start = replica.source.log_start_offset
+    if first == 0 or (replica.source.is_tiered and log_start >= first):
+        replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
+        replica.why = (
+            "its first segment begins at offset 0"
+            if first == 0
+            else f"its log begins at {log_start}, on its own disk: who wrote below, nothing tells any more"
+        )
+        return
+    try:
+        check_segments_are_files(replica.source.directory)
+        name = replica.source.directory.name
+        remote = partition_named(tier, name.topic, name.partition, _topic_id(replica.source), replica.findings)
+        if remote is None and not replica.source.is_tiered:
+            replica.verdict, replica.why = ReplicaVerdict.NOT_BOOTSTRAPPED, "nothing of it is in remote storage"
+            return
+        replica.remote = _remote_state(replica.source, remote, look)
+    except (SnaprebuildError, FormatError) as error:
+        replica.why = str(error)
+        found = finding_of_error(error, path)
+        severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else found.severity
+        message = f"not checked: {error}"
+        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
+        return
+    work = SnapshotsWork(replica.source, given_state(replica.remote), clock, may_list)
+    run([work], jobs)
+    replica.bytes_read, replica.snapshots = work.bytes_read, work.snapshots
+    replica.findings += work.findings
+    _judge(replica)
+
+
+def _remote_state(partition: PartitionSource, remote: RemotePartition | None, look: Callable[..., RemoteState]) -> RemoteState:
+    if remote is None:
+        raise UntoldStateError("remote storage has nothing of this partition")
+    first = partition.directory.segments[0].base_offset
+    epochs = tuple(LeaderEpochEntry(*each) for each in read_leader_epochs(partition.directory) or ())
+    if not epochs or epochs[0].start_offset >= first:
+        raise UntoldStateError(
+            "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
+        )
+    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which lies above what is meant
+    return look(remote, epochs, first, log_start=log_start)
+
+
+def _topic_id(partition: PartitionSource) -> bytes | None:
+    directory = partition.directory
+    path = directory.file_path(PARTITION_METADATA)
+    data = directory.store.read_small(path, TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_partition_metadata(data, file=path).topic_id
+
+
+def _judge(replica: CheckedReplica) -> None:
+    """By the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
+    path, first, remote = replica.source.directory.path, replica.first_offset, replica.remote
+    assert remote is not None
+    on_disk = [each for each in replica.snapshots if each.status is not None]
+    judged = on_disk or replica.snapshots
+    worst = replica.worst
+    if worst is None:
+        replica.verdict = ReplicaVerdict.INTACT if judged else ReplicaVerdict.UNKNOWN
+        replica.why = "its snapshots have what remote storage has" if judged else "its segments could not be replayed"
+        replica.findings += _differing(on_disk, path)
+        return
+    replica.verdict = ReplicaVerdict.LOST
+    assert replica.cause is not None
+    cause = CAUSES[replica.cause]
+    lost = counted(worst.lost_count, "producer")
+    opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
+    lacking = [each.offset for each in judged if each.lost_count]
+    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {cause}"
+    message = f"lost {lost}{opened}, which wrote below its first segment"
+    if worst.lost:
+        message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"
+    message += f". {cause}"
+    replica.findings.append(Finding("follower-lost-state", Severity.FINDING, path, message, first))
+    replica.findings += _differing([each for each in on_disk if not each.lost_count], path)
+
+
+def _differing(snapshots: Iterable[CheckedSnapshot], path: str) -> list[Finding]:
+    """Those that lack nobody, and are wrong all the same."""
+    return [
+        Finding(
+            "wrong-snapshot",
+            Severity.FINDING,
+            path,
+            f"{each.status.value.replace('_', ' ')}: {each.reason}",
+            each.offset,
+            each.status.reason,
+        )
+        for each in snapshots
+        if each.proven_wrong and each.status is not None
+    ]

@@ -1,0 +1,242 @@
+"""One partition as its leader sees it: the log on disk and the copies in remote storage, and where each offset was taken from.
+
+A disk does not hold all that a broker knows. What it does not tell is assumed, and marked so.
+
+Source: ``UnifiedLog``, ``LogLoader``, ``RemoteLogManager`` (``findLogStartOffset``, ``findHighestRemoteOffset``); 4.3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, REPLICATION_OFFSET_CHECKPOINT
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, with_new_listings
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
+from snaprebuild.tier.remote_log import highest_remote_offset
+from snaprebuild.tier.remote_partition import RemotePartition, Tier
+
+__all__ = ["Known", "PartitionView", "view_partition"]
+
+FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
+FIRST_SEGMENT = "the first segment on disk"
+NEVER_TIERED = "internal and compacted topics have none"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An offset.
+
+    Attributes:
+        value: -1 where a broker has none either.
+        origin: file or rule that it was taken from.
+        is_assumed: no file tells it.
+    """
+
+    value: int
+    origin: str
+    is_assumed: bool = False
+
+
+@dataclass(slots=True)
+class PartitionView:
+    """A partition.
+
+    Attributes:
+        source: the partition on disk.
+        topic_id: 16 bytes; None where ``partition.metadata`` is absent.
+        epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
+        has_remote: remote storage is on for the topic; ``has_remote_origin`` what tells it, ``has_remote_assumed`` whether nothing does.
+        remote: what remote storage has of it; None where no store was named, or nobody can tell which of its partitions it is.
+        log_start: where the log starts, wherever those records are; likewise ``local_start``, the first offset on disk.
+        log_end: where the next record goes.
+        high_watermark: offsets below are committed.
+        highest_remote: last offset in remote storage as a leader takes it, -1 for none; None where remote storage is on and no store tells.
+        findings: what could not be read, or is missing.
+    """
+
+    source: PartitionSource
+    topic_id: bytes | None
+    epochs: tuple[LeaderEpochEntry, ...]
+    has_remote: bool
+    remote: RemotePartition | None
+    log_start: Known
+    local_start: Known
+    log_end: Known
+    high_watermark: Known
+    highest_remote: Known | None
+    has_remote_origin: str = ""
+    has_remote_assumed: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def directory(self) -> PartitionDir:
+        """The listing of its directory."""
+        return self.source.directory
+
+    def high_watermark_of(self, wanted: int | None) -> Known:
+        """The high watermark, or the one that somebody gave, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
+        if wanted is None:
+            return self.high_watermark
+        return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--high-watermark")
+
+
+def view_partition(source: PartitionSource, tier: Tier | None = None, remote_storage: bool | None = None) -> PartitionView:
+    """Looks at the ends of a log and at its small files.
+
+    Args:
+        source: the partition.
+        tier: the store that its segments are copied to; None where none was named.
+        remote_storage: ``remote.storage.enable`` of the topic; None to take it from checkpoints and copies.
+
+    Raises:
+        ReadFailedError: a file cannot be read.
+        FormatError: one does not parse.
+        RefusedError: a limit of the run is used up.
+    """
+    return with_new_listings(lambda now: _viewed(now, tier, remote_storage), source)
+
+
+def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | None) -> PartitionView:
+    directory, findings = source.directory, list[Finding]()
+    check_segments_are_files(directory)
+    end = log_end_offset(directory) if directory.segments else None
+    epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
+    epochs = _cut(epochs, source.checkpointed_log_start, end)
+    topic_id = read_topic_id(directory)
+    remote = None
+    if tier is not None and source.can_be_tiered and remote_storage is not False:
+        remote = _remote_of(source, topic_id, tier, findings)
+    if remote_storage and not source.can_be_tiered:
+        message = f"remote storage is not on, as --remote-storage has it: {NEVER_TIERED}"
+        findings.append(Finding("never-tiered", Severity.FINDING, directory.path, message))
+    has_remote, told, is_assumed = _has_remote(source, tier, remote, remote_storage)
+    log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
+    if has_remote:
+        epochs = _cut(epochs, log_start.value, end)
+    log_end = Known(local_start.value, "no segment is on disk", is_assumed=True)
+    if end is not None:
+        log_end = Known(max(end, local_start.value), "the last whole batch on disk")
+    return PartitionView(
+        source=source,
+        topic_id=topic_id,
+        epochs=epochs,
+        has_remote=has_remote,
+        remote=remote if has_remote else None,
+        log_start=log_start,
+        local_start=local_start,
+        log_end=log_end,
+        high_watermark=_high_watermark(source, log_start.value, log_end.value),
+        highest_remote=_highest_remote(remote, epochs, log_end.value) if has_remote else Known(-1, "remote storage is off"),
+        has_remote_origin=told,
+        has_remote_assumed=is_assumed,
+        findings=findings,
+    )
+
+
+def _has_remote(
+    source: PartitionSource, tier: Tier | None, remote: RemotePartition | None, wanted: bool | None
+) -> tuple[bool, str, bool]:
+    """Whether remote storage is on, what tells it, and whether that is an assumption."""
+    if not source.can_be_tiered:
+        return False, NEVER_TIERED, False
+    if wanted is not None:
+        return wanted, "--remote-storage", False
+    if remote is not None and (remote.copies or remote.log.segments):
+        return True, "copies of its segments are in the store", False
+    if source.is_tiered:
+        return True, LOG_START_OFFSET_CHECKPOINT, False
+    if tier is not None and remote is None:
+        return True, "a store is named, and what it holds of the partition is not known", True
+    return False, "neither a checkpointed log start nor a copy tells of it", True
+
+
+def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier, findings: list[Finding]) -> RemotePartition | None:
+    name = source.directory.name
+    if topic_id is None:
+        message = f"has no {PARTITION_METADATA}, which tells the topic id: what remote storage has of it is not known"
+        findings.append(Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message))
+        return None
+    wanted = TopicIdPartition(name.topic, topic_id, name.partition)
+    if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:
+        copies = tier.partitions[topic_id, name.partition].copies
+        ids = [copy.segment_id for copy in copies]
+        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_recorded=False, knows_all=True).values())
+        assert state is not None
+        place, first = f"{tier.root}: {source.topic_partition}", copies[0].base_offset
+        findings.append(unrecorded_finding(tier.logs, wanted, place, state, len(copies), first))
+        return None
+    remote = tier.partition(wanted, findings)
+    segments = source.directory.segments
+    if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
+        first = segments[0].base_offset
+        message = f"the log starts at {source.checkpointed_log_start}, the disk begins at {first}, and the store has no copy"
+        findings.append(Finding("remote-part-missing", Severity.FINDING, source.directory.path, f"{message}: is it the right one?"))
+    return remote
+
+
+def _starts(
+    source: PartitionSource, epochs: tuple[LeaderEpochEntry, ...], remote: RemotePartition | None, *, has_remote: bool
+) -> tuple[Known, Known]:
+    """Log start offset and local log start offset, as the broker has them after its start and, with a store, as the leader."""
+    segments = source.directory.segments
+    checkpointed = (source.log_dir.log_starts or {}).get(source.topic_partition)
+    first = segments[0].base_offset if segments else None
+    if has_remote:
+        start = Known(0, f"not in {LOG_START_OFFSET_CHECKPOINT}", is_assumed=True)
+        if checkpointed is not None:
+            start = Known(checkpointed, LOG_START_OFFSET_CHECKPOINT)
+        if remote is not None:
+            listed = next((copy.start_offset for entry in epochs for copy in remote.log.listed(entry.epoch)), None)
+            if listed is None and first is not None and first > start.value:
+                start = Known(first, f"{FIRST_SEGMENT}: nothing is in remote storage", not remote.is_verified)
+            elif listed is not None and listed > start.value:
+                start = Known(listed, FIRST_COPY, not remote.is_verified)
+    elif checkpointed is not None and checkpointed >= (first or 0):
+        start = Known(checkpointed, LOG_START_OFFSET_CHECKPOINT)
+    else:
+        start = Known(first or 0, FIRST_SEGMENT, first is None)
+    if first is not None and first >= start.value:
+        return start, Known(first, FIRST_SEGMENT)
+    return start, Known(start.value, start.origin, start.is_assumed)
+
+
+def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | None) -> tuple[LeaderEpochEntry, ...]:
+    """Leader epochs that are of the log (``truncateFromStart`` and ``truncateFromEnd`` of ``LeaderEpochFileCache``).
+
+    One that begins at the log end stays: that of a leader to whom nobody wrote yet. A broker takes it away when it loads the log, and gives
+    it back when it becomes leader.
+    """
+    before = [entry for entry in epochs if entry.start_offset <= log_start]
+    first = (LeaderEpochEntry(before[-1].epoch, log_start),) if before else ()
+    return (
+        *first,
+        *(entry for entry in epochs if log_start < entry.start_offset and (log_end is None or entry.start_offset <= log_end)),
+    )
+
+
+def _high_watermark(source: PartitionSource, log_start: int, log_end: int) -> Known:
+    marks = source.log_dir.high_watermarks
+    mark = None if marks is None else marks.get(source.topic_partition)
+    if mark is None:
+        return Known(log_end, f"not in {REPLICATION_OFFSET_CHECKPOINT}: everything is taken for replicated", True)
+    return Known(_clamped(mark, log_start, log_end), REPLICATION_OFFSET_CHECKPOINT)
+
+
+def _clamped(mark: int, log_start: int, log_end: int) -> int:
+    """A high watermark as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
+    return min(max(mark, log_start), log_end)
+
+
+def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> Known | None:
+    if remote is None:
+        return None
+    told = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
+    if not remote.is_verified and not remote.copies:
+        told = "the store has no copy: nothing was uploaded, or it is another store or prefix"
+    return Known(highest_remote_offset(remote.log, epochs, log_end), told, not remote.is_verified)

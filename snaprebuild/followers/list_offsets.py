@@ -1,0 +1,273 @@
+"""What a leader answers to ListOffsets: a function of the log's offsets, and of two searches by time.
+
+Six negative timestamps ask for an offset by name:
+
+======  =======================  ===========  ===============================================================
+-1      latest                   version 1    where the next record that may be fetched goes
+-2      earliest                 version 1    log start offset, wherever those records are
+-3      maximum timestamp        version 7    KIP-734; among local segments only
+-4      earliest local           version 8    KIP-405; first offset on the leader's disk
+-5      latest tiered            version 9    KIP-1005; last offset in remote storage
+-6      earliest pending upload  version 11   KIP-1023; first offset that is not
+======  =======================  ===========  ===============================================================
+
+The draft of KIP-405 used -3 for what became -4.
+
+Source: ``UnifiedLog.fetchOffsetByTimestamp``, ``Partition.fetchOffsetForTimestamp``, ``ReplicaManager.fetchOffset`` and its
+``timestampMinSupportedVersion``, ``RemoteLogManager.findOffsetByTimestamp``; 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.replay.leader_epochs import epoch_of
+
+__all__ = [
+    "OFFSETS_VERSION_MAX",
+    "Isolation",
+    "ListedOffset",
+    "LogOffsets",
+    "OffsetError",
+    "Search",
+    "SpecialTimestamp",
+    "TimestampAndOffset",
+    "list_offset",
+    "pending_upload_of_proposal",
+]
+
+UNKNOWN = -1
+OFFSETS_VERSION_MAX = 11
+"""Newest version of the request (4.2)."""
+
+
+class SpecialTimestamp(IntEnum):
+    """Timestamps that ask for an offset by name."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+VERSION_LEAST = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+"""First version of the request that knows each."""
+
+
+class Isolation(StrEnum):
+    """Who asks: a follower, or a consumer by its ``isolation.level``."""
+
+    REPLICA = "replica"
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class OffsetError(StrEnum):
+    """Errors of the answer, as the protocol names them."""
+
+    UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
+    LEADER_NOT_AVAILABLE = "LEADER_NOT_AVAILABLE"
+    OFFSET_NOT_AVAILABLE = "OFFSET_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """The leader's log.
+
+    Attributes:
+        has_remote: ``remote.storage.enable`` of the topic, and of the cluster.
+        log_start: log start offset.
+        local_start: first offset on the leader's disk.
+        highest_remote: last offset that the leader knows to be in remote storage; -1 where it knows of none, as a new leader does
+            until its first copy task (since 4.4 its first expiration task).
+        high_watermark: offsets below are committed.
+        last_stable: below it every transaction is decided.
+        log_end: where the next record goes.
+        epochs: of the leader epoch checkpoint, ascending.
+        leader_epoch: of today.
+        epoch_start: offset at which it began; above ``high_watermark`` right after an election.
+    """
+
+    has_remote: bool
+    log_start: int
+    local_start: int
+    highest_remote: int
+    high_watermark: int
+    last_stable: int
+    log_end: int
+    epochs: Sequence[LeaderEpochEntry]
+    leader_epoch: int
+    epoch_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampAndOffset:
+    """A record that a search has found.
+
+    Attributes:
+        timestamp: ms since 1970.
+        offset: of the record.
+        leader_epoch: of its batch; None for batches of before 0.11.
+    """
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None
+
+
+class Search(Protocol):
+    """Searches of a log by time."""
+
+    def local(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
+        """Searches the first local segment whose greatest timestamp is ``timestamp`` or more.
+
+        Returns:
+            Its first record of such a timestamp at or above ``start_offset``; None where there is none in that very segment.
+        """
+
+    def remote(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
+        """Searches the segments in remote storage, by leader epoch, the way ``RemoteLogManager.findOffsetByTimestamp`` does.
+
+        Returns:
+            As ``local``; also of a local segment, where the remote one that would do is on disk as well.
+        """
+
+    def greatest(self) -> TimestampAndOffset | None:
+        """The first record with the greatest timestamp of all local segments; None for an empty log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An answer.
+
+    Attributes:
+        offset: -1 where there is none.
+        timestamp: of the record, -1 where the answer is no record.
+        leader_epoch: -1 where it is not known; versions of the request below 4 have no room for it.
+        error: or None.
+        why: the rule that gave it.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    error: OffsetError | None
+    why: str
+
+
+def list_offset(
+    log: LogOffsets, timestamp: int, isolation: Isolation, search: Search, version: int = OFFSETS_VERSION_MAX
+) -> ListedOffset:
+    """What the leader answers.
+
+    Args:
+        log: its offsets.
+        timestamp: asked for, ms since 1970, or a ``SpecialTimestamp``.
+        isolation: who asks.
+        search: of its records by time.
+        version: of the request.
+    """
+    least = {int(special): first for special, first in VERSION_LEAST.items()}.get(timestamp, 1 if timestamp >= 0 else None)
+    if least is None:
+        return _refused(OffsetError.UNSUPPORTED_VERSION, "no version of the request knows this timestamp")
+    if version < least:
+        return _refused(OffsetError.UNSUPPORTED_VERSION, f"known since version {least} of the request, asked with {version}")
+    fetchable = {
+        Isolation.REPLICA: log.log_end,
+        Isolation.READ_UNCOMMITTED: log.high_watermark,
+        Isolation.READ_COMMITTED: log.last_stable,
+    }[isolation]
+    is_lagging = isolation is not Isolation.REPLICA and log.epoch_start > log.high_watermark
+    not_yet = OffsetError.OFFSET_NOT_AVAILABLE if version >= 5 else OffsetError.LEADER_NOT_AVAILABLE
+    if timestamp == SpecialTimestamp.LATEST:
+        if is_lagging:
+            return _refused(not_yet, "the leader is new, and its high watermark has not reached its own epoch yet")
+        return ListedOffset(fetchable, UNKNOWN, log.leader_epoch, None, f"the end of what {_who(isolation)} may fetch")
+    found = _asked(log, timestamp, search)
+    is_search = timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP
+    if is_lagging and is_search and found.offset == UNKNOWN:
+        return _refused(not_yet, "no record was found, and the leader is new: one may come to be committed")
+    if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL) or found.offset < fetchable:
+        return found
+    if is_lagging:
+        return _refused(not_yet, f"{found.offset} is not known to be committed yet: the leader is new")
+    why = f"{found.offset} ({found.why}) is not below {fetchable}, the end of what {_who(isolation)} may fetch"
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, why)
+
+
+def _who(isolation: Isolation) -> str:
+    return "a follower" if isolation is Isolation.REPLICA else f"a consumer ({isolation.value})"
+
+
+def _refused(error: OffsetError, why: str) -> ListedOffset:
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, error, why)
+
+
+def _named(log: LogOffsets, offset: int, why: str) -> ListedOffset:
+    epoch = epoch_of(log.epochs, offset)
+    return ListedOffset(offset, UNKNOWN, UNKNOWN if epoch is None else epoch, None, why)
+
+
+def _asked(log: LogOffsets, timestamp: int, search: Search) -> ListedOffset:
+    """Before anything is compared with what may be fetched."""
+    nothing = ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
+    match timestamp:
+        case SpecialTimestamp.EARLIEST:
+            return _earliest(log)
+        case SpecialTimestamp.EARLIEST_LOCAL:
+            return _named(log, log.local_start, "the first offset on the leader's disk") if log.has_remote else _earliest(log)
+        case SpecialTimestamp.LATEST_TIERED:
+            return _named(log, log.highest_remote, "the last offset in remote storage") if log.has_remote else nothing
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
+            return _pending_upload(log) if log.has_remote else nothing
+        case SpecialTimestamp.MAX_TIMESTAMP:
+            return _record(search.greatest(), "the greatest timestamp of all local segments")
+    if log.has_remote and log.log_end > log.log_start:
+        remote = search.remote(timestamp, log.log_start)
+        if remote is not None:
+            return _record(remote, "found by the search that begins in remote storage")
+        return _record(search.local(timestamp, log.local_start), "nothing in remote storage: found on the leader's disk")
+    return _record(search.local(timestamp, log.log_start), "found on the leader's disk")
+
+
+def _earliest(log: LogOffsets) -> ListedOffset:
+    first = log.epochs[0] if log.epochs else None
+    epoch = first.epoch if first is not None and first.start_offset <= log.log_start else UNKNOWN
+    return ListedOffset(log.log_start, UNKNOWN, epoch, None, "the log start offset")
+
+
+def _pending_upload(log: LogOffsets) -> ListedOffset:
+    if log.highest_remote != UNKNOWN:
+        pending = max(log.highest_remote + 1, log.log_start)
+        return _named(log, pending, "behind the last offset in remote storage, but not below the log start offset")
+    if log.local_start == log.log_start:
+        return _earliest(log)
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the leader does not know yet what is in remote storage")
+
+
+def pending_upload_of_proposal(log: LogOffsets) -> ListedOffset:
+    """The answer to -6 as KIP-1023 describes it: neither raised to the log start offset nor compared with what may be fetched."""
+    if not log.has_remote:
+        return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
+    if log.highest_remote != UNKNOWN:
+        return _named(log, log.highest_remote + 1, "right behind the last offset in remote storage")
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "nothing was uploaded: the follower asks for -4 next")
+
+
+def _record(found: TimestampAndOffset | None, why: str) -> ListedOffset:
+    if found is None:
+        return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "no record of such a timestamp")
+    return ListedOffset(found.offset, found.timestamp, UNKNOWN if found.leader_epoch is None else found.leader_epoch, None, why)

@@ -1,0 +1,207 @@
+"""What a leader would answer to ListOffsets, from its directory and the store: each answer with the rule that gave it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import Finding, finding_of_error
+from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers.leader_view import Known, PartitionView, view_partition
+from snaprebuild.followers.list_offsets import (
+    Isolation,
+    ListedOffset,
+    LogOffsets,
+    SpecialTimestamp,
+    list_offset,
+    pending_upload_of_proposal,
+)
+from snaprebuild.followers.time_search import LogSearch
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.last_stable import last_stable_offsets
+from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = [
+    "Answer",
+    "OffsetsQuestion",
+    "OffsetsResult",
+    "PartitionOffsets",
+    "list_offsets",
+    "log_offsets_of",
+]
+
+UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
+"""Of special timestamps those that ask what is in remote storage."""
+
+ALWAYS_TOLD = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
+"""Those whose answer is not compared with what may be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsQuestion:
+    """What is asked.
+
+    Attributes:
+        timestamps: ms since 1970, or special ones.
+        isolation: who asks.
+        version: of the request.
+        profile: whose answer to -6.
+        leader_epoch: of today's leader; None for the last one in the checkpoint, of a leader that has settled.
+        high_watermark: None for that of the checkpoint.
+        remote_storage: whether remote storage is on; None for what checkpoints and copies tell.
+    """
+
+    timestamps: tuple[int, ...]
+    isolation: Isolation
+    version: int
+    profile: Profile
+    leader_epoch: int | None = None
+    high_watermark: int | None = None
+    remote_storage: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer.
+
+    Attributes:
+        timestamp: asked for.
+        listed: the answer; None where it cannot be told.
+        found_in: the segment or copy that a search ended in, or None.
+        why: the rule that gave it, or why it cannot be told.
+    """
+
+    timestamp: int
+    listed: ListedOffset | None
+    found_in: str | None
+    why: str
+
+
+@dataclass(slots=True)
+class PartitionOffsets:
+    """One partition.
+
+    Attributes:
+        view: what its files and the store tell.
+        high_watermark: that is used; likewise ``last_stable``, None where nobody asked for committed records alone, ``leader_epoch``.
+        answers: in the order of the question.
+    """
+
+    view: PartitionView
+    high_watermark: Known
+    last_stable: Known | None
+    leader_epoch: Known
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OffsetsResult:
+    """All partitions, and what is to be told of them."""
+
+    question: OffsetsQuestion
+    partitions: list[PartitionOffsets] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def list_offsets(
+    source: Source, tier: Tier | None, question: OffsetsQuestion, clock: Clock, jobs: int | None = None
+) -> OffsetsResult:
+    """What the leader of each partition would answer.
+
+    Args:
+        source: from ``open_source``.
+        tier: the store, or None.
+        question: what is asked.
+        clock: for which snapshot at the first offset is trusted.
+        jobs: worker processes for the replay that the last stable offset takes.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    result = OffsetsResult(question, findings=[*source.findings, *(() if tier is None else tier.findings)])
+    result.findings += live_broker_notes(source)
+    views = []
+    for partition in source.partitions:
+        try:
+            view = view_partition(partition, tier, question.remote_storage)
+        except (FormatError, SnaprebuildError) as error:
+            result.findings.append(finding_of_error(error, partition.directory.path))
+            continue
+        result.findings += view.findings
+        views.append((view, view.high_watermark_of(question.high_watermark)))
+    is_committed = question.isolation is Isolation.READ_COMMITTED
+    stable = last_stable_offsets(views, clock, result.findings, jobs) if is_committed else {}
+    for view, mark in views:
+        path = view.directory.path
+        try:
+            result.partitions.append(_answered(view, mark, question, stable.get(path), result.findings))
+        except (FormatError, SnaprebuildError) as error:
+            result.findings.append(finding_of_error(error, path))
+    return result
+
+
+def _answered(
+    view: PartitionView, mark: Known, question: OffsetsQuestion, stable: Known | None, findings: list[Finding]
+) -> PartitionOffsets:
+    log, epoch = log_offsets_of(view, mark.value, mark.value if stable is None else stable.value, question.leader_epoch)
+    offsets = PartitionOffsets(view, mark, stable, epoch)
+    search = LogSearch(view)
+    for timestamp in question.timestamps:
+        offsets.answers.append(_answer(view, log, timestamp, question, search, findings, knows_stable=stable is not None))
+    return offsets
+
+
+def log_offsets_of(
+    view: PartitionView, high_watermark: int, last_stable: int, leader_epoch: int | None
+) -> tuple[LogOffsets, Known]:
+    """A partition as ``list_offset`` takes it, and the leader epoch with where it comes from."""
+    last = view.epochs[-1] if view.epochs else None
+    if leader_epoch is None:
+        epoch = Known(-1 if last is None else last.epoch, "the last leader epoch of the checkpoint, whose leader has settled", True)
+        start = 0
+    else:
+        epoch = Known(leader_epoch, "--leader-epoch")
+        start = last.start_offset if last is not None and last.epoch == leader_epoch else view.log_end.value
+    log = LogOffsets(
+        has_remote=view.has_remote,
+        log_start=view.log_start.value,
+        local_start=view.local_start.value,
+        highest_remote=-1 if view.highest_remote is None else view.highest_remote.value,
+        high_watermark=high_watermark,
+        last_stable=last_stable,
+        log_end=view.log_end.value,
+        epochs=view.epochs,
+        leader_epoch=epoch.value,
+        epoch_start=start,
+    )
+    return log, epoch
+
+
+def _answer(
+    view: PartitionView,
+    log: LogOffsets,
+    timestamp: int,
+    question: OffsetsQuestion,
+    search: LogSearch,
+    findings: list[Finding],
+    *,
+    knows_stable: bool,
+) -> Answer:
+    if question.isolation is Isolation.READ_COMMITTED and not knows_stable and timestamp not in ALWAYS_TOLD:
+        return Answer(timestamp, None, None, "the last stable offset is not known, because the log on disk is damaged")
+    asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
+    if asks_remote and view.has_remote and view.remote is None:
+        return Answer(timestamp, None, None, "remote storage is on for the topic, and no store that is known tells what is in it")
+    search.found_in = None
+    try:
+        listed = list_offset(log, timestamp, question.isolation, search, question.version)
+        if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.SEED and listed.error is None:
+            listed = pending_upload_of_proposal(log)
+    except (FormatError, SnaprebuildError) as error:
+        findings.append(finding_of_error(error, view.directory.path))
+        return Answer(
+            timestamp, None, search.found_in, f"the search ended: {error.message if isinstance(error, FormatError) else error}"
+        )
+    return Answer(timestamp, listed, search.found_in if listed.offset >= 0 else None, listed.why)

@@ -1,0 +1,288 @@
+"""The producer state at an offset, as remote storage has it: the snapshot of the copy that ends there, held against a replay of the copies.
+
+A follower takes such a snapshot as it is (KIP-405, ``TierStateMachine``). Here it is taken where the segments confirm it, or where nothing
+contradicts it; a wrong one gives way to what the segments say, and where these do not tell either, nothing is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.producer_snapshot import read_entries
+from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.remote_log_metadata import RemoteSegment
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.findings import Finding
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine.boundary_task import BoundaryWork
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.remote_indexes import IndexTally
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
+from snaprebuild.tier.remote_chain import RemoteChain, chain_below, small_file
+from snaprebuild.tier.remote_partition import RemotePartition
+
+__all__ = ["Origin", "RemoteState", "UntoldStateError", "remote_state"]
+
+
+class UntoldStateError(RefusedError):
+    """Remote storage does not tell what is right."""
+
+
+class Origin(StrEnum):
+    """Where the entries come from."""
+
+    SNAPSHOT = "remote-snapshot"
+    """The copy's own."""
+    REBUILT = "rebuilt"
+    """A replay of the copies, because the snapshot is wrong."""
+    REPLAYED = "replayed"
+    """A replay of the copies, because the offset lies inside of one, where no snapshot is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteState:
+    """The state at an offset.
+
+    Attributes:
+        offset: see there.
+        segment: the copy that holds the offset right below.
+        first_offset: where the copies begin that follow one another up to there.
+        verdict: on the snapshot of that copy; None where the offset lies inside of it.
+        why: in words.
+        origin: of the entries.
+        entries: of ``ENTRY_DTYPE``, by producer id.
+        judgement: what they are worth.
+        data: the snapshot of the copy, where it is taken; None else.
+        bytes_read: of segments.
+        findings: about the indexes of the copies that were read.
+    """
+
+    offset: int
+    segment: RemoteSegment
+    first_offset: int
+    verdict: Verdict | None
+    why: str
+    origin: Origin
+    entries: np.ndarray
+    judgement: Judgement
+    data: bytes | None
+    bytes_read: int
+    findings: tuple[Finding, ...] = ()
+
+
+def remote_state(
+    partition: RemotePartition,
+    epochs: Sequence[LeaderEpochEntry],
+    offset: int,
+    clock: Clock,
+    *,
+    log_start: int = 0,
+    replays: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
+) -> RemoteState:
+    """The producer state at an offset.
+
+    Args:
+        partition: in remote storage.
+        epochs: leader epochs of the log that is meant.
+        offset: above 0.
+        clock: for expiry: entries that a load at that moment drops are not compared.
+        log_start: of the log that is meant; 0 where nobody tells. What lies above it, below the copies, was not replayed.
+        replays: read the segments; without them the snapshot is taken as it is.
+        jobs: worker processes, None for as many as processors.
+        announce: told what the replay is going to read, before it does; where the first snapshot is no base, it is read again.
+
+    Raises:
+        UntoldStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not tell what is right.
+        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they lie in
+            cold storage classes, and there is no limit of bytes.
+        ReadFailedError: objects of the copy are missing.
+        FormatError: its manifest does not parse.
+    """
+    chain = chain_below(partition, epochs, offset)
+    if chain is None:
+        raise UntoldStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
+    segment = chain.segments[-1]
+    data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    if replays:
+        _tell_cost(chain, announce)
+    found, fault = _own_entries(partition, segment, data, offset)
+    replayed, told = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
+    return _decided(chain, log_start, offset, data, found, fault, replayed, told)
+
+
+def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
+    partition = chain.remote
+    assert partition.layout is not None, "it has objects"
+    cost = audit_cost([CopyRead.unknown(partition.layout, partition.objects_of(each)) for each in chain.segments])
+    if announce is not None:
+        announce(cost)
+    refuse_cold(cost, partition.settings, partition.place)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Replay:
+    """What the copies say.
+
+    Attributes:
+        state: at the offset.
+        work: that came to it.
+        bytes_read: of segments, all attempts together.
+    """
+
+    state: BoundaryState
+    work: _StateWork
+    bytes_read: int
+
+
+def _own_entries(
+    partition: RemotePartition, segment: RemoteSegment, data: bytes | None, offset: int
+) -> tuple[np.ndarray | None, tuple[Verdict, str] | None]:
+    """Entries of the snapshot of a copy; and what is wrong with it by itself, if anything is."""
+    if data is None:
+        return None, None
+    if not data:
+        return None, (Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers")
+    try:
+        entries = read_entries(data, file=f"{partition.place}: copy {uuid_to_text(segment.segment_id)}")
+    except FormatError as error:
+        return None, (Verdict.CORRUPT, error.message)
+    impossible = impossible_entries(entries, offset)
+    if impossible is not None:
+        return None, (Verdict.CORRUPT, impossible)
+    return entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")], None
+
+
+def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -> tuple[_Replay | None, str]:
+    """The state by replay, or why there is none.
+
+    Where the copies do not begin at offset 0, the snapshot of the first one is what tells of the data before: the rest is replayed on it,
+    as a broker replays what it retains on the snapshot at its first offset, and it counts if every later snapshot follows from it.
+
+    So it is where the oldest copies hold nothing but what has expired: the younger ones are replayed on the snapshot in front of them,
+    and all copies from the first one on only where the later snapshots do not follow from that.
+    """
+    whole = chain.segments
+    attempts: list[tuple[Sequence[RemoteSegment], ReplayFrom, Sequence[RemoteSegment]]] = []
+    if chain.start_offset > 0 and len(whole) > 1:
+        # Where the snapshot that is looked at does not follow, the others may agree without it.
+        attempts += [(whole[1:], ReplayFrom.AUTO, told) for told in (whole, whole[:-1]) if len(told) > 1]
+    elif (window := _window(whole, clock)) > 0:
+        attempts.append((whole[window:], ReplayFrom.AUTO, whole[window - 1 :]))
+    attempts.append((whole, ReplayFrom.LOG_START, ()))
+    bytes_read = 0
+    for segments, mode, told in attempts:
+        work = _StateWork(chain.source(segments, told), mode, clock, offset)
+        run([work], jobs)
+        bytes_read += work.bytes_read
+        if isinstance(work.error, RefusedError):
+            raise work.error
+        if work.state is not None and (mode is ReplayFrom.LOG_START or work.replay.trusted_base is not None):
+            return _Replay(work.state, work, bytes_read), ""
+    if work.error is not None:
+        return None, f"the segments cannot be replayed: {work.error}"
+    damage = work.replay.damage
+    return None, damage.reason if damage is not None else f"no batch of the copies ends at {offset}"
+
+
+def _window(segments: Sequence[RemoteSegment], clock: Clock) -> int:
+    """Index of the first copy that holds anything younger than the expiration, as their metadata say."""
+    largest = [None if each.max_timestamp_ms < 0 else each.max_timestamp_ms for each in segments]
+    return min(window_start(largest, clock.as_of_ms, clock.expiration_ms), len(segments) - 1)
+
+
+def _decided(
+    chain: RemoteChain,
+    log_start: int,
+    offset: int,
+    data: bytes | None,
+    found: np.ndarray | None,
+    fault: tuple[Verdict, str] | None,
+    replayed: _Replay | None,
+    told: str,
+) -> RemoteState:
+    segment = chain.segments[-1]
+    bytes_read = 0 if replayed is None else replayed.bytes_read
+    name = f"the snapshot of the copy {uuid_to_text(segment.segment_id)}"
+
+    def state(verdict: Verdict | None, why: str, origin: Origin, entries: np.ndarray, judgement: Judgement) -> RemoteState:
+        kept = data if origin is Origin.SNAPSHOT else None
+        findings = () if replayed is None else tuple(replayed.work.findings)
+        return RemoteState(
+            offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read, findings
+        )
+
+    verdict, why = fault or (None, "")
+    if found is not None:
+        if replayed is None:
+            return state(Verdict.UNPROVEN, told, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, (told,)))
+        comparison = replayed.work.cross.judge(replayed.state, found)
+        verdict, why = verdict_of(comparison), comparison.reason
+        if verdict is Verdict.RIGHT:
+            if not replayed.state.is_complete:
+                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; what was deleted below is in no copy"
+            judgement = _below(chain, log_start, replayed.state.judgement)
+            if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
+                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+            return state(verdict, why, Origin.SNAPSHOT, found, judgement)
+        is_sound = replayed.state.judgement.snapshot_class.may_go_in_place
+        if verdict not in WRONG and is_sound:
+            reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
+            return state(verdict, why, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, reasons))
+    if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
+        because = told if replayed is None else replayed.state.judgement.reasons[0]
+        what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot lies at {offset}"
+        raise UntoldStateError(f"{what}; and what is right cannot be told: {because}", path=chain.remote.place)
+    origin = Origin.REPLAYED if verdict is None else Origin.REBUILT
+    judgement = _below(chain, log_start, replayed.state.judgement)
+    return state(verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, judgement)
+
+
+def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgement:
+    start, found = chain.start_offset, judgement.snapshot_class
+    reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
+    if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
+        told = f"the log begins at {log_start}, and what producers did below {start} is not known: {chain.ends_at}"
+        return Judgement(SnapshotClass.UNPROVEN, (told, *reasons))
+    return Judgement(found, reasons)
+
+
+class _StateWork(BoundaryWork):
+    """Replays copies up to an offset, at which the last one is cut where it goes on."""
+
+    def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
+        replay = PartitionReplay(source.directory, mode, clock, 0, len(source.directory.segments), 0, offset)
+        super().__init__(source, replay, check_crc=True, cuts=(offset,))
+        self.state: BoundaryState | None = None
+        self.error: SnaprebuildError | FormatError | None = None
+        self.findings: list[Finding] = []
+        self._index_tally = IndexTally(source.directory)
+        self._offset = offset
+
+    def taken(self, index: int, summary: SegmentSummary) -> None:
+        """Looks at the indexes."""
+        self.findings += self._index_tally.take(index, summary)
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Keeps the one that is wanted."""
+        if state.offset == self._offset and self.state is None:
+            self.state = state
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """Kept for the caller."""
+        self.error = error

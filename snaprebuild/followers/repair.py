@@ -1,0 +1,186 @@
+"""Gives replicas that lost their producer state the right one: at their first offset, and in every snapshot above it.
+
+A broker loads the newest snapshot, so that the first one alone would change nothing. The writing is that of ``rebuild`` in place: under the
+broker's lock, wrong files set aside when asked, each file announced in a receipt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from snaprebuild.cluster.source.verifier import rejection
+from snaprebuild.errors import RefusedError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.plan.placement_rules import not_due_in_place, not_trusted
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
+from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+
+__all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
+
+
+@dataclass(frozen=True)
+class FollowerRepair:
+    """What became of the replicas.
+
+    Attributes:
+        check: what was found.
+        result: what was written; None where there was nothing to do.
+        refused: findings of replicas that cannot be repaired.
+    """
+
+    check: FollowerCheck
+    result: RebuildResult | None
+    refused: tuple[Finding, ...] = ()
+
+    def of(self, replica: CheckedReplica) -> PartitionResult | None:
+        """What was written into a replica; None where nothing was to be."""
+        return self._by_path.get(replica.source.directory.path)
+
+    @cached_property
+    def _by_path(self) -> dict[str, PartitionResult]:
+        return {} if self.result is None else {each.plan.source.directory.path: each for each in self.result.partitions}
+
+    def is_repaired(self, replica: CheckedReplica) -> bool:
+        """Whether every snapshot of it is right now, or would be."""
+        done = self.of(replica)
+        return done is not None and all(each.action in (WRITTEN, EQUAL, WOULD_WRITE) for each in done.boundaries)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Without those of the check that are settled."""
+        found = [*self.check.source_findings]
+        for replica in self.check.replicas:
+            done = self.of(replica)
+            if done is None or not self.is_repaired(replica):
+                found += replica.findings
+        written = () if self.result is None else self.result.findings
+        return (*found, *self.refused, *(each for each in written if each not in (*self.check.source_findings, *self.refused)))
+
+
+def refuse_live_broker(source: Source) -> None:
+    """Before remote storage is read, which may be much. It is the lock at the writing that keeps brokers out.
+
+    Raises:
+        RefusedError: a broker, or another run, holds a log directory.
+    """
+    for note in live_broker_notes(source):
+        raise RefusedError("a live broker, or another run, holds this log directory: stop the broker first", path=note.path)
+
+
+def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
+    """What is to be written, and which replicas cannot be repaired.
+
+    Args:
+        check: what was found.
+        set_aside: replace snapshots that are proven wrong.
+    """
+    refused: list[Finding] = []
+    wrong: dict[str, CheckedReplica] = {}
+    for replica in check.replicas:
+        why = _why_not(replica) if replica.is_wrong else None
+        if why is not None:
+            path = replica.source.directory.path
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif replica.is_wrong:
+            wrong[replica.source.directory.path] = replica
+    if not wrong:
+        return None, tuple(refused)
+    request = Request(
+        paths=tuple(wrong),
+        boundaries="all",
+        replay_from=ReplayFrom.LOG_START.value,
+        set_aside=set_aside,
+        as_of_ms=check.clock.as_of_ms,
+        expiration_ms=check.clock.expiration_ms,
+    )
+    plan = make_plan(request, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
+    planned_at = {each.source.directory.path: each for each in plan.partitions}
+    partitions = []
+    for path, replica in wrong.items():
+        planned = planned_at.get(path)
+        if planned is None or not _is_unchanged(replica.source, planned.source):
+            why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif planned.verdict is None or planned.verdict.is_rejected:
+            why = f"it cannot be judged whether it may be written to: {planned.fault}"
+            unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
+            refused.append(unjudged if planned.verdict is None else rejection(planned.verdict, path))
+        elif (untrusted := not_trusted(planned, replica.first_offset)) is not None:
+            why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        else:
+            partitions.append(_with_given(planned, replica))
+    if not partitions:
+        return None, tuple(refused)
+    return replace(plan, partitions=tuple(partitions)), tuple(refused)
+
+
+def follower_repair(
+    check: FollowerCheck,
+    plan: Plan | None,
+    refused: tuple[Finding, ...],
+    *,
+    dry_run: bool = False,
+    receipt: Receipt | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> FollowerRepair:
+    """Carries ``repair_plan`` out.
+
+    Args:
+        check: what was found.
+        plan: what is to be written, or None.
+        refused: findings of ``repair_plan``.
+        dry_run: replay and judge, write nothing.
+        receipt: gets what is written; None leaves none.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment.
+
+    Raises:
+        RefusedError, StorageError: as ``rebuild``.
+    """
+    if plan is None:
+        return FollowerRepair(check, None, refused)
+    return FollowerRepair(check, rebuild(plan, jobs=jobs, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+
+
+def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
+    """The state at the first offset of the one belongs to no other; ``rebuild`` asks the same of the plan once it has the lock."""
+    was, now = checked.directory, planned.directory
+    return (was.segments, was.snapshots) == (now.segments, now.snapshots) and checked.log_dir == planned.log_dir
+
+
+def _why_not(replica: CheckedReplica) -> str | None:
+    remote = replica.remote
+    assert remote is not None
+    if not remote.judgement.snapshot_class.may_go_in_place:
+        return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
+    not_due = not_due_in_place(replica.source, replica.first_offset, is_log_end=False)
+    return None if not_due is None else f"no snapshot is written at {replica.first_offset}: {not_due}"
+
+
+def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
+    remote = replica.remote
+    assert remote is not None
+    first, best = replica.first_offset, remote.judgement.snapshot_class.value
+    exists = plan.source.directory.snapshot_at(first) is not None
+    wanted = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
+    wanted.setdefault(first, BoundaryPlan(first, False, exists, best))
+    stop = len(plan.source.directory.segments)
+    size = plan.source.directory.size_bytes
+    return replace(
+        plan,
+        boundaries=tuple(wanted[offset] for offset in sorted(wanted)),
+        given=given_state(remote),
+        stop_index=stop,
+        bytes_least=size,
+        bytes_most=size,
+        replay_reason="remote storage tells the state there",
+    )

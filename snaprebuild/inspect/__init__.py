@@ -1,0 +1,1 @@
+"""Commands that show what files contain: dump, diff, explain, transactions, stats."""

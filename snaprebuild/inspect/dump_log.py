@@ -1,0 +1,338 @@
+"""The batches and records of a segment or a KRaft checkpoint, in blocks, and where its order, checksums or bytes are wrong."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from formats import limits
+from formats.compression import CODECS
+from formats.errors import BadValueError, FormatError, LimitExceededError
+from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind
+from formats.log.batch_rows import row_dtype, usual_markers
+from formats.log.control_record import ControlRecord, ControlRecordType, EndTransactionMarker, parse_control_record
+from formats.log.record_batch import (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    LOG_OVERHEAD_BYTES,
+    RECORD_BATCH_HEADER,
+    BatchHeader,
+    Record,
+)
+from formats.log.records import LogRecord, read_records
+from formats.partition.dumped_kind import DumpedKind
+from snaprebuild.findings import Severity
+from snaprebuild.inspect.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
+from snaprebuild.storage.local.pipe_reader import piped
+from snaprebuild.storage.store import OpenBytes
+
+__all__ = ["log_items"]
+
+HELD_BYTES_MAX = 4 << 20
+"""Keys and values that are held, until their records are shown together."""
+
+
+def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
+    """The batches of the file, each before those of its records that are wanted."""
+    order = _Order(dump)
+    # Records are read from another handle: an object is fetched ahead of who goes forward, and of nobody who goes back.
+    with dump.opened() as source, dump.opened() as again:
+        dump.size_bytes = source.size_bytes  # a broker may have appended
+        reader = HeaderReader(source, check_crc=True, read_markers=False)
+        for block in reader:
+            order.add(block)
+            _tell_bad_checksums(dump, block)
+            yield from _block_items(dump, request, again, block)
+        dump.tail = reader.tail
+    assert dump.tail is not None
+    _tell_tail(dump, dump.tail)
+
+
+class _Order:
+    """Whether each batch lies behind the one before it, and where offsets are left out, over the blocks of a file."""
+
+    def __init__(self, dump: Dump) -> None:
+        self._dump = dump
+        self._is_first = True
+        is_segment = dump.kind is DumpedKind.LOG and dump.offset is not None
+        self._last_offset = (dump.offset or 0) - 1 if is_segment else -1
+
+    def add(self, block: HeaderBlock) -> None:
+        base = block.column("base_offset")
+        last = base + block.column("last_offset_delta")
+        before = np.concatenate((np.array([self._last_offset]), last[:-1]))
+        wrong = np.flatnonzero((base <= before) | (last < base))
+        if len(wrong):
+            row = int(wrong[0])
+            expected = f"more than {before[row]}" if base[row] <= before[row] else f"a last offset of {base[row]} or more"
+            found = int(base[row]) if base[row] <= before[row] else int(last[row])
+            error = BadValueError("offset of a batch", position=int(block.position_bytes[row]), expected=expected, found=found)
+            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, int(base[row]), count=len(wrong))
+        # How many offsets are inside of a compressed message of magic 0 or 1 its header does not say.
+        is_wrapper = (block.column("magic") < 2) & (block.column("attributes") & ATTRIBUTE_CODEC != 0)
+        gaps = np.flatnonzero((base - 1 > before) & ~is_wrapper)
+        if self._is_first:
+            gaps = gaps[gaps > 0]
+        if len(gaps):
+            row = int(gaps[0])
+            position, found = int(block.position_bytes[row]), int(base[row])
+            error = BadValueError("offset of a batch", position=position, expected=int(before[row]) + 1, found=found)
+            self._dump.tell("offset-gaps", Severity.NOTE, error, found, count=len(gaps))
+        self._is_first = False
+        self._last_offset = int(last[-1])
+
+
+def _tell_bad_checksums(dump: Dump, block: HeaderBlock) -> None:
+    if len(block.bad_crc):
+        row = int(block.bad_crc[0])
+        found = f"{int(block.column('crc')[row]):#010x}"
+        error = BadValueError(
+            "checksum of a batch", position=int(block.position_bytes[row]), expected="that of its bytes", found=found
+        )
+        dump.tell("bad-checksum", Severity.DAMAGED, error, int(block.column("base_offset")[row]), count=len(block.bad_crc))
+
+
+def _tell_tail(dump: Dump, tail: Tail) -> None:
+    if tail.error is None:
+        return
+    if tail.kind is TailKind.ZERO_FILLED:
+        dump.preallocated_bytes = dump.size_bytes - tail.position_bytes
+        dump.tell("zero-filled-tail", Severity.NOTE, tail.error)
+    elif tail.kind is TailKind.TORN:
+        dump.tell("torn-tail", Severity.DAMAGED, tail.error)
+    else:
+        dump.tell("damaged-segment", Severity.DAMAGED, tail.error)
+
+
+def _block_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock) -> Iterator[Items]:
+    base = block.column("base_offset")
+    last = base + block.column("last_offset_delta")
+    shown = np.flatnonzero((last >= request.offset_from) & (base <= request.offset_to))
+    is_legacy = block.column("magic")[shown] < 2
+    starts = {*range(0, len(shown), ROWS_MAX), *(np.flatnonzero(is_legacy[1:] != is_legacy[:-1]) + 1).tolist()}
+    for start, stop in itertools.pairwise([*sorted(starts), len(shown)]):
+        yield from _batch_items(dump, request, source, block, shown[start:stop])
+
+
+def _batch_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
+    """Some batches of a block, which are of one form, each before its records."""
+    is_legacy = int(block.column("magic")[rows[0]]) < 2
+    form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if is_legacy else (ItemForm.BATCH, _BATCH_FIELDS)
+    columns = _batch_columns(block, rows)
+    columns = {name: columns[name] for name in names}
+    is_control = block.column("attributes")[rows] & ATTRIBUTE_CONTROL != 0
+    markers = None if request.deep or is_legacy else _usual_markers(request, source, block, rows[is_control])
+    is_open = request.deep | is_control
+    headers = zip(*(block.column(name)[rows[is_open]].tolist() for name in HEADER_COLUMNS), strict=True)
+    start = 0
+    for row, header in zip(np.flatnonzero(is_open).tolist(), headers, strict=True):
+        yield Items(form, columns, start, row + 1)
+        number = None if markers is None else markers.numbers.get(int(rows[row]))
+        if markers is not None and number is not None:
+            yield Items(ItemForm.CONTROL_RECORD, markers.columns, number, number + 1)
+        else:
+            yield from _record_items(dump, request, source, BatchHeader(*header), int(columns["position"][row]))
+        start = row + 1
+    if start < len(rows):
+        yield Items(form, columns, start, len(rows))
+
+
+_LEGACY_FIELDS = ("offset", "position", "timestamp_type", "timestamp", "size", "magic", "codec", "crc", "is_valid")
+_BATCH_FIELDS = (
+    *("base_offset", "last_offset", "record_count", "base_sequence", "last_sequence", "producer_id", "producer_epoch"),
+    *("partition_leader_epoch", "is_transactional", "is_control", "delete_horizon_ms"),
+    *_LEGACY_FIELDS[1:],
+)
+_CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS), ATTRIBUTE_CODEC + 1)))
+
+
+def _batch_columns(block: HeaderBlock, rows: np.ndarray) -> dict[str, Any]:
+    """The fields of both forms of batches."""
+    header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
+    attributes, sequence, delta = header["attributes"], header["base_sequence"], header["last_offset_delta"]
+    last_offset = header["base_offset"] + delta
+    horizon: list[int | None] = [None] * len(rows)
+    for row in np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist():
+        horizon[row] = int(header["base_timestamp"][row])
+    timestamp_type = (attributes & ATTRIBUTE_LOG_APPEND_TIME != 0) + 2 * (header["magic"] == 0)
+    return {
+        **{name: header[name] for name in _SAME_FIELDS},
+        "last_offset": last_offset,
+        "offset": last_offset,
+        "last_sequence": np.where(sequence == -1, -1, _incremented(sequence, delta)),
+        "is_transactional": _true_where(attributes & ATTRIBUTE_TRANSACTIONAL != 0),
+        "is_control": _true_where(attributes & ATTRIBUTE_CONTROL != 0),
+        "delete_horizon_ms": horizon,
+        "position": block.position_bytes[rows],
+        "timestamp_type": Words(_TIMESTAMP_TYPES, timestamp_type),
+        "timestamp": header["max_timestamp"],
+        "size": header["length"] + LOG_OVERHEAD_BYTES,
+        "codec": Words(_CODEC_NAMES, attributes & ATTRIBUTE_CODEC),
+        "is_valid": _true_where(~np.isin(rows, block.bad_crc)),
+    }
+
+
+def _true_where(is_so: np.ndarray) -> Words:
+    return Words(("false", "true"), is_so.astype(np.uint8))
+
+
+def _incremented(sequence: np.ndarray, increment: np.ndarray) -> np.ndarray:
+    """``DefaultRecordBatch.incrementSequence``, which also of an impossible increment makes an int32."""
+    increment = increment.astype(np.int32)
+    wraps = sequence > INT32_MAX - increment
+    following: np.ndarray = np.where(wraps, increment - (INT32_MAX - sequence) - 1, sequence + increment)
+    return following
+
+
+_SAME_FIELDS = (
+    *("base_offset", "record_count", "base_sequence", "producer_id", "producer_epoch", "partition_leader_epoch"),
+    *("magic", "crc"),
+)
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType", "NoTimestampType")
+
+
+@dataclass(frozen=True, slots=True)
+class _Markers:
+    """The records of control batches that have exactly the bytes a coordinator writes.
+
+    Attributes:
+        numbers: of a row of the block, which one is its record.
+        columns: of the control records.
+    """
+
+    numbers: dict[int, int]
+    columns: dict[str, list[Any]]
+
+
+def _usual_markers(request: DumpRequest, source: OpenBytes, block: HeaderBlock, control: np.ndarray) -> _Markers | None:
+    """Those of the control batches ``control`` that are usual, all at once: a transactional log has as many of them as transactions."""
+    control = control[block.column("length")[control] + LOG_OVERHEAD_BYTES == _ROW.itemsize]
+    base_offset = block.column("base_offset")[control]
+    control = control[(base_offset >= request.offset_from) & (base_offset <= request.offset_to)]
+    data = memoryview(bytearray(len(control) * _ROW.itemsize))
+    for number, position in enumerate(block.position_bytes[control].tolist()):
+        source.read_into(position, data[number * _ROW.itemsize : (number + 1) * _ROW.itemsize])
+    found = np.frombuffer(data, dtype=_ROW)
+    type_id, coordinator_epoch, usual = usual_markers(found)
+    usual &= found["record_count"] == 1
+    if not usual.any():
+        return None
+    rows = control[usual]
+    header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
+    is_append_time = header["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
+    types = type_id[usual].tolist()
+    columns: dict[str, list[Any]] = {
+        "offset": header["base_offset"].tolist(),
+        "timestamp_type": [_TIMESTAMP_TYPES[number] for number in is_append_time.astype(int).tolist()],
+        "timestamp": np.where(is_append_time, header["max_timestamp"], header["base_timestamp"]).tolist(),
+        "key_size": [_MARKER_KEY_BYTES] * len(rows),
+        "value_size": [_MARKER_VALUE_BYTES] * len(rows),
+        "sequence": np.maximum(header["base_sequence"], -1).tolist(),
+        "header_keys": [[]] * len(rows),
+        "type_id": types,
+        "type": [_CONTROL_NAMES[each] for each in types],
+        "content": [EndTransactionMarker(0, epoch) for epoch in coordinator_epoch[usual].tolist()],
+    }
+    return _Markers({row: number for number, row in enumerate(rows.tolist())}, columns)
+
+
+_ROW = row_dtype(RECORD_BATCH_HEADER)
+_MARKER_KEY_BYTES, _MARKER_VALUE_BYTES = 4, 6
+
+
+def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: BatchHeader, position: int) -> Iterator[Items]:
+    """The records of one batch, which is read again."""
+    records: list[LogRecord] = []
+    try:
+        if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
+            expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+            raise LimitExceededError("records of a batch", position=position, expected=expected, found=header.size_bytes)
+        batch = bytearray(header.size_bytes)
+        source.read_into(position, memoryview(batch))
+        held = 0
+        for record in read_records(header, bytes(batch), position=position, piped=piped):
+            records.append(record)
+            held += len(record.key or b"") + len(record.value or b"")
+            if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
+                yield from _shown_records(dump, request, header, records, position)
+                records, held = [], 0
+    except LimitExceededError as error:
+        dump.tell("over-limit", Severity.FINDING, error, header.base_offset)
+    except FormatError as error:
+        dump.tell("unreadable-records", Severity.DAMAGED, error, header.base_offset)
+    yield from _shown_records(dump, request, header, records, position)
+
+
+def _shown_records(
+    dump: Dump, request: DumpRequest, header: BatchHeader, records: list[LogRecord], position: int
+) -> Iterator[Items]:
+    records = [record for record in records if request.offset_from <= record.offset <= request.offset_to]
+    if not records:
+        return
+    if header.is_control:
+        yield _control_items(dump, header, records, position)
+        return
+    form = ItemForm.RECORD if header.magic == 2 else ItemForm.LEGACY_RECORD
+    columns = _record_columns(header, records) | _payload_columns(request, records)
+    if header.magic == 2:
+        values = [[each.value for each in record.headers] for record in records]
+        columns["header_values"] = values if request.payload else [None] * len(records)
+    yield Items(form, columns)
+
+
+def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, list[Any]]:
+    timestamp_type = _TIMESTAMP_TYPES[header.is_log_append_time + 2 * (header.magic == 0)]
+    columns: dict[str, list[Any]] = {
+        "offset": [record.offset for record in records],
+        "timestamp_type": [timestamp_type] * len(records),
+        "timestamp": [record.timestamp for record in records],
+        "key_size": [-1 if record.key is None else len(record.key) for record in records],
+        "value_size": [-1 if record.value is None else len(record.value) for record in records],
+    }
+    if header.magic == 2:
+        columns["sequence"] = [record.sequence for record in records]
+        columns["header_keys"] = [[each.key.decode(errors="replace") for each in record.headers] for record in records]
+    else:
+        columns["is_valid"] = [record.is_valid for record in records]
+        columns["crc"] = [record.crc for record in records]
+    return columns
+
+
+def _payload_columns(request: DumpRequest, records: list[LogRecord]) -> dict[str, list[Any]]:
+    """Keys and values as their bytes; None for every record where they are not wanted."""
+    if not request.payload:
+        nothing: list[Any] = [None] * len(records)
+        return {"key": nothing, "value": nothing}
+    return {"key": [record.key for record in records], "value": [record.value for record in records]}
+
+
+def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], position: int) -> Items:
+    controls: list[ControlRecord | None] = []
+    for record in records:
+        try:
+            controls.append(_control_record(record.key, record.value))
+        except FormatError as error:
+            dump.tell("unreadable-control-record", Severity.DAMAGED, error.shifted_by(position), record.offset)
+            controls.append(None)
+    columns = _record_columns(header, records)
+    columns["type_id"] = [None if each is None else each.type_id for each in controls]
+    columns["type"] = [None if each is None else _CONTROL_NAMES.get(each.type_id, "UNKNOWN") for each in controls]
+    columns["content"] = [None if each is None else each.value for each in controls]
+    return Items(ItemForm.CONTROL_RECORD, columns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _control_record(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """Kept, because the markers of a log are the same two, but for the epochs of their coordinators."""
+    return parse_control_record(Record(0, 0, key, value))
+
+
+_CONTROL_NAMES = {each.value: each.name for each in ControlRecordType}

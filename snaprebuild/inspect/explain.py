@@ -1,0 +1,390 @@
+"""Explains one producer: its entry at an offset, which batch set each field, what the snapshots say of it, what a broker would answer."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, in_flux
+from snaprebuild.replay.broker_answer import (
+    VERSIONS,
+    Attempt,
+    BatchInMemory,
+    BrokerAnswer,
+    ProducerMemory,
+    answer_to,
+    next_sequence,
+)
+from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
+from snaprebuild.replay.reference.producer_state import is_expired
+from snaprebuild.replay.segment_effect import entries_of
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.window_proof import boundary_after
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+
+__all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
+
+DIFFERING_LISTED_MAX = 100
+"""Snapshots that an explanation lists because they say something else; all are counted."""
+
+EPOCH_MAX = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        producer_id: int64, not negative.
+        at: offset at which the state is wanted, exclusive as in the name of a snapshot; None for the log end.
+        version: of the broker that answers, one of ``broker_answer.VERSIONS``.
+        sequence: base sequence of the batch that is asked about, or None for a choice of batches.
+        epoch: its epoch, or None for that of the entry.
+    """
+
+    producer_id: int
+    at: int | None = None
+    version: tuple[int, int] = VERSIONS[-1]
+    sequence: int | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """What a snapshot on disk says of the producer.
+
+    Attributes:
+        offset: of the snapshot.
+        status: ``equal``, ``equal_after_expiry`` (a load drops what differs), ``missing`` (no entry), ``extra`` (an entry, and the log has
+            none), ``differs`` or ``unreadable``.
+        differences: (field, in the snapshot, by the log).
+    """
+
+    offset: int
+    status: str
+    differences: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A batch that the producer might send, and the answers of a broker.
+
+    Attributes:
+        what: the batch, for a person.
+        attempt: it.
+        running: the answer of the broker that wrote the log and still runs.
+        restarted: its answer after a start; also an unclean stop leaves a snapshot at the log end, which the recovery takes and loads.
+    """
+
+    what: str
+    attempt: Attempt
+    running: BrokerAnswer
+    restarted: BrokerAnswer
+
+
+@dataclass(slots=True)
+class Explanation:
+    """One partition.
+
+    Attributes:
+        source: the partition.
+        offset: of the state; None where the replay came to none.
+        judgement: class of the state and why, or None.
+        entry: of the producer, or None where the log does not know it.
+        set_by: by field the batch that set it (``ProducerTrace``).
+        base_offset: of the snapshot at the first offset, if the replay began from it.
+        in_memory: the batches that a running broker holds, oldest first.
+        expires_at_ms: when a broker forgets it, ms since 1970; None with an open transaction or without entry.
+        is_expired: by the clock.
+        snapshots: what those at or below the offset say, ascending, without the equal ones; at most ``DIFFERING_LISTED_MAX``.
+        snapshot_counts: of all of them, by status.
+        answers: to the batches that were asked about.
+        findings: about this partition.
+        bytes_read: of its segments.
+        is_known: the log or a snapshot has an entry of the producer, up to the offset where one was asked for.
+        outside: why the log has no state at the offset that was asked for, or None.
+    """
+
+    source: PartitionSource
+    offset: int | None = None
+    judgement: Judgement | None = None
+    entry: ProducerEntry | None = None
+    set_by: dict[str, TracedBatch] = field(default_factory=dict)
+    base_offset: int | None = None
+    in_memory: tuple[BatchInMemory, ...] = ()
+    expires_at_ms: int | None = None
+    is_expired: bool = False
+    snapshots: list[SnapshotView] = field(default_factory=list)
+    snapshot_counts: dict[str, int] = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+    is_known: bool = False
+    outside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainResult:
+    """Everything that was found out.
+
+    Attributes:
+        question: it.
+        clock: for expiry.
+        partitions: those that know the producer; the only one that was read, if it does not.
+        partitions_read: count of all.
+        findings: about what the paths led to, and about the partitions.
+    """
+
+    question: Question
+    clock: Clock
+    partitions: tuple[Explanation, ...]
+    partitions_read: int
+    findings: tuple[Finding, ...]
+
+
+def explain(
+    source: Source,
+    question: Question,
+    clock: Clock,
+    *,
+    check_crc: bool = True,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> ExplainResult:
+    """Explains a producer in every partition of ``source`` that knows it.
+
+    Args:
+        source: from ``open_source``.
+        question: what is asked.
+        clock: for expiry.
+        check_crc: compute checksums.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment: partition and bytes.
+    """
+
+    def work_of(_: int, explanation: Explanation) -> _ExplainWork:
+        return _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
+
+    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
+    known = [each for each in explanations if each.is_known]
+    findings = [*source.findings, *live_broker_notes(source)]
+    findings += [finding for each in explanations for finding in each.findings]
+    shown = known or (explanations if len(explanations) == 1 else [])
+    for each in shown:
+        if each.outside is not None:
+            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.at))
+    if not known and explanations:
+        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        message = f"no partition that was read knows producer {question.producer_id}"
+        message += "" if question.at is None else f" before offset {question.at}"
+        unread = sum(
+            any(finding.severity > Severity.FINDING or finding.code == BUSY_LOG for finding in each.findings)
+            for each in explanations
+        )
+        if unread:
+            message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
+        # Who could not read all says so with other findings, and knows nothing of this one.
+        severity = Severity.NOTE if unread else Severity.FINDING
+        findings.append(Finding("unknown-producer", severity, where, message))
+    return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
+
+
+class _ExplainWork(PartitionWork):
+    """One partition, replayed up to the offset."""
+
+    def __init__(
+        self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
+    ) -> None:
+        super().__init__(explanation.source, explanation.findings, progress)
+        directory = explanation.source.directory
+        self._explanation = explanation
+        self._question = question
+        self._clock = clock
+        self._check_crc = check_crc
+        self._bases = [segment.base_offset for segment in directory.segments]
+        at = question.at
+        stop = len(self._bases) if at is None else bisect_left(self._bases, at)
+        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        self._entries: dict[int, ProducerEntry | None] = {}
+        self._state: BoundaryState | None = None
+        self._last: BoundaryState | None = None
+        self._pieces: list[tuple[int | None, np.ndarray]] = []
+        self._log_end = 0
+        self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
+
+    def all_tasks(self) -> list[ReadTask]:
+        at = self._question.at
+        cuts = sorted(self._snapshots if at is None else self._snapshots | {at})
+        return read_tasks(
+            self._explanation.source.directory,
+            self._replay.begin(),
+            check_crc=self._check_crc,
+            cuts=cuts,
+            traced_producer=self._question.producer_id,
+        )
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._explanation.bytes_read += summary.bytes_read
+        boundary, _ = boundary_after(self._source.directory.segments, index, summary)
+        self._pieces.append((boundary, summary.contents.traced))
+        self._log_end = max(summary.facts.next_offset, summary.base_offset)
+        for state in self._replay.take(index, summary):
+            self._take_state(state)
+        return self._replay.damage is None
+
+    def finish(self) -> None:
+        for state in self._replay.finish():
+            self._take_state(state)
+        explanation, damage = self._explanation, self._replay.damage
+        path = explanation.source.directory.path
+        if damage is not None:
+            message = f"{damage.reason}: nothing above it can be explained"
+            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
+        self._compare_snapshots()
+        explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
+        if self._state is not None:
+            self._explain(self._state)
+            explanation.is_known |= explanation.entry is not None
+            return
+        explanation.is_known |= self._last is not None and self._entry_in(self._last) is not None
+        if self._question.at is not None and damage is None:
+            explanation.outside = (
+                f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
+            )
+
+    def _take_state(self, state: BoundaryState) -> None:
+        if state.offset in self._snapshots:
+            self._entries[state.offset] = self._entry_in(state)
+        self._last = state
+        if self._question.at in (None, state.offset):
+            self._state = state
+
+    def _entry_in(self, state: BoundaryState) -> ProducerEntry | None:
+        found = entries_of(state.prefix.of_producer(self._question.producer_id)).tolist()
+        return ProducerEntry(*found[0]) if found else None
+
+    def _explain(self, state: BoundaryState) -> None:
+        explanation, question = self._explanation, self._question
+        at, judgement, entry = state.offset, state.judgement, self._entry_in(state)
+        trace = ProducerTrace.begun_with(self._base_entry())
+        for offset, rows in self._pieces:
+            trace.take(rows, question.producer_id)
+            if offset == at:
+                break
+        assert trace.entry == entry, "the parallel replay and the trace differ"
+        explanation.offset, explanation.judgement, explanation.entry = at, judgement, entry
+        explanation.set_by = trace.set_by
+        explanation.in_memory = tuple(trace.in_memory)
+        if entry is not None:
+            clock = self._clock
+            explanation.is_expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
+            if entry.current_txn_first_offset < 0:
+                explanation.expires_at_ms = entry.timestamp + clock.expiration_ms
+        forgotten = entry is None or explanation.is_expired
+        running = None if forgotten else trace.memory
+        restarted = None if entry is None or forgotten else ProducerMemory.loaded(entry)
+        for what, attempt in _attempts(question, trace):
+            answered = Answered(what, attempt, *(answer_to(memory, attempt, question.version) for memory in (running, restarted)))
+            explanation.answers.append(answered)
+            # Nothing in the log tells which transaction version the client speaks: told where that matters.
+            bumping = replace(attempt, is_transactional=True, bumps_epochs=True)
+            answers = [answer_to(memory, bumping, question.version) for memory in (running, restarted)]
+            if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
+                explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
+
+    def _base_entry(self) -> ProducerEntry | None:
+        base = self._replay.trusted_base
+        if base is None:
+            return None
+        self._explanation.base_offset = self._bases[0]
+        row = np.flatnonzero(base["producer_id"] == self._question.producer_id)
+        return ProducerEntry(*base[row[0]].tolist()) if len(row) else None
+
+    def _compare_snapshots(self) -> None:
+        explanation = self._explanation
+        for offset in sorted(self._snapshots):
+            view = self._view(offset)
+            if view is None:
+                continue
+            explanation.snapshot_counts[view.status] = explanation.snapshot_counts.get(view.status, 0) + 1
+            if view.status != "equal" and len(explanation.snapshots) < DIFFERING_LISTED_MAX:
+                explanation.snapshots.append(view)
+
+    def _view(self, offset: int) -> SnapshotView | None:
+        """What the snapshot says; None where neither it nor the log knows the producer."""
+        try:
+            source = self._explanation.source
+            entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
+        except ChangedFileError as error:
+            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
+            return None
+        except (FormatError, ReadFailedError) as error:
+            if isinstance(error, ReadFailedError):
+                path = self._explanation.source.directory.path
+                self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
+            return SnapshotView(offset, "unreadable")
+        if entries is None:
+            return None
+        # Of two entries of one producer a broker takes the last.
+        rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
+        found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
+        if offset not in self._entries:
+            return None if found is None else SnapshotView(offset, "not_compared")
+        expected = self._entries[offset]
+        if found == expected:
+            return None if found is None else SnapshotView(offset, "equal")
+        clock = self._clock
+        if all(each is None or is_expired(each, clock.as_of_ms, clock.expiration_ms) for each in (found, expected)):
+            return SnapshotView(offset, "equal_after_expiry")
+        if found is None or expected is None:
+            return SnapshotView(offset, "missing" if found is None else "extra")
+        fields = ((name, getattr(found, name), getattr(expected, name)) for name in ProducerEntry.__dataclass_fields__)
+        return SnapshotView(offset, "differs", tuple(each for each in fields if each[1] != each[2]))
+
+
+def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attempt]]:
+    """The batches that are asked about: the one of the question, or those that tell most."""
+    entry = trace.entry
+    epoch = 0 if entry is None else max(entry.epoch, 0)
+    last = -1 if entry is None else entry.last_sequence
+    following = next_sequence(last)
+    of_last_data = trace.last_data is not None and trace.last_data.kind == BatchKind.TRANSACTIONAL
+    in_transaction = entry is not None and (entry.current_txn_first_offset >= 0 or of_last_data or entry.coordinator_epoch >= 0)
+    if question.sequence is not None or question.epoch is not None:
+        asked_epoch = epoch if question.epoch is None else question.epoch
+        sequence = question.sequence
+        if sequence is None:
+            sequence = following if asked_epoch == epoch else 0
+        # A retry is the same batch again, as long as it was.
+        same = next((each for each in trace.in_memory if asked_epoch == epoch and each.first_sequence == sequence), None)
+        return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
+    if entry is not None and entry.last_offset >= 0 and last == -1:
+        return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
+    attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]
+    if trace.in_memory:
+        newest, oldest = trace.in_memory[-1], trace.in_memory[0]
+        attempts.append(("the last one again", Attempt(epoch, newest.first_sequence, _records(newest), in_transaction)))
+        if newest != oldest:
+            what = f"the one {len(trace.in_memory) - 1} before it again"
+            attempts.append((what, Attempt(epoch, oldest.first_sequence, _records(oldest), in_transaction)))
+    attempts.append(("one after a gap", Attempt(epoch, next_sequence(following), 1, in_transaction)))
+    if epoch < EPOCH_MAX:
+        attempts.append(("the first of a new epoch", Attempt(epoch + 1, 0, 1, in_transaction)))
+    if epoch > 0:
+        attempts.append(("the first of an older epoch", Attempt(epoch - 1, 0, 1, in_transaction)))
+    return attempts
+
+
+def _records(batch: BatchInMemory) -> int:
+    """How many the sequences count, which may wrap."""
+    return (batch.last_sequence - batch.first_sequence) % 2**31 + 1

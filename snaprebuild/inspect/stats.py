@@ -1,0 +1,422 @@
+"""Counts what partitions are made of: producers, how long they live and what they cost, batches and their kinds.
+
+Everything is told of the retained log alone: a producer whose batches were all deleted is in no count, though a broker may remember it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.errors import FormatError
+from snaprebuild.errors import GoneFileError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.replay.classes import ReplayRecord
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
+from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.engine.log_facts import known_log_end
+from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+
+__all__ = [
+    "EPOCH_NEAR_LIMIT",
+    "EXPIRATIONS_MS",
+    "SEGMENT_ROW",
+    "PartitionStats",
+    "ProducerFacts",
+    "StatsResult",
+    "Totals",
+    "stats",
+]
+
+HOUR_MS = 3_600_000
+EXPIRATIONS_MS = (HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS)
+"""Expirations that are compared with the one that counts; the third is Kafka's default."""
+
+EPOCH_NEAR_LIMIT = 32_000
+"""Epochs from here on are told. At 32,766 a coordinator gives its producer a new id (``TransactionMetadata.isEpochExhausted``)."""
+
+NO_EPOCH_YET = 2**15 - 1
+"""The lowest epoch of a producer that wrote empty control batches only, which have none."""
+
+SEGMENT_ROW = np.dtype(
+    [
+        (name, "i8")
+        for name in (
+            "base_offset",
+            "next_offset",
+            "size_bytes",
+            "moment_ms",
+            "batches",
+            "records",
+            "transactional_batches",
+            "control_batches",
+            "producers",
+            "new_producers",
+            "known_producers",
+            "live_producers",
+        )
+    ]
+)
+"""One segment: ``moment_ms`` is its greatest timestamp, or that of the one before it where it has none. Of its producers the new ones are
+those of which no retained batch lies before it. Known at its end are all that were seen so far, and live those that have not expired at
+that moment."""
+
+PRODUCER_JOINS = {
+    "batches": np.add,
+    "records": np.add,
+    "partitions": np.add,
+    "transactions": np.maximum,
+    "lowest_epoch": np.minimum,
+    "highest_epoch": np.maximum,
+    "timestamp": np.maximum,
+}
+"""A producer over several partitions. One transaction may write into all of them, so that they cannot be added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFacts:
+    """Producer ids of a partition, a topic or everything, each counted once.
+
+    Attributes:
+        seen: with any batch; those below are among them.
+        one_batch: wrote one data batch.
+        transactional: have a transaction: a marker, or one that is open.
+        one_transaction: have one, or at most one in each partition.
+        bumped: their first and last epochs differ in a partition, or between partitions.
+        near_limit: with an epoch from ``EPOCH_NEAR_LIMIT`` on.
+        highest_epoch: of all, -1 without any.
+    """
+
+    seen: int = 0
+    one_batch: int = 0
+    transactional: int = 0
+    one_transaction: int = 0
+    bumped: int = 0
+    near_limit: int = 0
+    highest_epoch: int = -1
+
+    @classmethod
+    def of(cls, producers: KeyedColumns) -> ProducerFacts:
+        """From rows with the columns of ``PRODUCER_JOINS``."""
+        low, high, transactions = (producers.columns[name] for name in ("lowest_epoch", "highest_epoch", "transactions"))
+        return cls(
+            seen=len(producers),
+            one_batch=int(np.count_nonzero(producers.columns["batches"] == 1)),
+            transactional=int(np.count_nonzero(transactions)),
+            one_transaction=int(np.count_nonzero(transactions == 1)),
+            bumped=int(np.count_nonzero(low < high)),
+            near_limit=int(np.count_nonzero(high >= EPOCH_NEAR_LIMIT)),
+            highest_epoch=int(high.max()) if len(high) else -1,
+        )
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over segments, of a partition, a topic or everything.
+
+    Attributes:
+        partitions: count of them; likewise ``segments`` that were read.
+        size_bytes: of the segments that were read, of which ``bytes_read``.
+        batches: by kind.
+        entries: producers of each partition, which a broker that forgot none would hold.
+        open_transactions: entries with one.
+        kept: entries that are left at the clock's moment with each of the expirations of the result; open transactions never expire.
+        facts: producer ids.
+    """
+
+    partitions: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    bytes_read: int = 0
+    batches: BatchStatistics = field(default_factory=BatchStatistics)
+    entries: int = 0
+    open_transactions: int = 0
+    kept: tuple[int, ...] = ()
+    facts: ProducerFacts = ProducerFacts()
+
+    def add(self, other: Totals) -> None:
+        """Adds sums; the facts of producer ids are no sums."""
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.size_bytes += other.size_bytes
+        self.bytes_read += other.bytes_read
+        self.batches = self.batches.plus(other.batches)
+        self.entries += other.entries
+        self.open_transactions += other.open_transactions
+        self.kept = tuple(map(sum, zip(self.kept, other.kept, strict=True)))
+
+    @property
+    def batch_count(self) -> int:
+        """All batches."""
+        return int(self.batches.kinds.columns["batches"].sum())
+
+
+@dataclass(slots=True)
+class PartitionStats:
+    """A partition, counted.
+
+    Attributes:
+        source: the partition.
+        totals: sums over its segments, as far as they could be read.
+        segments: rows of ``SEGMENT_ROW``, of the partitions with the most batches; None of others.
+        findings: about this partition.
+    """
+
+    source: PartitionSource
+    totals: Totals
+    segments: np.ndarray | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsResult:
+    """Everything that was counted.
+
+    Attributes:
+        clock: for expiry.
+        expirations_ms: to which ``Totals.kept`` belong, ascending; that of the clock is among them.
+        total: of everything.
+        topics: by name, over all log directories, the one with the most batches first; so are ``partitions``.
+        partitions: all that were selected.
+        producers: those with the most batches, columns of ``PRODUCER_JOINS`` by producer id, in that order.
+        source_findings: of the source.
+    """
+
+    clock: Clock
+    expirations_ms: tuple[int, ...]
+    total: Totals
+    topics: dict[str, Totals]
+    partitions: tuple[PartitionStats, ...]
+    producers: KeyedColumns
+    source_findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the source and of every partition."""
+        return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
+
+
+def stats(
+    source: Source,
+    clock: Clock,
+    *,
+    top: int,
+    check_crc: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> StatsResult:
+    """Counts the partitions of ``source``.
+
+    Args:
+        source: from ``open_source``.
+        clock: for expiry.
+        top: of so many partitions the segments are kept, and so many producers are named.
+        check_crc: compute checksums; batches are counted, whatever theirs is.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment: partition and bytes.
+    """
+    expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
+    sums = _Sums(source, expirations_ms, top)
+
+    def work_of(place: int, partition: PartitionStats) -> _StatsWork:
+        return _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
+
+    partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, jobs)
+    sums.close()
+    topics = {name: group.totals for name, group in sums.topics.items()}
+    return StatsResult(
+        clock=clock,
+        expirations_ms=expirations_ms,
+        total=sums.everything.totals,
+        topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
+        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
+        producers=sums.producers,
+        source_findings=(*source.findings, *live_broker_notes(source)),
+    )
+
+
+@dataclass(slots=True)
+class _Group:
+    """Partitions that are counted together: their sums, and the producers of those that are done until all are."""
+
+    totals: Totals
+    waiting: int = 0
+    producers: JoinedColumns = field(default_factory=lambda: JoinedColumns(PRODUCER_JOINS))
+
+    def add(self, totals: Totals, producers: KeyedColumns) -> None:
+        self.totals.add(totals)
+        self.producers.add(producers)
+        self.waiting -= 1
+
+    def close(self) -> None:
+        self.totals.facts = ProducerFacts.of(self.producers.total())
+        self.producers = JoinedColumns(PRODUCER_JOINS)
+
+
+class _Sums:
+    """Collects partitions as they are done, and keeps of each no more than the result holds."""
+
+    def __init__(self, source: Source, expirations_ms: tuple[int, ...], top: int) -> None:
+        self.expirations_ms = expirations_ms
+        self.everything = _Group(self.no_totals())
+        self.topics: dict[str, _Group] = {}
+        for each in source.partitions:
+            self.topics.setdefault(each.directory.name.topic, _Group(self.no_totals())).waiting += 1
+        self.producers = KeyedColumns.empty(PRODUCER_JOINS)
+        self._top = top
+        self._with_segments: list[tuple[int, int, PartitionStats]] = []
+
+    def no_totals(self) -> Totals:
+        """Sums of nothing."""
+        return Totals(kept=(0,) * len(self.expirations_ms))
+
+    def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
+        partition.totals.facts = ProducerFacts.of(producers)
+        self.everything.add(partition.totals, producers)
+        topic = self.topics[partition.source.directory.name.topic]
+        topic.add(partition.totals, producers)
+        if not topic.waiting:
+            topic.close()
+        # Of equal ones the first partition stays: which is done first is chance.
+        heapq.heappush(self._with_segments, (partition.totals.batch_count, -place, partition))
+        if len(self._with_segments) > self._top:
+            heapq.heappop(self._with_segments)[2].segments = None
+
+    def close(self) -> None:
+        self.producers = self._top_of(self.everything.producers.total())
+        self.everything.close()
+        for topic in self.topics.values():
+            if topic.waiting:  # a partition of it ended in an error that nobody foresaw
+                topic.close()
+
+    def _top_of(self, producers: KeyedColumns) -> KeyedColumns:
+        chosen = np.lexsort((producers.key, -producers.columns["batches"]))[: self._top]
+        return KeyedColumns(producers.key[chosen], {name: column[chosen] for name, column in producers.columns.items()})
+
+
+class _StatsWork(PartitionWork):
+    """One partition: its segments in order, and what its producers are behind each."""
+
+    def __init__(
+        self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
+    ) -> None:
+        super().__init__(partition.source, partition.findings, progress)
+        self._stats = partition
+        self._place = place
+        self._clock = clock
+        self._sums = sums
+        self._check_crc = check_crc
+        self._known_end = known_log_end(partition.source.directory)
+        self._ended = False
+        self._moment_ms = clock.as_of_ms
+        self._latest: tuple[int, int] = (-1, 0)
+        self._prefix: SegmentEffect = IDENTITY
+        self._producers = JoinedColumns(PRODUCER_SUMS)
+        self._rows: list[tuple[int, ...]] = []
+
+    def all_tasks(self) -> list[ReadTask]:
+        directory = self._source.directory
+        return read_tasks(directory, range(len(directory.segments)), check_crc=self._check_crc, with_statistics=True)
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._find(index, summary)
+        statistics, totals = summary.contents.statistics, self._stats.totals
+        assert statistics is not None
+        before = self._prefix.producer_id
+        self._prefix = compose(self._prefix, summary.effect).without_closes()
+        self._producers.add(statistics.producers)
+        totals.segments += 1
+        totals.size_bytes += summary.size_bytes
+        totals.bytes_read += summary.bytes_read
+        totals.batches = totals.batches.plus(statistics.batches)
+        if summary.facts.max_timestamp >= 0:
+            self._moment_ms = summary.facts.max_timestamp
+            self._latest = max(self._latest, (summary.facts.max_timestamp, -summary.base_offset))
+        facts = BatchFacts.of(statistics.batches)
+        row = {
+            "base_offset": summary.base_offset,
+            "next_offset": max(summary.facts.next_offset, summary.base_offset),  # a damaged batch may claim any
+            "size_bytes": summary.size_bytes,
+            "moment_ms": self._moment_ms,
+            "batches": facts.batches,
+            "records": facts.records,
+            "transactional_batches": facts.transactional,
+            "control_batches": facts.control,
+            "producers": len(statistics.producers),
+            "new_producers": len(self._prefix) - len(before),
+            "known_producers": len(self._prefix),
+            "live_producers": _live(entries_of(self._prefix), self._moment_ms, self._clock.expiration_ms),
+        }
+        self._rows.append(tuple(row[name] for name in SEGMENT_ROW.names or ()))
+        return True
+
+    def _find(self, index: int, summary: SegmentSummary) -> None:
+        """Damage is told, and nothing ends with it: what lies behind it on disk is counted."""
+        directory, findings = self._source.directory, self._findings
+        path = directory.file_path(directory.segments[index].log.name)
+        record = ReplayRecord()
+        record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
+        if record.damage is not None:
+            message = f"{record.damage.reason}: what lies behind it in this segment is not counted"
+            findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
+        findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.facts.next_offset) for note in record.notes]
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        super().fail(error)
+        if not self._ended and not isinstance(error, GoneFileError):
+            self.finish()
+
+    def finish(self) -> None:
+        """What was counted so far is the result, also where the rest cannot be read."""
+        self._ended = True
+        totals, entries = self._stats.totals, entries_of(self._prefix)
+        totals.partitions = 1
+        totals.entries = len(entries)
+        totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
+        totals.kept = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
+        self._tell_wrong_clock()
+        self._stats.segments = np.array(self._rows, dtype=SEGMENT_ROW)
+        self._sums.add(self._place, self._stats, _whole(self._producers.total(), self._prefix))
+        self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
+
+    def _tell_wrong_clock(self) -> None:
+        """Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
+        latest_ms, base_offset = self._latest[0], -self._latest[1]
+        ahead_ms = latest_ms - self._clock.as_of_ms
+        if ahead_ms <= self._clock.expiration_ms:
+            return
+        message = (
+            f"the segment at {base_offset} holds a timestamp {ahead_ms // 3_600_000} hours ahead of the clock: until then its producer "
+            "does not expire, and retention by time does not delete the segment"
+        )
+        self._findings.append(
+            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
+        )
+
+
+def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:
+    return len(entries) - int(np.count_nonzero(expired_mask(entries, as_of_ms, expiration_ms)))
+
+
+def _whole(producers: KeyedColumns, state: SegmentEffect) -> KeyedColumns:
+    """The producers of a partition: what they wrote, and what became of them. Both have a row for each, in one order."""
+    assert np.array_equal(producers.key, state.producer_id)
+    first, last = state.first_epoch, state.epoch
+    columns = {
+        "batches": producers.columns["batches"],
+        "records": producers.columns["records"],
+        "partitions": np.ones(len(producers), dtype=np.int64),
+        "transactions": producers.columns["markers"] + (state.txn_first_offset >= 0),
+        "lowest_epoch": np.where(state.assigned, np.minimum(first, last), NO_EPOCH_YET),
+        "highest_epoch": np.maximum(first, last),
+        "timestamp": state.timestamp,
+    }
+    return KeyedColumns(producers.key, columns)

@@ -1,0 +1,376 @@
+"""The transactions of partitions, told from the retained log alone: which are open, since when, and what they hold back.
+
+A transaction is *late* when its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
+partitions with late transactions (``ProducerStateManager.hasLateTransaction``, KIP-664), and by which Kafka's own tool looks for hanging
+ones; whether a coordinator still knows it, only the coordinator can tell.
+"""
+
+from __future__ import annotations
+
+import shlex
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.log.batch_headers import HeaderReader
+from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.inspect.transaction_states import TransactionStates, TwoPhase
+from snaprebuild.replay.segment_effect import NONE
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = [
+    "DEFAULT_MAX_TIMEOUT_MS",
+    "LATE_BUFFER_MS",
+    "OpenTransaction",
+    "PartitionTransactions",
+    "TransactionCounts",
+    "TransactionsResult",
+    "abort_commands",
+    "transactions",
+]
+
+DEFAULT_MAX_TIMEOUT_MS = 900_000
+"""``transaction.max.timeout.ms``, 15 minutes."""
+
+LATE_BUFFER_MS = 300_000
+"""``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer than that a coordinator may take."""
+
+OPEN_LISTED_MAX = 100
+"""Open transactions that a partition lists, the oldest first; all are counted."""
+
+TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction without a marker.
+
+    Attributes:
+        first_offset: of its first batch, or of the first that is retained.
+        producer_id: int64.
+        epoch: of its producer.
+        coordinator_epoch: of the last marker of its producer, -1 for none.
+        since_ms: timestamp of that first batch; None where it is not on disk, or has none.
+        last_ms: timestamp of the last batch of its producer, or None.
+        is_late: nothing was written for longer than any coordinator waits.
+        may_have_begun_before: below the first segment: nothing on disk tells.
+        position_bytes: where its first batch begins in the segment, or None.
+        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted from here.
+    """
+
+    first_offset: int
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    since_ms: int | None
+    last_ms: int | None
+    is_late: bool
+    may_have_begun_before: bool
+    position_bytes: int | None
+    two_phase: TwoPhase = TwoPhase.UNKNOWN
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """What the markers of a partition closed.
+
+    Attributes:
+        committed: transactions with batches.
+        aborted: likewise.
+        empty: markers that closed nothing here: the producer had added the partition and written nothing into it.
+        unknown: markers before which nothing of their producer is retained: empty, or of a transaction whose batches are gone.
+    """
+
+    committed: int = 0
+    aborted: int = 0
+    empty: int = 0
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class PartitionTransactions:
+    """One partition.
+
+    Attributes:
+        source: the partition.
+        log_end_offset: up to which the log was replayed; None for an empty log.
+        counts: what is closed.
+        open_count: of open transactions; ``late_count`` of those among them that are late.
+        open: the oldest ``OPEN_LISTED_MAX`` of them, by first offset.
+        counts_as_late: a broker counts the partition: its oldest transaction is late.
+        offsets_held: from the last stable offset to the log end.
+        bytes_held: likewise; None where the batch at the last stable offset is not on disk.
+        segments_held: closed segments that reach above the last stable offset, which tiered storage does not upload.
+        segment_bytes_held: their size.
+        findings: about this partition.
+        bytes_read: of its segments.
+    """
+
+    source: PartitionSource
+    log_end_offset: int | None = None
+    counts: TransactionCounts = field(default_factory=TransactionCounts)
+    open_count: int = 0
+    late_count: int = 0
+    open: list[OpenTransaction] = field(default_factory=list)
+    counts_as_late: bool = False
+    offsets_held: int = 0
+    bytes_held: int | None = 0
+    segments_held: int = 0
+    segment_bytes_held: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """First offset of the oldest open transaction, else the log end, if everything is replicated, which no disk tells."""
+        return self.open[0].first_offset if self.open else self.log_end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsResult:
+    """Everything that was found out. ``late_ms``: without a batch for longer than this a transaction is late."""
+
+    as_of_ms: int
+    late_ms: int
+    partitions: tuple[PartitionTransactions, ...]
+    findings: tuple[Finding, ...]
+
+
+def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tuple[str, str]:
+    """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
+
+    Of a broker since 3.0 the tool asks whose transaction begins at the offset. A coordinator epoch that is not known is given as 0, as the
+    tool itself does. Brokers before 2.8 take version 0 of WriteTxnMarkers only, which Kafka 4 no longer speaks (KIP-896).
+    """
+    name = source.directory.name
+    command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
+    producer = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch}"
+    return (
+        f"{command} --start-offset {transaction.first_offset}",
+        f"{command} {producer} --coordinator-epoch {max(transaction.coordinator_epoch, 0)}",
+    )
+
+
+def transactions(
+    source: Source,
+    clock: Clock,
+    late_ms: int,
+    *,
+    states: TransactionStates | None = None,
+    check_crc: bool = True,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> TransactionsResult:
+    """Tells the transactions of every partition of ``source``.
+
+    Args:
+        source: from ``open_source``.
+        clock: for lateness, and for which snapshot at the first offset is trusted.
+        late_ms: without a batch for longer than this a transaction is late.
+        states: of the coordinators; None for those that ``source`` holds itself.
+        check_crc: compute checksums.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment: partition and bytes.
+    """
+    if states is None:
+        topics = ((each.directory.name.topic, each.directory) for each in source.partitions)
+        states = TransactionStates([directory for topic, directory in topics if topic == TRANSACTION_STATE_TOPIC])
+    known = states
+
+    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsWork:
+        return _TransactionsWork(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
+    found = [
+        *source.findings,
+        *live_broker_notes(source),
+        *known.findings,
+        *(finding for each in partitions for finding in each.findings),
+    ]
+    return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
+
+
+class _TransactionsWork(PartitionWork):
+    """One partition, replayed from its first segment."""
+
+    def __init__(
+        self,
+        partition: PartitionTransactions,
+        clock: Clock,
+        late_ms: int,
+        states: TransactionStates,
+        *,
+        check_crc: bool,
+        progress: Progress | None,
+    ) -> None:
+        super().__init__(partition.source, partition.findings, progress)
+        directory = partition.source.directory
+        self._partition = partition
+        self._clock = clock
+        self._late_ms = late_ms
+        self._states = states
+        self._check_crc = check_crc
+        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        self._state: BoundaryState | None = None
+
+    def all_tasks(self) -> list[ReadTask]:
+        return read_tasks(self._partition.source.directory, self._replay.begin(), check_crc=self._check_crc)
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._partition.bytes_read += summary.bytes_read
+        for state in self._replay.take(index, summary):
+            self._take_state(state)
+        return self._replay.damage is None
+
+    def finish(self) -> None:
+        for state in self._replay.finish():
+            self._take_state(state)
+        damage = self._replay.damage
+        if damage is not None:
+            message = f"{damage.reason}: what lies above it is not told"
+            path = self._partition.source.directory.path
+            self._partition.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True)
+            )
+        if self._state is not None:
+            self._open(self._state)
+
+    def _take_state(self, state: BoundaryState) -> None:
+        self._state = state
+        assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
+        counts, summary, closes = self._partition.counts, state.segment, state.closes
+        closed = closes.first_offset != NONE
+        committed = summary.contents.commits_left_out + int(np.count_nonzero(closed & ~closes.is_aborted))
+        aborted = int(np.count_nonzero(closed & closes.is_aborted))
+        others = summary.facts.commit_markers + summary.facts.abort_markers - committed - aborted
+        # Only the first marker of a producer can have closed something that lies before the replay, or that the cleaner took.
+        unknown = int(np.count_nonzero(~closed))
+        if self._partition.source.is_compacted:
+            unknown = others
+        elif state.is_complete:
+            unknown = 0
+        counts.committed += committed
+        counts.aborted += aborted
+        counts.unknown += unknown
+        counts.empty += others - unknown
+
+    def _open(self, state: BoundaryState) -> None:
+        partition, effect, now = self._partition, state.effect, self._clock.as_of_ms
+        directory = partition.source.directory
+        partition.log_end_offset = state.offset
+        rows = np.flatnonzero(effect.txn_first_offset != NONE)
+        rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
+        # As the broker's metric: a batch without a timestamp makes no transaction late.
+        late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
+        two_phase = [TwoPhase.UNKNOWN] * len(rows)
+        for at in np.flatnonzero(late).tolist():
+            two_phase[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+        never_expires = np.array([each is TwoPhase.YES for each in two_phase], dtype=bool)
+        late &= ~never_expires
+        before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
+        partition.open_count, partition.late_count = len(rows), int(np.count_nonzero(late))
+        listed = rows[:OPEN_LISTED_MAX]
+        try:
+            places = _first_batches(directory, effect.txn_first_offset[listed].tolist())
+        except (ReadFailedError, FormatError) as error:
+            self.fail(error)
+            places = {}
+        for at, row in enumerate(listed.tolist()):
+            first, last = int(effect.txn_first_offset[row]), int(effect.timestamp[row])
+            position, since = places.get(first, (None, -1))
+            coordinator_epoch = int(effect.coordinator_epoch[row]) if effect.marked[row] else NONE
+            partition.open.append(
+                OpenTransaction(
+                    first_offset=first,
+                    producer_id=int(effect.producer_id[row]),
+                    epoch=int(effect.epoch[row]),
+                    coordinator_epoch=coordinator_epoch,
+                    since_ms=None if since < 0 else since,
+                    last_ms=None if last < 0 else last,
+                    is_late=bool(late[at]),
+                    may_have_begun_before=bool(before[at]),
+                    position_bytes=position,
+                    two_phase=two_phase[at],
+                )
+            )
+        if partition.open:
+            self._held(state.offset)
+        if never_expires.any():
+            self._tell_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
+        if partition.late_count:
+            partition.counts_as_late = partition.open[0].is_late
+            self._tell_late(int(effect.txn_first_offset[rows[late][0]]))
+        if directory.segments[0].base_offset > 0 and not state.is_complete:
+            message = (
+                f"the log on disk begins at {directory.segments[0].base_offset}: of a transaction that began below it and wrote "
+                "nothing since, nothing is known"
+            )
+            partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
+
+    def _held(self, log_end_offset: int) -> None:
+        """What lies above the last stable offset."""
+        partition = self._partition
+        segments, oldest = partition.source.directory.segments, partition.open[0]
+        partition.offsets_held = log_end_offset - oldest.first_offset
+        index = max(bisect_right([segment.base_offset for segment in segments], oldest.first_offset) - 1, 0)
+        partition.bytes_held = None
+        if oldest.position_bytes is not None:
+            partition.bytes_held = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
+        partition.segments_held = len(segments) - 1 - index
+        partition.segment_bytes_held = sum(segment.size_bytes for segment in segments[index:-1])
+
+    def _tell_two_phase(self, count: int, first_offset: int) -> None:
+        message = (
+            f"{counted(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
+            "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
+        )
+        path = self._partition.source.directory.path
+        self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
+
+    def _tell_late(self, first_offset: int) -> None:
+        partition = self._partition
+        late = counted(partition.late_count, "open transaction has", "open transactions have")
+        message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
+        if partition.counts_as_late:
+            message += f": {partition.offsets_held} offsets are not stable"
+        path = partition.source.directory.path
+        partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
+
+
+def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Position in its segment and timestamp of the batch at each offset, by offset; those that are not on disk are left out.
+
+    Raises:
+        ReadFailedError: a segment cannot be read.
+    """
+    bases = [segment.base_offset for segment in directory.segments]
+    wanted: dict[int, list[int]] = {}
+    for offset in first_offsets:
+        wanted.setdefault(bisect_right(bases, offset) - 1, []).append(offset)
+    found: dict[int, tuple[int, int]] = {}
+    for index, offsets in wanted.items():
+        if index < 0:
+            continue
+        segment = directory.segments[index]
+        hint_path = directory.file_path(segment.offset_index) if segment.offset_index else None
+        with directory.open_segment(segment) as source:
+            hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes, directory.store)
+            for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
+                for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
+                    timestamp = int(block.column("max_timestamp")[row])
+                    found[int(block.column("base_offset")[row])] = (int(block.position_bytes[row]), timestamp)
+                if all(offset in found for offset in offsets):
+                    break
+    return found

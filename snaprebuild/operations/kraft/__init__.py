@@ -1,1 +1,0 @@
-"""Metadata logs of KRaft: whether one is sound, and where its start would move."""

@@ -1,1 +1,0 @@
-"""May a replica be a source: what files, the metadata log and other replicas say, brought before the rules (``cluster.source_verdict``)."""

@@ -1,0 +1,1 @@
+"""The fold batch by batch, which tests compare the replay with."""

@@ -1,0 +1,56 @@
+"""A receipt of ``rebuild`` on a page."""
+
+from __future__ import annotations
+
+from snaprebuild.documents.run_facts import utc_text
+from snaprebuild.documents.saved_documents import DocumentHead
+from snaprebuild.findings import counted
+from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
+from snaprebuild.report.page_writer import PageSink
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_receipt
+
+__all__ = ["take_receipt"]
+
+LACKS = (
+    "what stands there now: `verify --receipt` tells it",
+    "producers and transactions: a receipt names files; `verify --output json` tells them",
+)
+
+
+def take_receipt(head: DocumentHead, sink: PageSink) -> None:
+    """Takes a receipt.
+
+    Raises:
+        UsageError: it is damaged.
+        ReadFailedError: it cannot be read.
+    """
+    receipt = read_receipt(head.path)
+    where = "beside the segments" if receipt.in_place else "to a directory of their own"
+    ended = "the run came to its end" if receipt.ended else "the run was killed, or still goes on: what it did last is not settled"
+    document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
+    document.facts += [("written", f"{where}; {ended}"), ("files", counted(len(receipt.files), "snapshot"))]
+    document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
+    document.clusters = list(receipt.cluster_ids)
+    number = sink.add_document(document)
+    shown: dict[str, PagePartition] = {}
+    for each in receipt.partitions.values():
+        partition = shown[each.source] = sink.partition(each.topic_partition, each.source, number)
+        if not partition.segments:
+            segments = [PageSegment(base, size, None, SegmentFate.UNSAID) for base, size in each.segments]
+            if segments:
+                segments[-1].fate = SegmentFate.ACTIVE
+            partition.take_segments(segments)
+        if each.log is not None and partition.log_end is None:
+            partition.log_end = each.log.log_end
+        if each.target != each.source:
+            partition.facts.append(("written to", each.target))
+    for file in receipt.files:
+        boundary = shown[file.partition.source].boundaries.setdefault(file.offset, PageBoundary())
+        boundary.action = _action_of(file)
+        boundary.snapshot_class = boundary.snapshot_class or file.snapshot_class
+
+
+def _action_of(file: WrittenFile) -> str:
+    settled = "written" if file.is_settled else "announced; what became of it is not told"
+    action = "only set aside" if file.made is None else settled
+    return f"{action}, the old one is now {file.set_aside[0]}" if file.set_aside is not None else action

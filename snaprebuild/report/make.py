@@ -1,0 +1,85 @@
+"""Report: documents of other verbs become one page, each partition once, with what every document tells of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from snaprebuild.documents.saved_documents import DocumentHead, read_head
+from snaprebuild.errors import UsageError
+from snaprebuild.report.from_audit import take_audit
+from snaprebuild.report.from_fleet import take_fleet
+from snaprebuild.report.from_receipt import take_receipt
+from snaprebuild.report.from_scan import take_scan
+from snaprebuild.report.from_transactions import take_transactions
+from snaprebuild.report.from_verify import take_verify
+from snaprebuild.report.page import page_pieces
+from snaprebuild.report.page_data import PageData
+from snaprebuild.report.page_writer import PageSink
+from snaprebuild.storage.local.small_file import write_text_file
+
+__all__ = ["TAKERS", "ReportResult", "make_report"]
+
+DOCUMENTS_MAX = 1_000
+
+TITLE = "Producer snapshots"
+
+TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
+    "scan": (1, take_scan),
+    "verify": (1, take_verify),
+    "tier-audit": (1, take_audit),
+    "transactions": (1, take_transactions),
+    "fleet-merge": (1, take_fleet),
+    "receipt": (1, take_receipt),
+}
+"""What becomes part of a page: by verb the version that is known, and what takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportResult:
+    """A page that was made.
+
+    Attributes:
+        path: of the file; ``size_bytes`` of it.
+        heads: the documents, in the order in which they were named.
+        page: what stands on it.
+    """
+
+    path: str
+    size_bytes: int
+    heads: tuple[DocumentHead, ...]
+    page: PageData
+
+
+def make_report(paths: Sequence[str], place: str, title: str | None = None) -> ReportResult:
+    """Reads documents and writes the page.
+
+    Args:
+        paths: of the documents.
+        place: of the page; an older one of ours is replaced.
+        title: of the page; None for one that says what it is about.
+
+    Raises:
+        UsageError: no document, too many, one twice, or one that is none, is damaged or of another version.
+        ReadFailedError: one cannot be read.
+        RefusedError: the page may not be written there.
+        WriteFailedError: it cannot be written.
+    """
+    if not paths:
+        raise UsageError("name at least one document")
+    if len(paths) > DOCUMENTS_MAX:
+        raise UsageError(f"expected at most {DOCUMENTS_MAX} documents, found {len(paths)}")
+    taken: set[str] = set()
+    for path in paths:
+        if os.path.realpath(path) in taken:
+            raise UsageError("is named twice", path=path)
+        taken.add(os.path.realpath(path))
+    known = {verb: version for verb, (version, _) in TAKERS.items()}
+    heads = tuple(read_head(path, known) for path in paths)
+    sink = PageSink(title or TITLE)
+    for head in heads:
+        TAKERS[head.verb][1](head, sink)
+    sink.page.link_findings()
+    write_text_file(place, page_pieces(sink.page))
+    return ReportResult(place, os.path.getsize(place), heads, sink.page)

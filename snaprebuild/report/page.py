@@ -1,0 +1,60 @@
+"""The page: one HTML file with its data, style and script inside, that asks nobody for anything.
+
+The data stand in a script element that is no script, as JSON in which no character is left that HTML gives a meaning, so that no name
+ends it. Script and style are allowed by their hashes alone (Content-Security-Policy), and what the data say gets to the page as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+
+from snaprebuild import __version__
+from snaprebuild.report.page_data import PageData
+
+__all__ = ["page_pieces"]
+
+SCRIPTS = ("text.js", "model.js", "list.js", "timeline.js", "detail.js", "page.js")
+"""In the order in which they stand in the page; each is a part of one script."""
+
+_UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+def page_pieces(page: PageData) -> Iterator[str]:
+    """The page, piece by piece."""
+    style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    before, _, rest = _asset("page.html").partition("{{data}}")
+    middle, _, after = rest.partition("{{script}}")
+    # Values last, so that nothing that stands in one is taken for a place.
+    before = before.replace("{{policy}}", policy).replace("{{style}}", style).replace("{{version}}", html.escape(__version__))
+    head, _, body = before.partition("{{title}}")
+    yield head + html.escape(page.title) + body
+    yield "{"
+    for name, value in page.head_json():
+        yield f"{_json(name)}:{_json(value)},\n"
+    yield '"partitions":['
+    for number, partition in enumerate(page.partitions()):
+        yield (",\n" if number else "\n") + _json(partition.as_json())
+    yield "\n]}"
+    yield middle + script + after
+
+
+def _json(value: object) -> str:
+    return _JSON.encode(value).translate(_UNSAFE)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("snaprebuild.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,47 @@
+"""What takes the facts of one document after the other and puts them together to a page."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from snaprebuild.documents.saved_documents import DocumentHead, optional, text_of, whole
+from snaprebuild.report.page_data import PageData, PageDocument, PageFinding, PagePartition
+
+__all__ = ["PageSink"]
+
+
+class PageSink:
+    """A page that grows."""
+
+    def __init__(self, title: str) -> None:
+        self.page = PageData(title)
+        self._seen: dict[PageFinding, int] = {}
+
+    def name_of(self, head: DocumentHead) -> str:
+        """What the page calls a document: the name of its file."""
+        return os.path.basename(head.path)
+
+    def add_document(self, document: PageDocument) -> int:
+        """Takes a document; returns its number."""
+        self.page.documents.append(document)
+        return len(self.page.documents) - 1
+
+    def partition(self, name: str, place: str, document: int) -> PagePartition:
+        """The partition of this name in this place."""
+        return self.page.partition(name, place, document)
+
+    def take_finding(self, value: Any) -> None:
+        """Takes a finding as documents have them.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        finding = PageFinding(
+            text_of(value["code"]),
+            text_of(value["severity"]),
+            text_of(value["path"]),
+            text_of(value["message"]),
+            optional(whole, value["offset"]),
+        )
+        self.page.add_finding(finding, self._seen)

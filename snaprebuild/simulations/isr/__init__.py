@@ -1,0 +1,1 @@
+"""A simulated cluster of three brokers and one partition (KIP-903)."""

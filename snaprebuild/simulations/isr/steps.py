@@ -1,0 +1,219 @@
+"""What can happen in the simulated cluster, and what it looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+from snaprebuild.simulations.isr.alter_partition import PartitionState
+
+__all__ = [
+    "BROKERS",
+    "NO_BROKER",
+    "POSSIBLE_STEPS",
+    "STEPS_MAX",
+    "Cause",
+    "Danger",
+    "Loss",
+    "ReplicaView",
+    "Step",
+    "StepError",
+    "Verb",
+    "View",
+    "parse_steps",
+]
+
+BROKERS = (1, 2, 3)
+
+STEPS_MAX = 1_000
+"""Of a story. What follows from each is kept, with the cluster behind it, and a replica that is new compares all that was committed."""
+
+NO_BROKER = 0
+"""Of what happens to none of them."""
+
+
+class Verb(StrEnum):
+    """What can happen to a broker, or to the controller."""
+
+    PRODUCE = "produce"
+    """A producer writes a record to it, as it leads."""
+    FETCH = "fetch"
+    """It fetches from its leader until it has all and knows so; where its requests are held, it sends one."""
+    SHRINK = "shrink"
+    """As a leader it asks for replicas that lag behind to be out of sync."""
+    DELIVER_ALTER = "deliver-alter"
+    """The oldest AlterPartition of it arrives at the controller; until then it is under way."""
+    HOLD_FETCHES = "hold-fetches"
+    """Fetch requests of it are late from now on."""
+    RELEASE_FETCHES = "release-fetches"
+    """They arrive at the leader to whom they were sent."""
+    HOLD_METADATA = "hold-metadata"
+    """It gets neither metadata nor answers of the controller from now on, as long as its process runs."""
+    RELEASE_METADATA = "release-metadata"
+    """It gets them."""
+    CRASH = "crash"
+    """Its process is gone; the disk stays."""
+    SHUT_DOWN = "shut-down"
+    """It tells the controller that it is about to go (controlled shutdown)."""
+    STOP = "stop"
+    """It goes after that, and is fenced."""
+    LOSE_TAIL = "lose-tail"
+    """While it is down, the last record turns out not to have reached its disk."""
+    REPLACE_DISK = "replace-disk"
+    """While it is down, it gets an empty disk."""
+    START = "start"
+    """A new process starts, and registers as soon as the one before has no session any more."""
+    EXPIRE = "expire"
+    """The controller has heard nothing of it for the session timeout."""
+    FENCE = "fence"
+    """The controller fences it: its session has ended, or ends as its process is gone."""
+    UNFENCE = "unfence"
+    """It has caught up with the metadata, says so, and is unfenced."""
+    OLD_FETCH = "old-fetch"
+    """From now on it fetches as before version 15, without its broker epoch."""
+    FAIL_OVER = "fail-over"
+    """Another controller takes over: requests of brokers are sent again to it, and whoever is not fenced has a session anew. The only one
+    that names no broker."""
+
+
+class Step(NamedTuple):
+    """One thing that happens to one broker, or to none; its text is ``VERB BROKER``, or ``VERB``."""
+
+    verb: Verb
+    broker: int
+
+    def __str__(self) -> str:
+        return str(self.verb) if self.broker == NO_BROKER else f"{self.verb} {self.broker}"
+
+
+POSSIBLE_STEPS = (
+    *(Step(verb, broker) for verb in Verb if verb is not Verb.FAIL_OVER for broker in BROKERS),
+    Step(Verb.FAIL_OVER, NO_BROKER),
+)
+"""All of them."""
+
+
+class StepError(Exception):
+    """A step that cannot happen, or is none.
+
+    Attributes:
+        number: of the step, from 1.
+        text: of it.
+        why: in words.
+    """
+
+    def __init__(self, number: int, text: str, why: str) -> None:
+        super().__init__(f"step {number}, {text}: {why}")
+        self.number, self.text, self.why = number, text, why
+
+
+def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
+    """Steps from text: one a line, ``#`` begins a comment.
+
+    Raises:
+        StepError: a line that is none, or more than ``STEPS_MAX``.
+    """
+    steps: list[Step] = []
+    known = {str(step): step for step in POSSIBLE_STEPS}
+    for line in lines:
+        text = " ".join(line.partition("#")[0].split())
+        if not text:
+            continue
+        if text not in known:
+            verbs, brokers = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER)), ", ".join(map(str, BROKERS))
+            why = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {Verb.FAIL_OVER}"
+            raise StepError(len(steps) + 1, text[:80], why)
+        if len(steps) == STEPS_MAX:
+            raise StepError(len(steps) + 1, text, f"more than {STEPS_MAX} steps")
+        steps.append(known[text])
+    return tuple(steps)
+
+
+class Cause(StrEnum):
+    """Why somebody led without a committed record."""
+
+    STALE_EPOCH = "stale-epoch"
+    """It had joined the in-sync replicas for what an earlier process of it had fetched: what KIP-903 forbids."""
+    LAST_MEMBER = "last-member"
+    """It was the last in-sync replica and came back without its log: nobody else is known to have it, and the KIP accepts that."""
+    OTHER = "other"
+    """Nothing of that: the replication itself would be wrong."""
+
+
+class Danger(IntEnum):
+    """How near a loss is."""
+
+    NONE = 0
+    """As long as nobody is told to be in sync who is not."""
+    OUTDATED = 1
+    """A message under way tells of a process that is gone, and its replica lacks committed records by now."""
+    THIN = 2
+    """An in-sync replica that runs and may lead lacks committed records that another one has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Committed records that are lost.
+
+    Attributes:
+        leader: broker id of who begins to lead without them.
+        leader_epoch: in which.
+        first_offset: of the first of them.
+        records: their numbers.
+        cause: why it could.
+    """
+
+    leader: int
+    leader_epoch: int
+    first_offset: int
+    records: tuple[int, ...]
+    cause: Cause
+
+    @property
+    def is_accepted(self) -> bool:
+        """The KIP leaves it so."""
+        return self.cause is Cause.LAST_MEMBER
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """A broker as it stands.
+
+    Attributes:
+        broker: id.
+        is_running: there is a process.
+        epoch: registered broker epoch.
+        fenced: as the controller has it.
+        in_controlled_shutdown: as the controller has it.
+        log_end: of its disk.
+        high_watermark: as it knows it.
+        leads: it takes itself for the leader.
+    """
+
+    broker: int
+    is_running: bool
+    epoch: int
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_end: int
+    high_watermark: int
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as it stands.
+
+    Attributes:
+        partition: as the controller has it.
+        replicas: the brokers.
+        committed: how many records are.
+        held: messages that have not arrived, and who gets none, in words.
+    """
+
+    partition: PartitionState
+    replicas: tuple[ReplicaView, ...]
+    committed: int
+    held: tuple[str, ...]

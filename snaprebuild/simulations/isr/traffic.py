@@ -1,0 +1,242 @@
+"""What the brokers of the simulated cluster and their controller send each other, what is late, and what follows when it arrives.
+
+An AlterPartition is under way until it is let arrive. Fetch requests, metadata and answers of the controller arrive at once unless they are
+held: so each can be late, and overtake the others. What is under way between a broker and a controller that fails is lost, and the broker
+sends its request again to the next one, unchanged.
+
+Source: ``Partition``, ``ReplicaManager``, ``AlterPartitionManager``, ``NodeToControllerChannelManager``; 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from formats.metadata.replication_messages import EPOCH_NOT_GIVEN
+from snaprebuild.simulations.isr.alter_partition import NO_LEADER, AlterPartitionError
+from snaprebuild.simulations.isr.controller import Controller
+from snaprebuild.simulations.isr.ledger import Ledger, ids_text
+from snaprebuild.simulations.isr.replica import Answer, Fetch, Fetched, Proposal, Replica
+
+__all__ = ["Channel", "Traffic"]
+
+T = TypeVar("T")
+
+
+class Channel(StrEnum):
+    """Messages that can be late."""
+
+    FETCHES = "fetches"
+    METADATA = "metadata"
+
+
+class _Answered(NamedTuple):
+    """An answer on its way, and to what."""
+
+    proposal: Proposal
+    answer: Answer
+
+
+class Traffic:
+    """The messages of a cluster.
+
+    Attributes:
+        controller: the active one.
+        replicas: by broker id.
+        ledger: what is committed and lost.
+        tell: takes what happened, in words.
+    """
+
+    def __init__(self, controller: Controller, replicas: dict[int, Replica], ledger: Ledger, tell: Callable[[str], None]) -> None:
+        """Nothing is under way, and nothing is held."""
+        self.controller, self.replicas, self.ledger, self.tell = controller, replicas, ledger, tell
+        self._fetches: dict[int, list[Fetch]] = {each: [] for each in replicas}
+        self._proposals: dict[int, list[Proposal]] = {each: [] for each in replicas}
+        self._answers: dict[int, list[_Answered]] = {each: [] for each in replicas}
+        self._held: dict[Channel, set[int]] = {channel: set() for channel in Channel}
+
+    def texts(self) -> tuple[str, ...]:
+        """Messages that have not arrived, and who gets none."""
+        fetches = [
+            f"Fetch of broker {each.sender} from offset {each.offset}" for waiting in self._fetches.values() for each in waiting
+        ]
+        proposals = [_proposal_text(each) for waiting in self._proposals.values() for each in waiting]
+        return (*fetches, *proposals, *(f"metadata for broker {each}" for each in sorted(self._held[Channel.METADATA])))
+
+    def outdated(self) -> set[int]:
+        """Ids of brokers of whose processes that are gone a message under way tells, as if they still had what they had."""
+        told = {(each.sender, each.incarnation) for waiting in self._fetches.values() for each in waiting}
+        told |= {(each.added, each.added_incarnation) for waiting in self._proposals.values() for each in waiting if each.added}
+        return {each for each, incarnation in told if incarnation != self.replicas[each].incarnation}
+
+    # ------------------------------------------------------------------------------------------------------------ what follows
+
+    def settle(self) -> None:
+        """Lets arrive whatever is under way and is not held, until nothing is."""
+        while sum(self._settled(replica) for replica in self.replicas.values()):
+            pass
+
+    def _settled(self, replica: Replica) -> bool:
+        """Lets arrive what is under way from or to a broker. Returns whether anything was."""
+        has_moved = False
+        if replica.is_running and replica.epoch is None and replica.id not in self.controller.sessions:
+            self._register(replica)
+            has_moved = True
+        if replica.id in self._held[Channel.METADATA]:
+            return has_moved
+        if self._answers[replica.id]:
+            self._deliver_answer(replica, self._answers[replica.id].pop(0).answer)
+            has_moved = True
+        if replica.image is not None and replica.image is not self.controller.image:
+            self.read(replica)
+            has_moved = True
+        return has_moved
+
+    def is_held(self, channel: Channel, broker_id: int) -> bool:
+        """Its messages are late."""
+        return broker_id in self._held[channel]
+
+    def hold(self, channel: Channel, broker_id: int) -> None:
+        """From now on they are late."""
+        self._held[channel].add(broker_id)
+
+    def release(self, channel: Channel, broker_id: int) -> None:
+        """They arrive, and are not late any more."""
+        self._held[channel].discard(broker_id)
+        if channel is Channel.FETCHES:
+            waiting, self._fetches[broker_id] = self._fetches[broker_id], []
+            for fetch in waiting:
+                self._arrive(fetch)
+
+    # ------------------------------------------------------------------------------------------------------------ fetches
+
+    def fetch(self, replica: Replica) -> None:
+        """It fetches until it has all and knows so; where its requests are held, it sends one."""
+        before = None
+        while (fetch := replica.fetch()) is not None and (fetch, replica.high_watermark) != before:
+            if self.is_held(Channel.FETCHES, replica.id):
+                self._fetches[replica.id].append(fetch)
+                self.tell(f"a Fetch of broker {replica.id} from offset {fetch.offset} is under way")
+                return
+            before = (fetch, replica.high_watermark)
+            self._arrive(fetch)
+
+    def _arrive(self, fetch: Fetch) -> None:
+        """A Fetch is with the leader: its answer, what it learns of the high watermark, and whether it asks for the follower to join."""
+        leader, follower = self.replicas[fetch.to], self.replicas[fetch.sender]
+        who = f"broker {fetch.sender}"
+        if not leader.is_running:
+            self.tell(f"broker {leader.id} is down: the Fetch of {who} is lost")
+            return
+        error, fetched = leader.answer_fetch(fetch)
+        if fetched is None:
+            self.tell(f"broker {leader.id} refuses the Fetch of {who}: {error}")
+            return
+        if fetched.truncate_to is None:
+            epoch = "" if fetch.broker_epoch == EPOCH_NOT_GIVEN else f" with broker epoch {fetch.broker_epoch}"
+            self.tell(f"broker {leader.id} knows that {who}{epoch} has all below offset {fetch.offset}")
+            if fetch.incarnation == follower.incarnation:
+                self.ledger.fetched(follower.id, fetch.offset)
+            self.ledger.advance(leader)
+            self.send(leader, leader.propose_join(fetch.sender))
+        self._take_fetched(follower, fetch, fetched)
+
+    def _take_fetched(self, follower: Replica, fetch: Fetch, fetched: Fetched) -> None:
+        before = len(follower.log)
+        follower.take_fetched(fetch, fetched)
+        if len(follower.log) < before:
+            self.tell(f"broker {follower.id} cuts its log at offset {len(follower.log)}")
+        elif len(follower.log) > before:
+            self.tell(f"broker {follower.id} has all below offset {len(follower.log)}")
+
+    # ------------------------------------------------------------------------------------------------------------ AlterPartition
+
+    def send(self, leader: Replica, proposal: Proposal | None) -> None:
+        """An AlterPartition is under way, if there is one."""
+        if proposal is not None:
+            self._proposals[leader.id].append(proposal)
+            self.tell(f"{_proposal_text(proposal)} is under way")
+
+    def has_proposal(self, broker_id: int) -> bool:
+        """One of it is under way."""
+        return bool(self._proposals[broker_id])
+
+    def deliver_alter(self, broker_id: int) -> None:
+        """The oldest AlterPartition of a broker is with the controller."""
+        proposal = self._proposals[broker_id].pop(0)
+        answered, judgement = self.controller.alter(proposal.request)
+        asked = proposal.request.partitions[0]
+        error = judgement.error if answered is None else AlterPartitionError(answered.error_code)
+        isr, partition_epoch = ((), -1) if answered is None else (answered.isr, answered.partition_epoch)
+        answer = Answer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
+        self._answers[broker_id].append(_Answered(proposal, answer))
+        if error is not AlterPartitionError.NONE:
+            self.tell(f"the controller refuses it with {error.name}: {judgement.why}")
+            return
+        self.tell(f"the controller takes it: in sync are {ids_text(isr)}")
+        self.ledger.in_sync_are(self.controller.image.partition.isr)
+        if proposal.added is not None and self.controller.incarnations[proposal.added] != proposal.added_incarnation:
+            self.ledger.joined_by_stale_fetch(self.replicas[proposal.added], self.replicas[broker_id])
+
+    def _deliver_answer(self, replica: Replica, answer: Answer) -> None:
+        before = replica.leading and replica.leading.isr
+        replica.take_answer(answer)
+        leading = replica.leading
+        if leading is not None and leading.isr != before:
+            self.tell(f"broker {replica.id} knows that in sync are {ids_text(leading.isr)}")
+        self.ledger.advance(replica)
+
+    def fail_over(self) -> None:
+        """Another controller takes over; what was under way between the brokers and the one before is lost, and sent again."""
+        for broker_id, replica in self.replicas.items():
+            lost = [each.proposal for each in self._answers[broker_id]] + self._proposals[broker_id]
+            self._answers[broker_id].clear()
+            self._proposals[broker_id] = [each for each in lost if replica.is_running and each.incarnation == replica.incarnation]
+            for proposal in self._proposals[broker_id]:
+                self.tell(f"{_proposal_text(proposal)} is sent again")
+        self.controller.fail_over({each.id for each in self.replicas.values() if each.epoch is not None})
+
+    # ------------------------------------------------------------------------------------------------------------ metadata
+
+    def read(self, replica: Replica) -> None:
+        """A broker reads the metadata up to their end."""
+        before = replica.leading and replica.leading.isr
+        if replica.take_metadata(self.controller.image):
+            assert replica.leading is not None
+            epoch = replica.leading.leader_epoch
+            self.tell(f"broker {replica.id} begins to lead in leader epoch {epoch}, with log end offset {len(replica.log)}")
+            self.ledger.begins_to_lead(replica)
+        elif before is not None and replica.leading is None:
+            self.tell(f"broker {replica.id} knows that it does not lead any more")
+        elif replica.leading is not None and replica.leading.isr != before:
+            self.tell(f"broker {replica.id} knows that in sync are {ids_text(replica.leading.isr)}")
+        self.ledger.advance(replica)
+
+    def _register(self, replica: Replica) -> None:
+        was_in_sync = replica.id in self.controller.image.partition.isr
+        replica.epoch = self.with_controller(lambda: self.controller.register(replica.id, replica.incarnation))
+        assert replica.epoch is not None
+        self.tell(f"broker {replica.id} is registered with broker epoch {replica.epoch}, and fenced")
+        if was_in_sync and replica.id in self.controller.image.partition.isr:
+            self.ledger.stays_as_last(replica)
+        self.read(replica)
+
+    def with_controller(self, act: Callable[[], T]) -> T:
+        """Something that the controller does, and what it changes at the partition."""
+        before = self.controller.image.partition
+        result = act()
+        after = self.controller.image.partition
+        if after is not before:
+            leader = "nobody leads" if after.leader == NO_LEADER else f"broker {after.leader} leads"
+            self.tell(f"in sync are {ids_text(after.isr)}, {leader} in leader epoch {after.leader_epoch}")
+            self.ledger.in_sync_are(after.isr)
+        return result
+
+
+def _proposal_text(proposal: Proposal) -> str:
+    members = (
+        str(each.broker_id) if each.broker_epoch == EPOCH_NOT_GIVEN else f"{each.broker_id} with epoch {each.broker_epoch}"
+        for each in proposal.request.partitions[0].isr
+    )
+    return f"AlterPartition of broker {proposal.request.broker_id} (in sync: {', '.join(members)})"

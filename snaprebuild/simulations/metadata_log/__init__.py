@@ -1,0 +1,1 @@
+"""A simulated metadata quorum over days (KAFKA-14932)."""

@@ -1,0 +1,322 @@
+"""What becomes of the start of a metadata log under each policy, in a scenario.
+
+Time goes from one event to the next: a batch, or as many equal ones as come before anything else happens; a checkpoint; a look at the
+start; a replica that stops. Who reads the log costs nothing in between. What is kept does not grow with the length of the scenario, but for
+``STEPS_KEPT_MAX`` moves of the start.
+
+Assumed: everything that is written is committed at once, and one node stays the leader (an election begins an epoch).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from snaprebuild.cluster.quorum.log_start import LogStart
+from snaprebuild.cluster.quorum.log_start_policies import (
+    Advance,
+    CheckpointSettings,
+    FollowerMode,
+    Policy,
+    immediate,
+    is_checkpoint_due,
+    retention,
+    seed_follower,
+    seed_leader,
+)
+from snaprebuild.errors import UsageError
+from snaprebuild.simulations.metadata_log.nodes import Follower, Leader, Node
+from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Reader, Scenario
+
+__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "Step", "simulate"]
+
+EVENTS_MAX = 5_000_000
+"""Half a minute or so for each policy. A year of Kafka's cleaner, which looks every minute, is half a million."""
+
+STEPS_KEPT_MAX = 10_000
+"""Moves of the start that are told one by one; further ones are counted."""
+
+
+class _Kind(IntEnum):
+    """Events of one moment happen in this order."""
+
+    ELECTION = 0
+    BOUNDARY = 1
+    APPEND = 2
+    CHECKPOINT = 3
+    CLEAN = 4
+    SAMPLE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The start of one node moved.
+
+    Attributes:
+        time_ms: since the scenario began.
+        node: ``leader``, or the id of a replica.
+        advance: from where to where, and why.
+        invalidated: replicas that wanted an offset which is gone now; only where the leader's start moved.
+        reloaded: listeners of the node for which the same holds.
+    """
+
+    time_ms: int
+    node: str
+    advance: Advance
+    invalidated: tuple[str, ...]
+    reloaded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The leader at one moment: its start and end, and the bytes of segments and checkpoints."""
+
+    time_ms: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class PolicyRun:
+    """One policy in a scenario.
+
+    Attributes:
+        policy: which.
+        steps: moves of starts, the first ``STEPS_KEPT_MAX`` of them.
+        steps_count: how many there were.
+        samples: of the leader, equally spaced.
+        starts: of all nodes at the end, by name.
+        invalidated: how often, by replica.
+        loaded: how often a replica that was empty began with a checkpoint, which no policy can spare it.
+        reloaded: how often, by listener.
+        checkpoints: that the leader took.
+        peak_bytes: most bytes that the leader held.
+        end_bytes: bytes of the leader at the end.
+        end_offset: of the leader at the end.
+        ahead: how often a follower's start was beyond its leader's after a move.
+        events: that were looked at.
+    """
+
+    policy: Policy
+    steps: list[Step] = field(default_factory=list)
+    steps_count: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    starts: dict[str, LogStart] = field(default_factory=dict)
+    invalidated: dict[str, int] = field(default_factory=dict)
+    loaded: dict[str, int] = field(default_factory=dict)
+    reloaded: dict[str, int] = field(default_factory=dict)
+    checkpoints: int = 0
+    peak_bytes: int = 0
+    end_bytes: int = 0
+    end_offset: int = 0
+    ahead: int = 0
+    events: int = 0
+
+
+def simulate(scenario: Scenario, policy: Policy, mode: FollowerMode = FollowerMode.STRICT, samples: int = 72) -> PolicyRun:
+    """Plays a scenario.
+
+    Args:
+        scenario: see there.
+        policy: of all nodes.
+        mode: of followers under ``seed``.
+        samples: how many.
+
+    Raises:
+        UsageError: the scenario has more than ``EVENTS_MAX`` events, or keeps too many checkpoints.
+    """
+    return _Simulation(scenario, policy, mode, samples).run()
+
+
+class _Simulation:
+    def __init__(self, scenario: Scenario, policy: Policy, mode: FollowerMode, samples: int) -> None:
+        self._scenario = scenario
+        self._mode = mode
+        self._run = PolicyRun(policy)
+        self._leader = Leader(scenario.nodes, _listeners(scenario, LEADER))
+        self._followers = {each.name: Follower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas}
+        self._run.reloaded = {f"{each.node}/{each.name}": 0 for each in scenario.listeners}
+        self._events: list[tuple[int, _Kind, int, object]] = []
+        self._pushed = 0
+        for at in range(1, samples + 1):
+            self._push(scenario.duration_ms * at // samples, _Kind.SAMPLE, None)
+        self._push_first()
+
+    def _push(self, time_ms: int, kind: _Kind, what: object) -> None:
+        if time_ms <= self._scenario.duration_ms:
+            self._pushed += 1
+            heapq.heappush(self._events, (time_ms, kind, self._pushed, what))
+
+    def _push_first(self) -> None:
+        scenario = self._scenario
+        for time_ms in scenario.elections:
+            self._push(time_ms, _Kind.ELECTION, None)
+        for append in scenario.appends:
+            self._push(append.span.begin_ms, _Kind.APPEND, append)
+        if self._run.policy is not Policy.IMMEDIATE:
+            self._push(scenario.nodes.clean_interval_ms, _Kind.CLEAN, None)
+        for follower in self._followers.values():
+            self._push(follower.checkpoint_ms + self._interval_ms(), _Kind.CHECKPOINT, follower)
+        positions = [each for node in self._nodes() for each in node.listeners]
+        for position in (*positions, *(each.position for each in self._followers.values())):
+            for span in (*position.reader.down, *position.reader.stuck):
+                self._push(span.begin_ms, _Kind.BOUNDARY, position.reader)
+                self._push(span.end_ms, _Kind.BOUNDARY, position.reader)
+
+    def _nodes(self) -> Iterator[Node]:
+        yield self._leader
+        yield from self._followers.values()
+
+    def _interval_ms(self) -> int:
+        """Between two checkpoints of a follower; where time takes none, it looks as often as the cleaner whether bytes do."""
+        return self._scenario.nodes.checkpoint_interval_ms or self._scenario.nodes.clean_interval_ms
+
+    def run(self) -> PolicyRun:
+        run = self._run
+        while self._events:
+            time_ms, kind, _, what = heapq.heappop(self._events)
+            run.events += 1
+            if run.events > EVENTS_MAX:
+                raise UsageError(
+                    f"the scenario has more than {EVENTS_MAX} events: make it shorter, or let things happen less often"
+                )
+            match kind:
+                case _Kind.ELECTION:
+                    self._leader.elect()
+                case _Kind.BOUNDARY if isinstance(what, Reader):
+                    self._boundary(time_ms, what)
+                case _Kind.APPEND if isinstance(what, Append):
+                    self._append(time_ms, what)
+                case _Kind.CHECKPOINT if isinstance(what, Follower):
+                    self._follower_checkpoint(time_ms, what)
+                case _Kind.CLEAN:
+                    self._clean(time_ms)
+                    self._push(time_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, None)
+                case _:
+                    self._sample(time_ms)
+        run.starts = {LEADER: self._leader.log.start} | {name: each.log.start for name, each in self._followers.items()}
+        run.invalidated = {name: each.invalidated for name, each in self._followers.items()}
+        run.loaded = {name: each.loaded for name, each in self._followers.items()}
+        run.checkpoints = self._leader.taken
+        run.end_bytes, run.end_offset = self._leader.log.size_bytes, self._leader.log.end_offset
+        return run
+
+    def _boundary(self, time_ms: int, reader: Reader) -> None:
+        """A reader stops or goes on: how far it is by now is settled first."""
+        follower = self._followers.get(reader.name)
+        if follower is not None and follower.position.reader is reader:
+            self._settle(time_ms, follower)
+            follower.position.turn(time_ms)
+            self._settle(time_ms, follower)
+            return
+        node = self._leader if reader.node == LEADER else self._followers[reader.node]
+        for position in node.listeners:
+            if position.reader is reader:
+                position.settle(time_ms, node.log.end_offset)
+                position.turn(time_ms)
+
+    def _settle(self, time_ms: int, follower: Follower) -> None:
+        """Lets a follower copy; where it was given a checkpoint, its listeners may have to load it."""
+        before = follower.log.start
+        follower.settle(time_ms, self._leader)
+        if follower.log.start != before:
+            self._count_reloads(follower, time_ms)
+
+    def _append(self, time_ms: int, append: Append) -> None:
+        """Appends as many batches as come before the next event, up to the one that makes the leader take a checkpoint."""
+        leader, nodes = self._leader, self._scenario.nodes
+        last_ms = append.span.end_ms - 1
+        if self._events:
+            next_ms, kind = self._events[0][:2]
+            last_ms = min(last_ms, next_ms if kind > _Kind.APPEND else next_ms - 1)
+        count = max(1, (last_ms - time_ms) // append.every_ms + 1)
+        lacking = nodes.checkpoint_record_bytes - (leader.written_bytes - leader.bytes_at_checkpoint)
+        count = min(count, max(1, -(-lacking // append.size_bytes)))
+        if nodes.checkpoint_interval_ms:
+            wait_ms = leader.checkpoint_ms + nodes.checkpoint_interval_ms - time_ms
+            count = min(count, max(1, -(-wait_ms // append.every_ms) + 1))
+        leader.log.append(count, append.records, append.size_bytes, nodes.segment_bytes)
+        leader.written_bytes += count * append.size_bytes
+        leader.append_ms = time_ms + (count - 1) * append.every_ms
+        if leader.append_ms + append.every_ms < append.span.end_ms:
+            self._push(leader.append_ms + append.every_ms, _Kind.APPEND, append)
+        if self._is_due(leader, leader.append_ms):
+            self._take_checkpoint(leader.append_ms, LEADER, leader)
+
+    def _is_due(self, node: Node, now_ms: int) -> bool:
+        """``SnapshotGenerator``: enough bytes since the last one, or enough time; asked when something new was read."""
+        nodes = self._scenario.nodes
+        settings = CheckpointSettings(nodes.checkpoint_interval_ms, nodes.checkpoint_record_bytes)
+        return is_checkpoint_due(settings, node.written_bytes - node.bytes_at_checkpoint, now_ms - node.checkpoint_ms)
+
+    def _take_checkpoint(self, now_ms: int, name: str, node: Node) -> None:
+        epoch = self._leader.epoch_before(node.log.end_offset)
+        if node.take_checkpoint(now_ms, min(now_ms, self._leader.append_ms), epoch) and self._run.policy is Policy.IMMEDIATE:
+            self._run.peak_bytes = max(self._run.peak_bytes, self._leader.log.size_bytes)
+            advance = immediate(node.log)
+            self._tell(now_ms, name, node, () if advance is None else (advance,))
+
+    def _follower_checkpoint(self, now_ms: int, follower: Follower) -> None:
+        wait_ms = self._scenario.nodes.clean_interval_ms
+        if not (follower.position.is_down or follower.position.is_stuck):
+            self._settle(now_ms, follower)
+            latest = follower.log.latest
+            is_new = latest is None or latest.id.offset < follower.log.end_offset
+            if is_new and self._is_due(follower, now_ms):
+                self._take_checkpoint(now_ms, follower.position.reader.name, follower)
+                wait_ms = self._interval_ms()
+        self._push(now_ms + wait_ms, _Kind.CHECKPOINT, follower)
+
+    def _clean(self, now_ms: int) -> None:
+        """What each node's cleaner does, the leader's first."""
+        leader, settings = self._leader, self._scenario.settings
+        self._run.peak_bytes = max(self._run.peak_bytes, leader.log.size_bytes)
+        for follower in self._followers.values():
+            self._settle(now_ms, follower)
+        if self._run.policy is Policy.RETENTION:
+            for name, node in ((LEADER, leader), *self._followers.items()):
+                if name == LEADER or not self._followers[name].position.is_down:
+                    self._tell(now_ms, name, node, retention(node.log, now_ms, settings))
+            return
+        live = [each.position.progress for each in self._followers.values() if each.is_live and each.position.offset]
+        listeners = leader.listener_progress(now_ms)
+        while (advance := seed_leader(leader.log, now_ms, settings, live, listeners)) is not None:
+            self._tell(now_ms, LEADER, leader, (advance,))
+            listeners = leader.listener_progress(now_ms)
+        for name, follower in self._followers.items():
+            if not follower.position.is_down:
+                moved = seed_follower(follower.log, leader.log.start, follower.listener_progress(now_ms), self._mode)
+                self._tell(now_ms, name, follower, () if moved is None else (moved,))
+
+    def _tell(self, now_ms: int, name: str, node: Node, advances: Iterable[Advance]) -> None:
+        """Counts moves of a start, and whom they cost something."""
+        run = self._run
+        for advance in advances:
+            invalidated = []
+            if node is self._leader:
+                invalidated = [each for each, follower in self._followers.items() if follower.invalidate(now_ms, self._leader)]
+            elif node.log.start.offset > self._leader.log.start.offset:
+                run.ahead += 1
+            reloaded = self._count_reloads(node, now_ms)
+            run.steps_count += 1
+            if len(run.steps) < STEPS_KEPT_MAX:
+                run.steps.append(Step(now_ms, name, advance, tuple(invalidated), tuple(reloaded)))
+
+    def _count_reloads(self, node: Node, now_ms: int) -> list[str]:
+        reloaded = node.reload_listeners(now_ms)
+        for each in node.listeners:
+            if each.reader.name in reloaded:
+                self._run.reloaded[f"{each.reader.node}/{each.reader.name}"] += 1
+        return reloaded
+
+    def _sample(self, time_ms: int) -> None:
+        log = self._leader.log
+        self._run.peak_bytes = max(self._run.peak_bytes, log.size_bytes)
+        self._run.samples.append(Sample(time_ms, log.start.offset, log.end_offset, log.size_bytes))
+
+
+def _listeners(scenario: Scenario, node: str) -> tuple[Reader, ...]:
+    return tuple(each for each in scenario.listeners if each.node == node)

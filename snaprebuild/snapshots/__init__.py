@@ -1,0 +1,1 @@
+"""Producer snapshots of log directories: scan, plan, rebuild, verify, stage, install, undo."""

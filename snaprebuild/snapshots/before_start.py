@@ -1,0 +1,199 @@
+"""Prepares the log directories of a broker before it starts: the missing snapshots are written in place, the most blocked partition first.
+
+It is ``rebuild`` with another aim. A rebuild is asked for and looked at; this one stands in the way of a broker that wants to start. So it
+may end at a deadline with what it has, and what is no concern of the broker's start is told and weighs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.snapshots.plan.placement_rules import is_missed, not_due_in_place
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.store import is_object
+
+__all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", "hook_run"]
+
+NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
+"""Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
+
+HELD = "a broker, or another run, uses this log directory"
+
+MADE_BY_MKFS = {"lost+found"}
+
+PLANNING_SHARE = 0.5
+"""Of the time until the deadline: what is planned by then is rebuilt in the rest."""
+
+
+class PreparationState(StrEnum):
+    """How far a partition came."""
+
+    PREPARED = "prepared"
+    """Each snapshot that is due is there; what it holds that was there before, only a finding tells."""
+    PARTLY = "partly"
+    """Some were written, some not."""
+    NOT_PREPARED = "not-prepared"
+    """None was written, and some are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPartition:
+    """A partition.
+
+    Attributes:
+        result: what became of it.
+        bytes_blocked: of the first closed segment whose snapshot was missing and of every later closed one, before the run.
+        bytes_blocked_left: the same, after it.
+    """
+
+    result: PartitionResult
+    bytes_blocked: int
+    bytes_blocked_left: int
+
+    def count(self, *actions: str) -> int:
+        """Boundaries of which that became."""
+        return sum(boundary.action in actions for boundary in self.result.boundaries)
+
+    @property
+    def state(self) -> PreparationState:
+        """How far it came."""
+        plan = self.result.plan
+        is_whole = plan.fault is None and not any(is_missed(plan, offset, reason) for offset, reason in plan.not_planned)
+        if is_whole and not self.count(*NOT_DONE):
+            return PreparationState.PREPARED
+        return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
+
+
+@dataclass(frozen=True, slots=True)
+class HookRun:
+    """What became of the log directories of a broker.
+
+    Attributes:
+        rebuilt: by the rebuild.
+        partitions: in the order in which they were worked on.
+        findings: of the rebuild; those that are no concern of the broker's start weigh nothing.
+        seconds: that it took.
+    """
+
+    rebuilt: RebuildResult
+    partitions: tuple[PreparedPartition, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """By the worst finding."""
+        return exit_code_of(self.findings)
+
+
+def hook_run(
+    request: Request,
+    *,
+    by_bytes_blocked: bool = True,
+    deadline: float | None = None,
+    dry_run: bool = False,
+    receipt: str | None = None,
+    jobs: int | None = None,
+) -> HookRun:
+    """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
+
+    Args:
+        request: what is asked for; ``out`` is None.
+        by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
+        deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
+        dry_run: replay and judge, write nothing.
+        receipt: path of the receipt, None for the usual place.
+        jobs: worker processes, None for as many as processors.
+
+    Raises:
+        UsageError: nothing to read from, or no place for a receipt.
+        RefusedError: the receipt would lie among the files of a broker, or its name is taken.
+        StorageError: the receipt cannot be written where it is wanted.
+    """
+    started = time.perf_counter()
+    for path in request.paths:
+        if is_object(path):
+            raise UsageError("no broker starts on an object store: name its log directories", path=path)
+    now = time.monotonic()
+    planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
+    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by, judged_by=deadline)
+    rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
+    partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
+    findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)
+    return HookRun(rebuilt, partitions, findings, time.perf_counter() - started)
+
+
+def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
+    """Where nothing is missing none is needed: so a broker whose user can write nowhere is refused nothing on an ordinary day."""
+    if dry_run or not any(partition.boundaries for partition in plan.partitions):
+        return None
+    return Receipt(default_receipt_path(None) if path is None else path, plan)
+
+
+def bytes_blocked(source: PartitionSource) -> int:
+    """Bytes of the first closed segment whose snapshot is missing and of every later closed one, as the listing tells.
+
+    Segments are uploaded in order.
+    """
+    return _bytes_from(source, _missing(source))
+
+
+def _missing(source: PartitionSource) -> list[int]:
+    """Base offsets at which a snapshot is due that is not there."""
+    directory = source.directory
+    listed = {offset for offset, _ in directory.snapshots}
+    bases = [segment.base_offset for segment in directory.segments[1:]]
+    return [
+        base
+        for base in bases
+        if base not in listed
+        and snapshot_file_name(base) not in directory.unreadable
+        and not_due_in_place(source, base, is_log_end=False) is None
+    ]
+
+
+def _bytes_left(result: PartitionResult) -> int:
+    source, missing = result.plan.source, set(_missing(result.plan.source))
+    if result.plan.fault is None:
+        missing &= {each.offset for each in result.boundaries if each.action in NOT_DONE} | {
+            offset for offset, _ in result.plan.not_planned
+        }
+    return _bytes_from(source, sorted(missing))
+
+
+def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
+    if not missing:
+        return 0
+    pairs = pairwise(source.directory.segments)
+    return sum(segment.size_bytes for segment, following in pairs if following.base_offset >= missing[0])
+
+
+def _weighed(finding: Finding, plan: Plan, *, dry_run: bool) -> Finding:
+    """What a finding weighs here. A broker that runs is refused also where nothing is missing, so that nothing asked for its lock."""
+    if finding.code == "live-broker" and not dry_run:
+        is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
+        return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
+    is_new_broker = finding.code == "nothing-found" and _is_new_broker(plan.request)
+    return replace(finding, severity=Severity.NOTE) if finding.code in NO_CONCERN or is_new_broker else finding
+
+
+def _is_new_broker(request: Request) -> bool:
+    """Whether all partitions were asked for, of directories in which nothing is: a broker that never ran."""
+    if request.topics or request.partitions:
+        return False
+    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    log_dirs = [] if properties is None else [path for path in log_dirs_of(properties) if os.path.isdir(path)]
+    return all(set(os.listdir(path)) <= MADE_BY_MKFS for path in (*request.paths, *log_dirs))

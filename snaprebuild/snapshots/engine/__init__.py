@@ -1,0 +1,1 @@
+"""Replays partitions: read tasks, worker processes, states at boundaries."""

@@ -1,0 +1,215 @@
+"""Free cross-checks while a partition is replayed: surviving snapshots and ``.txnindex`` files beside what the replay gives."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.limits import INDEX_BYTES_MAX
+from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
+from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.transactions import aborted_in
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, read_snapshot_file
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.partition_dir import ListedFile
+
+__all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
+
+DIFFERENCES_OF_A_RUN_MAX = 10_000
+"""Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
+
+_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+
+
+def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
+    """What the summary of a segment, or of a piece of it, says is damaged in it."""
+    found = [_bad_checksum(source, index, summary)] if summary.facts.bad_crc_count else []
+    if summary.facts.disorder_offset is not None:
+        found.append(_disorder(source, index, summary.facts.disorder_offset))
+    return found
+
+
+def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
+    """Batches of a segment whose checksum differs."""
+    position, offset = summary.facts.bad_crc[0]
+    path = source.directory.file_path(source.directory.segments[index].log.name)
+    count = counted(summary.facts.bad_crc_count, "such batch", "such batches")
+    message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
+    return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
+
+
+def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
+    """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
+    path = source.directory.file_path(source.directory.segments[index].log.name)
+    return Finding(
+        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not lie behind the one before it", offset
+    )
+
+
+@dataclass(slots=True)
+class CrossCheck:
+    """Compares what is on disk with each boundary that the replay hands out."""
+
+    source: PartitionSource
+    clock: Clock
+    _index_tells_nothing: bool = False
+
+    def snapshot(self, state: BoundaryState, listed: ListedFile | None = None) -> Comparison | None:
+        """The snapshot at this boundary or cut beside the replay; None where there is none.
+
+        Args:
+            state: the boundary or cut.
+            listed: which one, where several have its offset; None for the first.
+
+        Raises:
+            ReadFailedError: it cannot be read.
+            ChangedFileError: its broker is writing it.
+        """
+        is_running = self.source.is_broker_running
+        try:
+            found = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
+        except FormatError as error:
+            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+        return None if found is None else self.judge(state, found)
+
+    def judge(self, state: BoundaryState, found: np.ndarray) -> Comparison:
+        """Entries of a snapshot at this boundary or cut beside the replay."""
+        knowledge = self._knowledge(state)
+        batch_offset = state.segment.cut_batch_offset
+        if batch_offset is not None and knowledge.doubt is None:
+            reason = f"no broker writes a snapshot here: {state.offset} lies inside the batch that begins at {batch_offset}"
+            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
+        comparison = compare(state.effect, found, state.offset, knowledge)
+        if comparison.status is SnapshotStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
+            return self._as_settled(state, found, comparison)
+        return comparison
+
+    def _as_settled(self, state: BoundaryState, found: np.ndarray, comparison: Comparison) -> Comparison:
+        """The window alone does not know what the snapshot behind it settled."""
+        if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
+            return comparison
+        status, reason = SnapshotStatus.EQUAL_AFTER_EXPIRY, "different at most in entries that have expired"
+        return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
+
+    def _knowledge(self, state: BoundaryState) -> Knowledge:
+        doubt = None
+        if self.source.is_compacted:
+            doubt = "the topic is compacted: the batches that would tell may be gone"
+        elif state.judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
+            doubt = f"the replay itself is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}"
+        return Knowledge(
+            is_complete=state.is_complete,
+            doubt=doubt,
+            first_offset=state.replayed_from,
+            log_start_offset=self.source.log_start_offset,
+            as_of_ms=self.clock.as_of_ms,
+            expiration_ms=self.clock.expiration_ms,
+        )
+
+    def transaction_index(self, state: BoundaryState) -> Finding | None:
+        """The ``.txnindex`` of the segment that ends here beside the transactions that the replay saw aborted; a finding if they differ."""
+        if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
+            return None
+        if state.has_doubts:
+            self._index_tells_nothing = True
+            return None
+        expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
+        directory = self.source.directory
+        segment = directory.segment_at(state.segment.base_offset)
+        if segment is not None and segment.until_offset is not None:
+            return None  # it tells of what does not count, too
+        path = directory.transaction_index_path(state.segment.base_offset)
+        if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):
+            return None  # as it was listed; that spares a request for each segment
+        try:
+            data = directory.store.read_small(path, INDEX_BYTES_MAX)
+            found = [] if data is None else list(read_transaction_index(data, file=path))
+        except ChangedFileError:
+            return None  # the broker appends to it: another moment tells
+        except (FormatError, ReadFailedError) as error:
+            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
+        at = _first_difference(found, expected)
+        if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(found), len(expected))):
+            return None
+        counts = f"{len(found)} instead of {len(expected)}, first difference at {at}"
+        message = f"does not list the aborted transactions of its segment: {counts}"
+        return Finding("transaction-index-differs", Severity.FINDING, path, message, state.offset)
+
+    def _is_of_another_moment(self, state: BoundaryState, *, is_prefix: bool) -> bool:
+        """Whether a broker at work explains the difference.
+
+        It appends a marker to the active segment first, and tells the index then (``UnifiedLog.append``); after a crash it makes that
+        index anew. When it deletes a segment, the log goes before its indexes (``LogSegment.changeFileSuffixes``).
+        """
+        log_dir = self.source.log_dir
+        if log_dir.was_shut_down_cleanly or not log_dir.is_broker_directory or not log_dir.store.is_local:
+            return False
+        if state.is_log_end and is_prefix:
+            return True
+        segment = self.source.directory.segment_at(state.segment.base_offset)
+        try:
+            if segment is not None:
+                self.source.directory.open_segment(segment).close()
+        except (ReadFailedError, RefusedError):
+            return True  # gone since it was read, or another one
+        return False
+
+
+class ListedDifferences:
+    """Keeps what the comparisons of a run list together within ``DIFFERENCES_OF_A_RUN_MAX``.
+
+    The first snapshots in the order of the result keep their lists: which partition is done first is chance, what is listed must not be.
+    """
+
+    def __init__(self) -> None:
+        self._listing: list[tuple[int, int, Comparison]] = []
+        self._count = 0
+
+    def add(self, place: int, offset: int, comparison: Comparison) -> None:
+        """Adds a comparison that will be kept, and cuts lists short, from the last one back, if there is no room.
+
+        Args:
+            place: of its partition in the result.
+            offset: of the snapshot.
+            comparison: which may lose differences from its list, now or later.
+        """
+        if not comparison.differences:
+            return
+        bisect.insort(self._listing, (place, offset, comparison), key=lambda each: each[:2])
+        self._count += len(comparison.differences)
+        while self._count > DIFFERENCES_OF_A_RUN_MAX:
+            last = self._listing[-1][2]
+            kept = last.differences[: max(len(last.differences) - (self._count - DIFFERENCES_OF_A_RUN_MAX), 0)]
+            self._count -= len(last.differences) - len(kept)
+            last.differences = kept
+            if not kept:
+                self._listing.pop()
+
+
+def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:
+    """Index in the file of the first entry that no broker can have written here, or None.
+
+    Brokers up to 2.7 also list an abort marker that closed nothing, as a transaction that begins at its marker (KAFKA-10702). And a broker
+    that appends several batches at once, as a follower does, takes the last stable offset when all of them are in: where nothing was open
+    it then names the first transaction that began behind the marker, instead of the offset behind it (``UnifiedLog.append``).
+    """
+    waiting = iter(expected)
+    for at, entry in enumerate(found):
+        if entry.first_offset == entry.last_offset:
+            continue
+        due = next(waiting, None)
+        if due is None or replace(entry, last_stable_offset=due.last_stable_offset) != due:
+            return at
+        if entry.last_stable_offset != due.last_stable_offset and not (
+            due.last_stable_offset == due.last_offset + 1 < entry.last_stable_offset
+        ):
+            return at
+    return None if next(waiting, None) is None else len(found)

@@ -1,0 +1,163 @@
+"""What the ends of a log and its indexes tell before anything is replayed: the log end offset, and how old each segment is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from formats.errors import FormatError
+from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
+from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = [
+    "LogTail",
+    "check_deadline",
+    "known_log_end",
+    "largest_timestamp_hint",
+    "log_end_offset",
+    "log_tail",
+    "replay_window",
+    "window_index",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The end of the last segment.
+
+    Attributes:
+        end_offset: end of the last whole batch; base offset of the segment where it has none.
+        leader_epoch: of that batch, -1 for message formats 0 and 1; None where there is no batch.
+        max_timestamp_ms: largest timestamp of the batches that were read for it, ms since 1970; None where there is no batch.
+    """
+
+    end_offset: int
+    leader_epoch: int | None = None
+    max_timestamp_ms: int | None = None
+
+
+def check_deadline(deadline: float | None, path: str) -> None:
+    """Raises DeadlinePassedError once ``time.monotonic()`` is past it; None is none."""
+    if deadline is not None and time.monotonic() > deadline:
+        raise DeadlinePassedError("the deadline has passed", path=path)
+
+
+def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
+    """End of the last whole batch (``log_tail``)."""
+    return log_tail(directory, deadline).end_offset
+
+
+def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
+    """Reads the last segment from the last position that its index names, if that proves right, else all of its headers.
+
+    Args:
+        directory: the listing.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        RefusedError: the deadline has passed.
+    """
+    segment = directory.segments[-1]
+    with directory.open_segment(segment, deadline) as source:
+        hint = None
+        if segment.offset_index is not None:
+            index = directory.file_path(segment.offset_index)
+            hint = read_positions_hint(index, source.size_bytes, directory.store)
+        if hint is not None and len(hint):
+            tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
+            if tail is not None:
+                return tail
+        tail = _tail_from(source, segment.base_offset, 0, check_crc=False)
+        return LogTail(segment.base_offset) if tail is None else tail
+
+
+def known_log_end(directory: PartitionDir) -> int:
+    """The log reaches this offset for certain, as far as its last segment can be read; 0 where it cannot: reading it will say the same."""
+    if directory.log_end_offset is not None:
+        return directory.log_end_offset
+    try:
+        return log_end_offset(directory) if directory.segments else 0
+    except (ReadFailedError, RefusedError, FormatError):
+        return 0
+
+
+def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
+    """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
+    reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
+    found: LogTail | None = None
+    damaged = False
+    for block in reader:
+        damaged |= len(block.bad_crc) > 0
+        end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+        latest = int(block.column("max_timestamp").max())
+        if found is not None and found.max_timestamp_ms is not None:
+            latest = max(latest, found.max_timestamp_ms)
+        found = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
+    assert reader.tail is not None
+    if start_bytes and (found is None or found.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
+        return None
+    return found
+
+
+def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:
+    """The greatest timestamp that the time index of a closed segment names, its last; ms, or None where that tells nothing.
+
+    Args:
+        partition: the partition.
+        index: of the segment.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+
+    Raises:
+        DeadlinePassedError: it has.
+    """
+    segment = partition.directory.segments[index]
+    if not segment.time_index or _is_recovered_at_start(partition, index):
+        return None
+    directory = partition.directory
+    check_deadline(deadline, directory.path)
+    return read_last_timestamp_hint(directory.file_path(segment.time_index), directory.store)
+
+
+def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
+    """Whether the broker will make the indexes of a segment anew, because it cannot know what a crash left of them.
+
+    After an unclean stop that is every segment that ends above the recovery point (``LogLoader.recoverLog``).
+    """
+    log_dir = partition.log_dir
+    if log_dir.was_shut_down_cleanly or not log_dir.is_broker_directory:
+        return False
+    following = partition.directory.segments[index + 1 : index + 2]
+    return not following or following[0].base_offset > partition.recovery_point
+
+
+def window_index(partition: PartitionSource, clock: Clock, deadline: float | None = None) -> int:
+    """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young.
+
+    Raises DeadlinePassedError as ``largest_timestamp_hint``.
+    """
+    last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
+    each = here_for([partition.directory.store])
+    hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
+    return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)
+
+
+def replay_window(partition: PartitionSource, mode: ReplayFrom, clock: Clock, deadline: float | None = None) -> int:
+    """Index of the segment where a replay may begin at the latest: as ``window_index``, and 0 where the window proves too little.
+
+    Below a log start inside the first segments, clients of 1.0 to 2.4 may have written batches of epoch 0 that they continued with sequence
+    0 later (``replay.window``). While those bytes are on disk, only a replay of them gives what Kafka's own replay gives.
+    """
+    if mode is ReplayFrom.LOG_START:
+        return 0
+    if mode is ReplayFrom.AUTO and partition.log_start_offset > partition.directory.segments[0].base_offset:
+        return 0
+    return window_index(partition, clock, deadline)

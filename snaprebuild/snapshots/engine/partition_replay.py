@@ -1,0 +1,559 @@
+"""The replay of one partition: segments in, the state at each boundary out, with its class.
+
+A ``PartitionReplay`` names the segments that it needs and takes their summaries in order; who reads them, and how many at once, is the
+scheduler's business. Where a segment comes in pieces, the state at each cut is handed out like that at a boundary. Replays that begin at
+the first segment hand each boundary out at once and keep nothing else. Those that must first be proven by something that lies behind (a
+window, or a snapshot at the first offset) hold the summaries back until it is settled.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache, cached_property
+
+import numpy as np
+
+from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass, Standing
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses, entries_of
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import WindowState, expired_mask, settle
+from snaprebuild.snapshots.engine.window_proof import (
+    Clock,
+    WindowProof,
+    begins_of_segments_show_transactions,
+    boundary_after,
+    in_order,
+    prefixes_of,
+    prove_window,
+    read_snapshot_file,
+    trusted_base,
+)
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["BoundaryState", "Clock", "GivenState", "PartitionReplay", "ReplayFrom", "ReplayPoint", "read_snapshot_file"]
+
+log = logging.getLogger(__name__)
+
+GAPS_NAMED_MAX = 10
+"""Gaps that a judgement names."""
+
+LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
+
+NO_TRANSACTIONS_BELOW = (
+    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
+    "or in the first 256 KiB of a segment below"
+)
+
+NO_TRANSACTIONS_IN_WINDOW = (
+    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
+)
+
+NOT_LOOKED_BELOW = (
+    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
+    "--replay-from auto looks at the headers below the window"
+)
+
+
+class ReplayFrom(StrEnum):
+    """Where replay begins (``--replay-from``)."""
+
+    AUTO = "auto"
+    """At the window; further back as long as the evidence asks for it."""
+    WINDOW = "window"
+    """At the window, and never before it; what is not proven is said."""
+    LOG_START = "log-start"
+    """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundaryState:
+    """The producer state at one boundary, or at an offset inside a segment that was asked for.
+
+    What costs time and memory with the producers of the whole log (``effect``, ``entries``, ``judgement``) is made when it is first asked
+    for, whenever that is: what comes later in the replay changes nothing here.
+
+    Attributes:
+        offset: the boundary or cut.
+        is_log_end: it is the log end offset.
+        prefix: from the first replayed segment (on a trusted base where there is one).
+        replayed_from: base offset of that segment: ``prefix`` knows nothing of what lies below, unless ``is_complete``.
+        is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
+        has_doubts: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does, where replay began at the
+            first segment.
+        segment: the segment or piece that ends here.
+        closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
+            that closed nothing, unless it began before the replay. None where the replay cannot tell (it began inside the log), or at a
+            cut.
+        make_entries: gives ``entries``; ``make_judgement`` likewise.
+    """
+
+    offset: int
+    is_log_end: bool
+    prefix: RunningEffect
+    replayed_from: int
+    is_complete: bool
+    has_doubts: bool
+    segment: SegmentSummary
+    closes: TransactionCloses | None
+    make_entries: Callable[[], np.ndarray]
+    make_judgement: Callable[[], Judgement]
+
+    @property
+    def is_cut(self) -> bool:
+        """It lies inside a segment: no snapshot is due here."""
+        return self.segment.cut_offset is not None
+
+    @property
+    def effect(self) -> SegmentEffect:
+        """``prefix`` as one effect."""
+        return self.prefix.total()
+
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """Of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered."""
+        return self.make_entries()
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """Class and reasons."""
+        return self.make_judgement()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayPoint:
+    """Where a replay stood at a boundary: another one goes on from here, exactly as if it had read all of it.
+
+    Attributes:
+        offset: the boundary, base offset of a segment.
+        first_offset: base offset of the first segment that was replayed.
+        behind: base offset and identity of the segment that ends here.
+    """
+
+    offset: int
+    first_offset: int
+    behind: tuple[int, FileIdentity]
+    _prefix: RunningEffect
+    _base: SegmentEffect | None
+    _record: ReplayRecord
+
+    @property
+    def state(self) -> SegmentEffect:
+        """Everything that was replayed up to here, as one effect: the large part of this value."""
+        return self._prefix.total()
+
+    def with_state(self, state: SegmentEffect) -> ReplayPoint:
+        """The same with another state: of ``IDENTITY`` it is small, and can be sent apart from its own, which is put in again."""
+        return replace(self, _prefix=RunningEffect(state))
+
+    def index_in(self, directory: PartitionDir) -> int | None:
+        """Index of the segment that begins here; None where the log is not the one that was replayed.
+
+        A log is cut at its end (``UnifiedLog.truncateTo``), and then the segment that was cut, or deleted, is another file. Where the one
+        that ends here is what it was, so are those before it.
+        """
+        segments = directory.segments
+        index = bisect_left(segments, self.offset, key=lambda segment: segment.base_offset)
+        if not 0 < index < len(segments) or segments[index].base_offset != self.offset:
+            return None
+        behind = segments[index - 1]
+        return index if (behind.base_offset, behind.log.identity) == self.behind else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenState:
+    """The state before the first segment on disk, known from elsewhere.
+
+    Attributes:
+        effect: the state (``effect_of_entries``).
+        judgement: what it is worth: what is replayed on it is worth no more.
+    """
+
+    effect: SegmentEffect
+    judgement: Judgement
+
+    @property
+    def is_complete(self) -> bool:
+        """No producer is missing, also none whose batches were all deleted."""
+        return self.judgement.snapshot_class is SnapshotClass.EXACT
+
+    def on_top(self, judged: Judgement) -> Judgement:
+        """What a boundary above it is worth.
+
+        Args:
+            judged: the boundary, if this state were proven.
+        """
+        if judged.snapshot_class is not SnapshotClass.EXACT:
+            return judged
+        return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))
+
+
+@dataclass(slots=True)
+class PartitionReplay:
+    """Replays a partition.
+
+    Attributes:
+        directory: the listing.
+        mode: where to begin.
+        clock: for expiry.
+        window_index: first segment of the window (``replay.window.window_start``).
+        stop_index: segments from here on are not needed.
+        first_wanted: the least boundary that is wanted.
+        known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
+        resumed: go on from here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
+        given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
+        remote_from: the log begins here, in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells.
+            What the producers did in between a broker takes from the snapshot at the first segment.
+        damage: set when the replay ended before its time.
+        start_index: first segment of the replay as it turned out.
+        start_reason: why there.
+    """
+
+    directory: PartitionDir
+    mode: ReplayFrom
+    clock: Clock
+    window_index: int
+    stop_index: int
+    first_wanted: int
+    known_end: int = 0
+    resumed: ReplayPoint | None = None
+    given: GivenState | None = None
+    remote_from: int | None = None
+    damage: Damage | None = None
+    start_index: int = 0
+    start_reason: str = ""
+    _record: ReplayRecord = field(default_factory=ReplayRecord)
+    _prefix: RunningEffect = field(default_factory=RunningEffect)
+    _closes: TransactionCloses = NO_CLOSES
+    _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _assumption: str | None = None
+    _holds: bool = False
+    _base: SegmentEffect | None = None
+
+    def begin(self) -> list[int]:
+        """Indices of the segments that are needed first, in order."""
+        self.start_index, self.start_reason = self.start()
+        if self.resumed is not None:
+            self._prefix, self._base = self.resumed._prefix, self.resumed._base
+            self._record = deepcopy(self.resumed._record)
+        elif self.given is not None:
+            assert self.mode is ReplayFrom.LOG_START, "it lies before the first segment"
+            self._prefix, self._base = RunningEffect(self.given.effect), self.given.effect
+        self._holds = not self.hands_out_at_once()
+        log.info(
+            "%s: replay begins at segment %d of %d: %s",
+            self.directory.path,
+            self.start_index,
+            len(self._segments),
+            self.start_reason,
+        )
+        return list(range(self.start_index, self.stop_index))
+
+    @property
+    def _segments(self) -> tuple[SegmentFiles, ...]:
+        return self.directory.segments
+
+    def start(self) -> tuple[int, str]:
+        """Index of the segment where the replay begins, as far as names and hints tell, and why there. Changes nothing."""
+        if self.resumed is not None:
+            index = self.resumed.index_in(self.directory)
+            assert index is not None, "another log"
+            return index, f"an earlier replay came to {self.resumed.offset}"
+        if self.mode is ReplayFrom.LOG_START:
+            return 0, "asked for: the first segment on disk"
+        if not self._segments:
+            return 0, "no segment is on disk"
+        # The last segment is always read where it is wanted: only it tells the log end.
+        window = min(self.window_index, self.stop_index, len(self._segments) - 1)
+        if window == 0:
+            return 0, "the window reaches to the first segment on disk"
+        if self.mode is ReplayFrom.WINDOW:
+            return window, "asked for: the first segment within the expiration"
+        if self.first_wanted <= self._segments[window].base_offset:
+            return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
+        if self._witness_offset(window) is None:
+            return 0, "no surviving snapshot behind the window could prove it"
+        return window, "the first segment within the expiration"
+
+    def hands_out_at_once(self) -> bool:
+        """Whether no boundary waits for what lies behind it, as far as names and hints tell; ``more`` asks for nothing then."""
+        if self.resumed is not None:
+            return True
+        return self.start()[0] == 0 and not (self.mode is ReplayFrom.AUTO and self._has_first_snapshot())
+
+    def may_go_back(self) -> bool:
+        """Whether ``more`` may ask for further segments."""
+        return self.resumed is None and self.mode is ReplayFrom.AUTO and self.start()[0] > 0
+
+    def part(self, stop_index: int, after: ReplayPoint | None) -> PartitionReplay:
+        """Another replay, of a part of this one that hands out at once.
+
+        Args:
+            stop_index: segments from here on belong to the next part.
+            after: where it begins; None for the first segment.
+        """
+        mode, wanted = ReplayFrom.LOG_START, self.first_wanted
+        window, end = self.window_index, self.known_end
+        return PartitionReplay(
+            self.directory, mode, self.clock, window, stop_index, wanted, end, after, self.given, self.remote_from
+        )
+
+    def _witness_offset(self, start_index: int) -> int | None:
+        """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
+        bases = [segment.base_offset for segment in self._segments]
+        boundaries = set(bases[start_index + 1 :])
+        least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
+        behind = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
+        return next(behind, None)
+
+    def _has_first_snapshot(self) -> bool:
+        first = self._segments[0].base_offset if self._segments else 0
+        return first > 0 and self.directory.snapshot_at(first) is not None
+
+    def point(self, state: BoundaryState) -> ReplayPoint | None:
+        """Where another replay may go on. None at the log end, and where this one begins inside the log, which settles it as a whole.
+
+        Args:
+            state: the boundary that is being handed out.
+        """
+        segments = self._segments
+        index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
+        is_plain = self.start_index == 0 or self.resumed is not None
+        if not is_plain or index == len(segments) or segments[index].base_offset != state.offset:
+            return None
+        behind = segments[index - 1]
+        identity = (behind.base_offset, behind.log.identity)
+        return ReplayPoint(state.offset, state.replayed_from, identity, state.prefix, self._base, deepcopy(self._record))
+
+    @property
+    def trusted_base(self) -> np.ndarray | None:
+        """Entries of the snapshot at the first offset, of ``ENTRY_DTYPE``, where the replay began from it; known at its end."""
+        return None if self._base is None else entries_of(self._base)
+
+    # ---------------------------------------------------------------------------------------------------------- taking segments
+
+    def take(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
+        """Takes the summary of segment ``index``, or its pieces in order; segments of one call of ``begin`` or ``more`` come in order."""
+        if self._holds:
+            held = self._held if index >= self.start_index else self._below
+            held.setdefault(index, []).append(summary)
+            return
+        if self.given is not None and index == 0 and self._record.next_offset is None:
+            yield self._given_state(self.given)
+        yield from self._advance(index, summary)
+
+    def more(self) -> list[int]:
+        """Called when everything asked for was taken: further segments that the evidence asks for, lowest first; empty at the end."""
+        if not self._holds or self.mode is not ReplayFrom.AUTO or self.start_index == 0:
+            return []
+        proof = self._proof()
+        fault = proof.fault or proof.gap(self.directory, self._held, self.first_wanted, self.clock)
+        if fault is None and not self._below:
+            return self._below_to_look_at(proof)
+        if fault is None:
+            fault = proof.open_below(self.directory, self._below)
+            if fault is not None:
+                self._held |= self._below
+                self.start_index, self.start_reason = 0, f"extended back: {fault}"
+                self._holds = self._has_first_snapshot()
+                log.info("%s: replay extended back to the first segment: %s", self.directory.path, fault)
+            return []
+        # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
+        taken = len(self._held)
+        start = max(self.start_index - max(taken // 2, 1), 0)
+        log.info("%s: replay extended back from segment %d to %d: %s", self.directory.path, self.start_index, start, fault)
+        wanted = list(range(start, self.start_index))
+        self.start_index, self.start_reason = start, f"extended back: {fault}"
+        if start == 0:
+            # What follows can be handed out at once, and what was held back after it.
+            self._holds = self._has_first_snapshot()
+        return wanted
+
+    def _below_to_look_at(self, proof: WindowProof) -> list[int]:
+        """Segments below a window that is proven but for this: all snapshots of a broker that once lost its state agree."""
+        if proof.shows_transactions(self.directory, self.start_index) or begins_of_segments_show_transactions(
+            self.directory, self.start_index
+        ):
+            return list(range(self.start_index))
+        self._assumption = NO_TRANSACTIONS_BELOW
+        return []
+
+    def finish(self) -> Iterator[BoundaryState]:
+        """The boundaries that were held back, once no more segments are needed."""
+        if self.start_index == 0:
+            if self._holds:
+                self._base, reason = trusted_base(self.directory, self._held, self.clock)
+                if self._base is None:
+                    self._record.notes.append(reason)
+                else:
+                    self._prefix = RunningEffect(self._base)
+            self._holds = False
+            for index, summary in in_order(self._held):
+                yield from self._advance(index, summary)
+                if self.damage is not None:
+                    return
+        elif self._holds:
+            yield from self._window_boundaries()
+
+    def _advance(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
+        """The plain replay: add, look for failures, hand out."""
+        if self.damage is not None:
+            return
+        self._take_facts(index, summary)
+        closes = self._closes.followed_by(self._prefix.resolved(summary.effect.closes))
+        # They are carried along from piece to piece of a segment, and no further.
+        self._closes = NO_CLOSES if summary.cut_offset is None else closes
+        self._prefix = prefix = self._prefix.then(summary.effect)
+        if self._has_failed():
+            return
+        offset, is_log_end = boundary_after(self._segments, index, summary)
+        if offset is None or (self.given is not None and offset == self._segments[0].base_offset):
+            return
+        first = self._segments[0].base_offset if self.resumed is None else self.resumed.first_offset
+        standing, has_base = self._record.standing(), self._base is not None
+        knows_below = has_base if self.given is None else self.given.is_complete
+        yield BoundaryState(
+            offset=offset,
+            is_log_end=is_log_end,
+            prefix=prefix,
+            replayed_from=first,
+            is_complete=knows_below or first == 0,
+            has_doubts=bool(standing.doubts),
+            segment=summary,
+            closes=closes if summary.cut_offset is None else None,
+            make_entries=lambda: entries_of(prefix.total()),
+            make_judgement=lambda: self._judged(standing.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base)),
+        )
+
+    def _judged(self, judgement: Judgement) -> Judgement:
+        if self.given is not None:
+            return self.given.on_top(judgement)
+        if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
+            return judgement
+        first = self._segments[0].base_offset
+        reason = (
+            f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
+        )
+        return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
+
+    def _given_state(self, given: GivenState) -> BoundaryState:
+        offset, prefix = self._segments[0].base_offset, self._prefix
+        return BoundaryState(
+            offset=offset,
+            is_log_end=len(self._segments) == 1 and not self._segments[0].size_bytes,
+            prefix=prefix,
+            replayed_from=offset,
+            is_complete=given.is_complete,
+            has_doubts=False,
+            segment=SegmentSummary.unread(offset, 0),
+            closes=None,
+            make_entries=lambda: entries_of(given.effect),
+            make_judgement=lambda: given.judgement,
+        )
+
+    def _take_facts(self, index: int, summary: SegmentSummary) -> None:
+        following = self._segments[index + 1].base_offset if index + 1 < len(self._segments) else None
+        path = self.directory.file_path(self._segments[index].log.name)
+        self._record.take(summary, is_last=following is None, following=following, path=path, known_end=self.known_end)
+
+    def _has_failed(self) -> bool:
+        self.damage = self._record.damage
+        failure = self._prefix.failure_offset
+        if failure is not None and (self.damage is None or failure < self.damage.offset):
+            reason = "a data batch outside of the transaction that its producer has open: InvalidTxnStateException on every broker"
+            self.damage = Damage(failure, f"offset {failure}: {reason}")
+        return self.damage is not None
+
+    # ---------------------------------------------------------------------------------------------------------- the window
+
+    def _proof(self) -> WindowProof:
+        proof = prove_window(self.directory, self._held, self._witness_offset(self.start_index), self.clock)
+        if self.mode is ReplayFrom.WINDOW and proof.fault is None and proof.shows_transactions(self.directory, self.start_index):
+            return replace(proof, witness=IDENTITY, fault=NOT_LOOKED_BELOW)
+        return proof
+
+    def _window_boundaries(self) -> Iterator[BoundaryState]:
+        """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
+        yield from self._below_window()
+        proof = self._proof()
+        for index, summary, prefix in prefixes_of(self._held):
+            self._take_facts(index, summary)
+            self._prefix = prefix
+            if self._has_failed():
+                return
+            offset, is_log_end = boundary_after(self._segments, index, summary)
+            if offset is None:
+                continue
+            yield self._in_window(offset, is_log_end, summary, prefix, proof)
+
+    def _in_window(
+        self, offset: int, is_log_end: bool, summary: SegmentSummary, prefix: RunningEffect, proof: WindowProof
+    ) -> BoundaryState:
+        standing, as_of_ms, expiration_ms = self._record.standing(), self.clock.as_of_ms, self.clock.expiration_ms
+
+        @cache
+        def settled() -> WindowState:
+            return settle(prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
+
+        return BoundaryState(
+            offset=offset,
+            is_log_end=is_log_end,
+            prefix=prefix,
+            replayed_from=self._segments[self.start_index].base_offset,
+            is_complete=False,
+            has_doubts=bool(standing.doubts),
+            segment=summary,
+            closes=None,
+            make_entries=lambda: settled().entries,
+            make_judgement=lambda: self._judge_window(prefix, settled(), proof.fault, standing),
+        )
+
+    def _judge_window(self, prefix: RunningEffect, settled: WindowState, fault: str | None, standing: Standing) -> Judgement:
+        if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
+            klass = SnapshotClass.UNSOUND
+        elif fault is not None or settled.gaps:
+            klass = SnapshotClass.UNPROVEN
+        else:
+            has_expired = expired_mask(settled.entries, self.clock.as_of_ms, self.clock.expiration_ms).any()
+            klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
+        reasons = [] if fault is None else [f"nothing proves what lies below the window: {fault}"]
+        if klass.may_go_in_place:
+            reasons.append("the snapshot behind the window confirms the replay, and no gap is left below it")
+            reasons.append(LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW)
+        reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
+        if settled.gap_count > GAPS_NAMED_MAX:
+            reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
+        judged = standing.judge(prefix, starts_at_zero=True, has_trusted_base=False)
+        if not judged.snapshot_class.may_go_in_place:
+            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
+            reasons = [*judged.reasons, *(reasons if fault is not None or settled.gaps else ())]
+        else:
+            reasons += standing.notes
+        return Judgement(klass, tuple(reasons))
+
+    def _below_window(self) -> Iterator[BoundaryState]:
+        """Everything below is older than the expiration; whether a transaction is open there nobody has looked."""
+        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
+        judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
+        for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
+            offset = self._segments[index].base_offset
+            unread = self._segments[index - 1]
+            yield BoundaryState(
+                offset=offset,
+                is_log_end=False,
+                prefix=RunningEffect(),
+                replayed_from=offset,
+                is_complete=False,
+                has_doubts=False,
+                segment=SegmentSummary.unread(unread.base_offset, unread.size_bytes),
+                closes=None,
+                make_entries=lambda: entries_of(IDENTITY),
+                make_judgement=lambda: judgement,
+            )

@@ -1,0 +1,161 @@
+"""The indexes next to a segment in remote storage, compared with its batches while these are read anyway.
+
+A broker that fetches from a copy loads them (``RemoteIndexCache``) and follows their entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from formats.errors import BadValueError, FormatError
+from formats.limits import INDEX_BYTES_MAX
+from formats.log.batch_headers import TailKind
+from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
+from formats.partition.index_entries import Index
+from formats.partition.offset_index import read_offset_index
+from formats.partition.time_index import read_time_index
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.index_hits import HIT_COLUMNS, IndexEntries, other_epochs
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.store import ReadStore
+
+__all__ = ["IndexTally", "index_fault", "read_index_entries"]
+
+T = TypeVar("T")
+
+
+def read_index_entries(store: ReadStore, log_path: str, base_offset: int) -> IndexEntries:
+    """The entries of a copy's indexes; none of an index that cannot be read, so that its hits are too few."""
+
+    def found(read: Callable[[ReadStore, str], T], nothing: T) -> T:
+        try:
+            return read(store, log_path)
+        except (FormatError, ReadFailedError):
+            return nothing
+
+    offsets, times = found(_offset_index, read_offset_index(b"")), found(_time_index, read_time_index(b""))
+    return _entries(offsets, times, found(_leader_epochs, ()), base_offset)
+
+
+def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str | None:
+    """What is wrong with the offset index, the time index or the leader epoch checkpoint of a copy. Its segment is read again.
+
+    Args:
+        store: that holds it.
+        log_path: of the segment.
+        segment: as it was listed.
+
+    Returns:
+        The reason; None where nothing is wrong, or where the segment itself is damaged, so that it proves nothing.
+
+    Raises:
+        ReadFailedError: an object cannot be read.
+        RefusedError: it changed, or a limit of the run is used up.
+    """
+    base = segment.base_offset
+    try:
+        entries = _entries(_offset_index(store, log_path), _time_index(store, log_path), _leader_epochs(store, log_path), base)
+    except FormatError as error:
+        return error.message
+    offsets, times = OffsetIndexCheck(entries.offset, entries.position), TimeIndexCheck(entries.time_offset, entries.timestamp)
+    epoch_fault = None
+    with store.open_bytes(log_path, segment.log.identity, None, False) as source:
+        walk = LogWalk(source, HIT_COLUMNS, hint=entries.position)
+        for block, first, last in walk:
+            offsets.add(block, first, last)
+            times.add(block, first, last)
+            rows = np.flatnonzero(other_epochs(entries.epoch, entries.epoch_start, block))
+            if len(rows) and not len(entries.epoch):
+                epoch_fault = "its leader epoch checkpoint is empty"
+            elif len(rows) and epoch_fault is None:
+                batch, epoch = int(first[rows[0]]), int(block.column("partition_leader_epoch")[rows[0]])
+                known = int(entries.epoch[np.searchsorted(entries.epoch_start, batch, side="right") - 1])
+                epoch_fault = f"the batch at offset {batch} is of leader epoch {epoch}, and its checkpoint has epoch {known} there"
+    if walk.fault is not None or walk.tail is not TailKind.CLEAN:
+        return None
+    wrong = np.flatnonzero(~offsets.result(walk).agrees)
+    if len(wrong):
+        number = int(wrong[0])
+        points = f"offset {entries.offset[number]} at byte {entries.position[number]}"
+        return f"entry {number} of its offset index has {points}, where no batch of the segment goes with it"
+    wrong = np.flatnonzero(~times.result(walk).agrees)
+    if len(wrong):
+        number = int(wrong[0])
+        points = f"timestamp {entries.timestamp[number]} at offset {entries.time_offset[number]}"
+        return f"entry {number} of its time index has {points}, where no batch of the segment goes with it"
+    return epoch_fault
+
+
+class IndexTally:
+    """Adds up the hits of each copy, and looks for the reason where they are too few."""
+
+    def __init__(self, directory: PartitionDir) -> None:
+        """Takes the copies as a directory."""
+        self._directory = directory
+        self._hits = 0
+
+    def take(self, index: int, summary: SegmentSummary) -> list[Finding]:
+        """Takes a segment, or the next piece of one; what is wrong with its indexes at its end."""
+        segment = self._directory.segments[index]
+        if not segment.has_checked_indexes:
+            return []
+        self._hits += summary.facts.index_hits
+        if summary.cut_offset is not None:
+            return []
+        hits, self._hits = self._hits, 0
+        if hits == segment.index_hits or summary.tail.kind is not TailKind.CLEAN:
+            return []
+        path = self._directory.file_path(segment.log.name)
+        try:
+            fault = index_fault(self._directory.store, path, segment)
+        except ReadFailedError as error:
+            return [finding_of_error(error, path)]
+        return [] if fault is None else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset)]
+
+
+def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEntry, ...], base: int) -> IndexEntries:
+    return IndexEntries(
+        offsets.column("relative_offset") + base,
+        offsets.column("position"),
+        times.column("relative_offset") + base,
+        times.column("timestamp"),
+        np.array([entry.epoch for entry in epochs], dtype=np.int64),
+        np.array([entry.start_offset for entry in epochs], dtype=np.int64),
+    )
+
+
+def _offset_index(store: ReadStore, log_path: str) -> Index[Any]:
+    return _not_padded(read_offset_index(_file(store, log_path, LocalTierFile.OFFSET_INDEX)))
+
+
+def _time_index(store: ReadStore, log_path: str) -> Index[Any]:
+    return _not_padded(read_time_index(_file(store, log_path, LocalTierFile.TIME_INDEX)))
+
+
+def _leader_epochs(store: ReadStore, log_path: str) -> tuple[LeaderEpochEntry, ...]:
+    entries = read_leader_epoch_checkpoint(_file(store, log_path, LocalTierFile.LEADER_EPOCHS))
+    for before, entry in pairwise(entries):
+        if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
+            expected = f"more than epoch {before.epoch} at offset {before.start_offset}"
+            raise BadValueError("leader epoch checkpoint", expected=expected, found=f"{entry.epoch} at {entry.start_offset}")
+    return entries
+
+
+def _file(store: ReadStore, log_path: str, kind: LocalTierFile) -> bytes:
+    return store.read_small(log_path.removesuffix(LocalTierFile.LOG) + kind, INDEX_BYTES_MAX) or b""
+
+
+def _not_padded(index: Index[Any]) -> Index[Any]:
+    """A broker trims its indexes when it rolls the segment, before it uploads them."""
+    if index.preallocated_bytes:
+        what, found = index.grammar.what, f"{index.preallocated_bytes} bytes of zeros"
+        raise BadValueError(what, expected="nothing after its last entry", found=found)
+    return index

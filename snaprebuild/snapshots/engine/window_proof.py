@@ -1,0 +1,349 @@
+"""What surviving snapshots prove about data that is not replayed: deleted before the first segment, or below a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from formats.errors import FormatError, LimitExceededError
+from formats.limits import SNAPSHOT_BYTES_MAX
+from formats.log.batch_headers import HeaderReader, TailKind
+from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.partition.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.replay.classes import ReplayRecord
+from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import open_below_fault, same_when_loaded, settle, shows_transactions, witness_fault
+from snaprebuild.storage.local.file_changes import may_be_in_flux
+from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+
+__all__ = [
+    "Clock",
+    "WindowProof",
+    "begins_of_segments_show_transactions",
+    "boundary_after",
+    "holds_entry_below",
+    "in_order",
+    "prefixes_of",
+    "prove_window",
+    "read_in_flux",
+    "read_snapshot_file",
+    "trusted_base",
+]
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The moment for which expiry is judged, ms since 1970, and the expiration, ms."""
+
+    as_of_ms: int
+    expiration_ms: int
+
+
+def read_snapshot_file(
+    directory: PartitionDir, offset: int, listed: ListedFile | None = None, *, is_broker_running: bool = False
+) -> np.ndarray | None:
+    """Entries of the snapshot at an offset, or None where there is none.
+
+    Args:
+        directory: the listing.
+        offset: of the snapshot.
+        listed: which one, where several have this offset; None for the first.
+        is_broker_running: a broker holds the log directory, and may be writing the snapshot.
+
+    Raises:
+        FormatError: it does not parse.
+        ReadFailedError: it cannot be read.
+        ChangedFileError: a broker is writing it: it was read twice.
+    """
+    listed = listed or directory.snapshot_at(offset)
+    if listed is None:
+        return None
+    path, size_bytes = directory.file_path(listed.name), listed.identity.size_bytes
+    if size_bytes > SNAPSHOT_BYTES_MAX:
+        raise LimitExceededError("snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=size_bytes)
+    bytes_max = SNAPSHOT_BYTES_MAX if directory.store.is_local else size_bytes + 1  # a file may have grown since it was listed
+
+    def read() -> np.ndarray | None:
+        data = directory.store.read_small(path, bytes_max)
+        return None if data is None else read_entries(data, file=path)
+
+    return read_in_flux(read, directory, listed, is_broker_running=is_broker_running)
+
+
+def read_in_flux(read: Callable[[], Read], directory: PartitionDir, listed: ListedFile, *, is_broker_running: bool) -> Read:
+    """Reads a snapshot once more where a broker may have been writing it.
+
+    Raises:
+        ChangedFileError: a broker is still writing it.
+        FormatError: it does not parse, and no broker is writing it.
+    """
+    path = directory.file_path(listed.name)
+    try:
+        return read()
+    except FormatError:
+        if not directory.store.is_local or not may_be_in_flux(path, listed.identity, is_broker_running=is_broker_running):
+            raise
+    try:
+        return read()
+    except FormatError as error:
+        raise ChangedFileError("is being written by a broker: run again to have it judged", path=path) from error
+
+
+def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
+    """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
+    try:
+        entries = read_snapshot_file(directory, offset)
+    except (FormatError, ReadFailedError, ChangedFileError):
+        return None
+    return None if entries is None or impossible_entries(entries, offset) is not None else entries
+
+
+def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
+    """The boundary behind a segment, and whether it is the log end for all that its name and size tell; behind a piece the cut.
+
+    Returns:
+        The base offset of the next segment, or the log end. None where that is no boundary of its own: the base of a last segment without
+        batches is the boundary behind the one before it, and 0 is none.
+    """
+    if summary.cut_offset is not None:
+        return summary.cut_offset, False
+    if index + 1 < len(segments):
+        following = segments[index + 1]
+        return following.base_offset, index + 2 == len(segments) and following.size_bytes == 0
+    least = segments[index].base_offset + 1 if index else 1
+    return (summary.facts.next_offset if summary.facts.next_offset >= least else None), True
+
+
+Held = Mapping[int, Sequence[SegmentSummary]]
+"""Summaries of consecutive segments, or of the pieces of each, by index."""
+
+
+def in_order(held: Held) -> Iterator[tuple[int, SegmentSummary]]:
+    """Segment index and summary of everything held."""
+    for index in sorted(held):
+        for summary in held[index]:
+            yield index, summary
+
+
+def prefixes_of(held: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
+    """The same, each with the effect of ``base`` and everything held up to its end."""
+    prefix = RunningEffect(base)
+    for index, summary in in_order(held):
+        prefix = prefix.then(summary.effect)
+        yield index, summary, prefix
+
+
+def holds_entry_below(entries: np.ndarray, offset: int) -> bool:
+    """Whether a snapshot (entries of ``ENTRY_DTYPE``) knows a batch or an open transaction from below an offset."""
+    known = (entries["last_offset"], entries["current_txn_first_offset"])
+    return any(bool(((each >= 0) & (each < offset)).any()) for each in known)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the first offset
+
+
+def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[SegmentEffect | None, str]:
+    """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it.
+
+    Args:
+        directory: the listing; its first segment is among ``held``.
+        held: summaries of its segments.
+        clock: entries that a load at its moment drops may be absent from a later snapshot.
+
+    Returns:
+        The state as an effect, or None with the reason.
+    """
+    segments = directory.segments
+    first = segments[0].base_offset
+    entries = _readable_snapshot(directory, first)
+    if entries is None or not len(entries):
+        return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
+    base = effect_of_entries(entries)
+    confirmed = 0
+    for (index, summary, plain), (_, _, prefix) in zip(prefixes_of(held), prefixes_of(held, base), strict=True):
+        if prefix.failure_offset != plain.failure_offset:
+            return None, f"from the snapshot at the first offset {first} no broker could go on at {prefix.failure_offset}: not used"
+        is_whole = summary.tail.kind is TailKind.CLEAN or index == len(segments) - 1
+        if prefix.failure_offset is not None or not is_whole:
+            break
+        offset, _ = boundary_after(segments, index, summary)
+        listed = None if offset is None or offset == first else _readable_snapshot(directory, offset)
+        if listed is None:
+            continue
+        common = _common_if_equal(entries_of(prefix.total()), listed, clock)
+        if common is None:
+            return None, f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used"
+        confirmed += common
+    if not confirmed:
+        return None, f"no later snapshot confirms the one at the first offset {first}: not used"
+    return base, "all later snapshots confirm the one at the first offset"
+
+
+def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
+    """How many producers stand in both; None if one stands there otherwise, or a live one in only one of them."""
+    if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
+        return None
+    _, one, other = np.intersect1d(
+        replayed["producer_id"].astype(np.int64), listed["producer_id"].astype(np.int64), return_indices=True
+    )
+    same = replayed[one].astype(ENTRY_DTYPE).tobytes() == listed[other].astype(ENTRY_DTYPE).tobytes()
+    return len(one) if same else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- the window
+
+
+@dataclass(frozen=True, slots=True)
+class WindowProof:
+    """What a snapshot behind the window proves.
+
+    Attributes:
+        total: effect of everything from the window to its end.
+        witness: the snapshot at that end, as an effect; the identity where it proves nothing.
+        fault: why it proves nothing, or None.
+    """
+
+    total: SegmentEffect
+    witness: SegmentEffect
+    fault: str | None
+
+    def shows_transactions(self, directory: PartitionDir, start_index: int) -> bool:
+        """Whether batches below segment ``start_index`` may be transactional: the window, its witness or a transaction index says so."""
+        is_indexed = any(segment.transaction_index for segment in directory.segments[:start_index])
+        return is_indexed or shows_transactions(self.total) or shows_transactions(self.witness)
+
+    def open_below(self, directory: PartitionDir, below: Held) -> str | None:
+        """What everything below the window has against the witness, or None (``replay.window.open_below_fault``)."""
+        *_, (last, _, prefix) = prefixes_of(below)
+        bases = [segment.base_offset for segment in directory.segments]
+        effect, window_offset = prefix.total(), bases[last + 1]
+        fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])
+        return _damage_in(directory, below) or fault
+
+    def gap(self, directory: PartitionDir, held: Held, first_wanted: int, clock: Clock) -> str | None:
+        """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
+        for index, summary, prefix in prefixes_of(held):
+            offset, _ = boundary_after(directory.segments, index, summary)
+            if offset is None or offset < first_wanted:
+                continue
+            settled = settle(prefix.total(), self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
+            if settled.gap_count:
+                gap = settled.gaps[0]
+                return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
+        return None
+
+
+def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
+    """Holds a window beside the snapshot behind it and the ones inside it.
+
+    Args:
+        directory: the listing.
+        held: summaries of consecutive segments, the window.
+        witness_offset: of the snapshot that ends the window, or None where there is none.
+        clock: for expiry.
+    """
+    prefix = RunningEffect()
+    for _, summary in in_order(held):
+        prefix = prefix.then(summary.effect)
+    total = prefix.total()
+    witness, fault = IDENTITY, _damage_in(directory, held)
+    if fault is None:
+        witness, fault = _witness_of(directory, held, total, witness_offset, clock)
+    return WindowProof(total, IDENTITY if fault is not None else witness, fault)
+
+
+def _damage_in(directory: PartitionDir, held: Held) -> str | None:
+    record = ReplayRecord()
+    segments = directory.segments
+    for index, summary in in_order(held):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
+    if record.damage is not None:
+        return record.damage.reason
+    return record.doubts[0] if record.doubts else None
+
+
+def _witness_of(
+    directory: PartitionDir, held: Held, total: SegmentEffect, offset: int | None, clock: Clock
+) -> tuple[SegmentEffect, str | None]:
+    if not held:
+        return IDENTITY, "nothing lies inside the window"
+    entries = None if offset is None else _readable_snapshot(directory, offset)
+    if offset is None or entries is None:
+        return IDENTITY, "no readable snapshot behind the window"
+    last = max(held)
+    end, _ = boundary_after(directory.segments, last, held[last][-1])
+    if end != offset:
+        return IDENTITY, f"the snapshot at {offset} lies behind what was replayed, which ends at {end}"
+    empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
+    if empty is not None:
+        return (
+            IDENTITY,
+            f"the snapshot at {empty} is empty: the one behind the window may come from a broker that had lost its state",
+        )
+    witness = effect_of_entries(entries)
+    fault = witness_fault(
+        total,
+        witness,
+        window_offset=directory.segments[min(held)].base_offset,
+        first_offset=directory.segments[0].base_offset,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+    )
+    return witness, fault or _contradiction_inside(directory, held, clock)
+
+
+def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> str | None:
+    """A wrong snapshot inside the window: what the same broker wrote later may come from it."""
+    window_offset = directory.segments[min(held)].base_offset
+    knowledge = Knowledge(
+        is_complete=False,
+        doubt=None,
+        first_offset=window_offset,
+        log_start_offset=window_offset,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+    )
+    surviving = {offset for offset, _ in directory.snapshots}
+    for index, summary, prefix in prefixes_of(held):
+        offset, _ = boundary_after(directory.segments, index, summary)
+        entries = _readable_snapshot(directory, offset) if offset in surviving else None
+        if offset is None or entries is None:
+            continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
+        comparison = compare(prefix.total(), entries, offset, knowledge)
+        if comparison.proven_wrong:
+            return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one behind the window may come from it"
+    return None
+
+
+SAMPLE_BYTES = 256 << 10
+"""Read at the begin of each segment below a window, where nothing shows that a topic has transactions."""
+
+
+def begins_of_segments_show_transactions(directory: PartitionDir, stop_index: int) -> bool:
+    """Whether a batch at the begin of one of the first segments is transactional, or a marker.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+        RefusedError: one has changed.
+    """
+
+    def shows(segment: SegmentFiles) -> bool:
+        with directory.open_segment(segment) as source:
+            source.will_stop_at(min(SAMPLE_BYTES, source.size_bytes))
+            reader = HeaderReader(source, columns=("attributes",), read_markers=False, block_bytes=SAMPLE_BYTES)
+            block = next(iter(reader), None)
+        kinds = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
+        return block is not None and bool((block.column("attributes") & kinds != 0).any())
+
+    return any(here_for([directory.store])(shows, directory.segments[:stop_index]))

@@ -1,0 +1,47 @@
+"""The first thing that a worker process does. This module imports little, so that a worker soon ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+
+from snaprebuild.storage.local.parent_death import end_with_parent
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    from snaprebuild.storage.io_limits.policy import SharedManners
+    from snaprebuild.storage.s3.request_limits import SharedCounts
+
+__all__ = ["begin_worker", "parent_of_workers"]
+
+
+def parent_of_workers(context: BaseContext) -> int:
+    """Process id of the process that starts workers: the fork server, which must run, or this one."""
+    return os.getpid() if context.get_start_method() == "spawn" else forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+
+
+def begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> None:
+    """In a worker: it only reads, so it may end at any moment and prints nothing then. Limits of the run apply to it, too.
+
+    The fork server ends when nobody holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
+    copy of that write end, which would keep all of them alive after the death of the process that wants their results.
+
+    Args:
+        parent: from ``parent_of_workers``.
+        counts: from ``share_meters``.
+        shared: from ``share_manners``.
+    """
+    if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
+        os.close(alive)
+        forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
+    end_with_parent(parent)
+    from snaprebuild.storage.io_limits.policy import adopt_manners
+    from snaprebuild.storage.s3.request_limits import adopt_meters
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    adopt_meters(counts)
+    adopt_manners(shared)

@@ -1,0 +1,179 @@
+"""The last stable offset of a leader: where the first transaction begins that has no marker below the high watermark, else that mark.
+
+Source: ``UnifiedLog.lastStableOffset`` and ``maybeIncrementFirstUnstableOffset``, ``ProducerStateManager.firstUnstableOffset``; 4.3.1.
+A transaction whose marker is not replicated holds it like one that is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.log.batch_headers import TailKind
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
+from snaprebuild.followers.leader_view import Known, PartitionView
+from snaprebuild.replay.segment_effect import NONE
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_task import PartitionWork, read_partitions
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource
+
+__all__ = ["last_stable_offsets", "stable_ends"]
+
+
+def last_stable_offsets(
+    views: Iterable[tuple[PartitionView, Known]], clock: Clock, findings: list[Finding], jobs: int | None
+) -> dict[str, Known]:
+    """The last stable offset of each partition, by path.
+
+    Args:
+        views: partitions whose segments on disk are replayed, with their high watermarks.
+        clock: for which snapshot at the first offset is trusted.
+        findings: gets what is damaged; such partitions are left out.
+        jobs: worker processes, None for as many as processors.
+    """
+    works = _read([_StateAtMark(view.source, view.log_start.value, mark, clock) for view, mark in views], jobs)
+    return {work.source.directory.path: work.last_stable() for work in works if not _take_findings(work, findings)}
+
+
+def stable_ends(
+    marks: Iterable[tuple[PartitionSource, int]], clock: Clock, findings: list[Finding], jobs: int | None
+) -> dict[str, int]:
+    """Below which offset each log is whole and stable, by path: at most its last stable offset, and at most what could be replayed.
+
+    Args:
+        marks: partitions whose segments on disk are replayed, with their high watermarks.
+        clock: for which snapshot at the first offset is trusted.
+        findings: gets what is damaged.
+        jobs: worker processes, None for as many as processors.
+    """
+    works = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
+    for work in works:
+        if not _take_findings(work, findings) and (gap := work.gap) is not None:
+            findings.append(Finding("log-gap", Severity.FINDING, work.source.directory.path, gap, work.stable_end()))
+    return {work.source.directory.path: work.stable_end() for work in works}
+
+
+def _read(works: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
+    """Each is read, anew where its broker deletes a segment meanwhile."""
+    sources = [work.source for work in works]
+    return read_partitions(sources, lambda place, source: works[place].begun_anew(source), lambda _, work: work, jobs)
+
+
+def _take_findings(work: _StateAtMark, findings: list[Finding]) -> bool:
+    """Takes what keeps a partition from being replayed to its end. Returns whether there is any."""
+    bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
+    findings += bad
+    return bool(bad)
+
+
+class _StateAtMark(PartitionWork):
+    """One partition, replayed from its first segment, with the state at its high watermark."""
+
+    def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
+        self.findings: list[Finding] = []
+        super().__init__(source, self.findings, None)
+        self.source = source
+        self._log_start = log_start
+        self._mark = mark
+        self._clock = clock
+        self._replay = PartitionReplay(source.directory, ReplayFrom.AUTO, clock, 0, len(source.directory.segments), 0)
+        self._state: BoundaryState | None = None
+        self._whole_end: int | None = None
+        self._is_whole = True
+        self._has_failed = False
+        self.gap: str | None = None
+
+    def begun_anew(self, source: PartitionSource) -> _StateAtMark:
+        """The same of another listing."""
+        return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
+
+    def all_tasks(self) -> list[ReadTask]:
+        return read_tasks(self.source.directory, self._replay.begin(), check_crc=True, cuts=(self._mark.value,))
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        for state in self._replay.take(index, summary):
+            self._take_state(state)
+        self._take_whole(summary)
+        return self._replay.damage is None
+
+    def _take_whole(self, summary: SegmentSummary) -> None:
+        """Where the batches end that follow one another without a gap or damage. Compaction leaves gaps by design."""
+        begin = summary.base_offset if self._whole_end is None else self._whole_end
+        may_have_gaps = not self.source.can_be_tiered or not self.source.log_dir.is_cleaner_known
+        has_gap = summary.base_offset > begin or bool(summary.facts.missing_offsets)
+        if not self._is_whole:
+            return
+        if (has_gap and not may_have_gaps) or summary.facts.disorder_offset is not None:
+            self._is_whole, self._whole_end = False, begin
+            self.gap = (
+                f"batches are missing between offset {begin} and {summary.facts.next_offset}: nothing above {begin} is trusted"
+            )
+            return
+        if summary.facts.bad_crc_count:
+            self._is_whole = False
+            self._whole_end = max(begin, summary.facts.bad_crc[0][1])
+            return
+        self._whole_end = max(begin, summary.facts.next_offset)
+        self._is_whole = summary.tail.kind is TailKind.CLEAN
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self._has_failed = True
+        super().fail(error)
+
+    def finish(self) -> None:
+        for state in self._replay.finish():
+            self._take_state(state)
+        damage = self._replay.damage
+        if damage is not None:
+            message = f"{damage.reason}: what is above it is not known"
+            self.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, self.source.directory.path, message, damage.offset, is_unread=True)
+            )
+
+    def _take_state(self, state: BoundaryState) -> None:
+        if state.offset <= self._mark.value:
+            self._state = state
+
+    def stable_end(self) -> int:
+        """Below it the log is whole and stable, once everything was taken that can be read."""
+        end = min(self.last_stable().value, self._whole_end or 0)
+        if not self._has_failed and self._replay.damage is None:
+            return end
+        # Transactions that began above the last state are not in it.
+        return 0 if self._state is None else min(end, self._state.offset)
+
+    def last_stable(self) -> Known:
+        """The offset, once everything was taken."""
+        segments, mark = self.source.directory.segments, self._mark
+        first, producer = self._first_open()
+        # Of transactions that began below the first segment only a snapshot there tells.
+        begins_inside = bool(segments) and segments[0].base_offset > 0
+        is_assumed = begins_inside and (self._replay.trusted_base is None)
+        if first is None or first >= mark.value:
+            origin = "the high watermark: no open transaction begins below it"
+            return Known(mark.value, origin, is_assumed or mark.is_assumed)
+        origin = f"the first offset of the transaction of producer {producer}, open at the high watermark"
+        return Known(min(max(first, self._log_start), mark.value), origin, is_assumed or mark.is_assumed)
+
+    def _first_open(self) -> tuple[int | None, int]:
+        """Where the oldest transaction begins that is open at the mark, and whose it is."""
+        if self._state is not None:
+            effect = self._state.effect
+            firsts, producers = effect.txn_first_offset, effect.producer_id
+        else:  # nothing on disk lies below the mark
+            entries = self._replay.trusted_base
+            if entries is None:
+                return None, NONE
+            firsts, producers = entries["current_txn_first_offset"], entries["producer_id"]
+        rows = np.flatnonzero(firsts != NONE)
+        if not len(rows):
+            return None, NONE
+        row = rows[np.argmin(firsts[rows])]
+        return int(firsts[row]), int(producers[row])

@@ -1,0 +1,1 @@
+"""The plan of a rebuild: boundaries, where they may be written, the plan as a file."""

@@ -1,0 +1,84 @@
+"""Which snapshots may be written where, and the findings about boundaries that are skipped.
+
+Reasons about the log are those of ``boundary_needs``. Reasons about the place are here: they matter in a log directory, and not under
+``--out``.
+"""
+
+from __future__ import annotations
+
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
+from snaprebuild.snapshots.source.source import PartitionSource
+
+__all__ = ["IRREGULAR_NAME", "is_missed", "not_due", "not_due_in_place", "not_planned_findings", "not_trusted"]
+
+NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
+CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
+IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
+NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME))
+"""Reasons for which something that a broker may need gets no snapshot."""
+
+
+def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    """Why a snapshot at a boundary must not be written where the request wants it, or None."""
+    if request.out is not None:
+        if request.boundaries == "all":
+            return None
+        why_not = why_not_needed(partition, offset, is_log_end=is_log_end)
+        return None if why_not is None else why_not.text
+    if request.stage:  # linked after a clean stop
+        return not_due_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
+    if request.broker_running:
+        return _not_due_while_running(partition, offset)
+    return not_due_in_place(partition, offset, is_log_end=is_log_end)
+
+
+def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> str | None:
+    """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``why_not_needed``."""
+    why_not = why_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+    if why_not is not None:
+        return why_not.text
+    if not partition.log_dir.is_broker_directory:
+        return NO_BROKER_FILES
+    if not partition.log_dir.is_cleaner_known:
+        return CLEANER_UNKNOWN
+    return None
+
+
+def _not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
+    """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
+    reason = not_due_in_place(partition, offset, is_log_end=False, before_stop=True)
+    if reason is not None:
+        return reason
+    if offset >= partition.directory.segments[-1].base_offset:
+        return "the broker is at work on the active segment: it writes snapshots from there on itself"
+    if offset > partition.recovery_point:
+        return f"it lies above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+    high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
+    if offset > high_watermark:
+        return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+    return None
+
+
+def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
+    """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
+    verdict = plan.verdict
+    if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
+        return None
+    return f"the replica is {verdict}: {verdict.why}"
+
+
+def is_missed(plan: PartitionPlan, offset: int, reason: str) -> bool:
+    """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
+    return reason in NOT_KNOWN_TO_BE_DUE or reason == not_trusted(plan, offset)
+
+
+def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
+    """A finding for each boundary that is not planned: a note where no broker needs it."""
+    found = []
+    for offset, reason in plan.not_planned:
+        is_known = not is_missed(plan, offset, reason)
+        code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
+        found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
+    return found

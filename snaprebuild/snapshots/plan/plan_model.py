@@ -1,0 +1,245 @@
+"""The plan of a rebuild as values: what was asked for, and what is to be done for it.
+
+``plan`` makes them, ``verdict.plan_gate`` takes out what a replica is not trusted for, ``rebuild`` carries them out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
+
+from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding
+from snaprebuild.snapshots.engine.partition_replay import Clock, GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
+from snaprebuild.snapshots.source.source import PartitionSource, Selection
+from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
+
+__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "nothing_planned", "remote_below"]
+
+BOUNDARIES = ("missing", "all")
+
+DEFAULT_RETENTION_MS = 604_800_000
+"""``log.retention.hours`` is 168 by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; a saved plan carries it, so that it can be made again and compared.
+
+    Attributes:
+        paths: absolute, in the order given.
+        server_properties: path, or None.
+        topics, partitions, offset_from, offset_to: the selection.
+        out: directory to write to, or None for in place.
+        boundaries: ``missing`` or ``all``.
+        replay_from: auto, window or log-start.
+        set_aside: replace proven wrong snapshots.
+        check_crc: compute checksums.
+        drop_expired: leave expired entries out.
+        allow_unproven: write UNPROVEN ones in place.
+        as_of_ms, expiration_ms: the clock.
+        metadata: location of the cluster's metadata log, which tells whether replicas may be written to; None for each broker's own.
+        s3: how object stores are reached.
+        stage: directories outside of the log directories, one on each of their file systems, that snapshots are built in for ``install``;
+            empty to write where they belong.
+        broker_running: write in place beside a running broker, what it will not touch until it starts again.
+    """
+
+    paths: tuple[str, ...]
+    server_properties: str | None = None
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    offset_from: int | None = None
+    offset_to: int | None = None
+    out: str | None = None
+    boundaries: str = "missing"
+    replay_from: str = ReplayFrom.AUTO.value
+    set_aside: bool = False
+    check_crc: bool = True
+    drop_expired: bool = False
+    allow_unproven: bool = False
+    as_of_ms: int = 0
+    expiration_ms: int | None = None
+    metadata: str | None = None
+    s3: S3Settings = USUAL_S3
+    stage: tuple[str, ...] = ()
+    broker_running: bool = False
+
+    @property
+    def in_place(self) -> bool:
+        """Whether snapshots go beside their segments."""
+        return self.out is None and not self.stage
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values; ``s3`` is None where no object store is concerned."""
+        fields = asdict(self)
+        fields["s3"].pop("run")
+        if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
+            fields["s3"] = None
+        return fields
+
+    def checked(self) -> Request:
+        """The request of somebody who asks: as it was typed, and made absolute where it makes sense.
+
+        Raises:
+            UsageError: it makes none.
+        """
+        if not all((*self.paths, *(path for path in (self.server_properties, self.out, self.metadata) if path is not None))):
+            raise UsageError("a path is empty")
+        for name, value, known in (
+            ("boundaries", self.boundaries, BOUNDARIES),
+            ("replay_from", self.replay_from, tuple(each.value for each in ReplayFrom)),
+        ):
+            if value not in known:
+                raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
+        if self.set_aside and self.out is not None:
+            raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+        if self.set_aside and any(map(is_object, self.paths)):
+            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
+        if self.stage or self.broker_running:
+            self._check_beside_broker()
+        return replace(
+            self,
+            paths=tuple(map(absolute, self.paths)),
+            server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
+            partitions=tuple(sorted(self.partitions)),
+            out=None if self.out is None else absolute(self.out),
+            metadata=None if self.metadata is None else absolute(self.metadata),
+            s3=self.s3 if self.s3.run else replace(self.s3, run=secrets.token_hex(8)),
+            stage=tuple(map(os.path.abspath, self.stage)),
+        )
+
+    def _check_beside_broker(self) -> None:
+        """What goes with a broker that runs meanwhile."""
+        option = "--stage" if self.stage else "--broker-running"
+        if self.stage and self.broker_running:
+            raise UsageError("--stage writes nothing into the log directories, --broker-running does: give one of them")
+        if self.out is not None:
+            raise UsageError(f"{option} and --out name different places: give one of them")
+        if self.set_aside:
+            raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")
+        if self.boundaries != "missing":
+            raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {self.boundaries}")
+        if self.stage and self.drop_expired:
+            raise UsageError("--stage: what closes later is replayed from the staged state, so that nothing may be dropped from it")
+        if any(map(is_object, (*self.paths, *self.stage))):
+            raise UsageError(f"{option}: no broker runs on an object store")
+        if not all(self.stage):
+            raise UsageError("--stage: the path is empty")
+
+    @property
+    def selection(self) -> Selection:
+        """The partitions and boundaries asked for."""
+        return Selection(self.topics, frozenset(self.partitions), self.offset_from, self.offset_to)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryPlan:
+    """A boundary that is wanted.
+
+    Attributes:
+        offset: the boundary.
+        is_log_end: it is the log end offset.
+        exists: a snapshot of this name is there; it is compared, and replaced only when asked and proven wrong.
+        expected_class: the best class that the evidence can give; the real one is known after the replay.
+    """
+
+    offset: int
+    is_log_end: bool
+    exists: bool
+    expected_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What is to be done for one partition.
+
+    Attributes:
+        source: the partition and what its broker says of it.
+        target: directory that the snapshots go to.
+        boundaries: wanted ones, ascending.
+        not_planned: (offset, reason) of boundaries that are not due where they would go.
+        log_end_offset: end of the last whole batch; None where it cannot be read.
+        window_index: first segment within the expiration.
+        replay_index: segment where replay begins, as far as names and hints tell.
+        replay_reason: why there.
+        stop_index: first segment that is not needed.
+        bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
+        retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
+        fault: why nothing can be done, or None.
+        given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
+        verdict: on the replica as a source of snapshots; None where nothing would be written.
+        resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
+        lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
+        needs: the selected boundaries that have no snapshot in the log directory, by what they need.
+    """
+
+    source: PartitionSource
+    target: str
+    boundaries: tuple[BoundaryPlan, ...]
+    not_planned: tuple[tuple[int, str], ...]
+    log_end_offset: int | None
+    window_index: int
+    replay_index: int
+    replay_reason: str
+    stop_index: int
+    bytes_least: int
+    bytes_most: int
+    retention_frees_ms: int | None
+    fault: str | None = None
+    given: GivenState | None = None
+    verdict: SourceVerdict | None = None
+    resumed: ReplayPoint | None = None
+    lies_ready: tuple[BoundaryPlan, ...] = ()
+    needs: BoundaryNeeds = NO_NEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan for everything that was asked for.
+
+    Attributes:
+        request: what was asked.
+        clock: expiry.
+        partitions: one plan for each, ordered by path.
+        findings: what was skipped, refused or found on the way.
+        rate_bytes_per_second: measured on a sample of the segments; None without any.
+        retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
+    """
+
+    request: Request
+    clock: Clock
+    partitions: tuple[PartitionPlan, ...]
+    findings: tuple[Finding, ...]
+    rate_bytes_per_second: float | None = None
+    retention_ms: int = DEFAULT_RETENTION_MS
+    retention_source: str = "Kafka's default"
+
+    @property
+    def counts(self) -> NeedCounts:
+        """Selected boundaries without a snapshot in the log directories, by what they need."""
+        return NeedCounts.of(partition.needs for partition in self.partitions)
+
+    @property
+    def bytes_least(self) -> int:
+        """Bytes to read."""
+        return sum(partition.bytes_least for partition in self.partitions)
+
+    @property
+    def bytes_most(self) -> int:
+        """Bytes to read when every window has to be extended to its log start."""
+        return sum(partition.bytes_most for partition in self.partitions)
+
+
+def nothing_planned(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
+    """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
+    return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
+
+
+def remote_below(partition: PartitionSource, request: Request) -> int | None:
+    """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
+    is_elsewhere = request.out is not None
+    return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from

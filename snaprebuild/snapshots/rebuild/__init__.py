@@ -1,0 +1,1 @@
+"""Carries out a plan: replays and writes snapshots."""

@@ -1,0 +1,138 @@
+"""Writes snapshots into the log directory: only where a broker would keep them, and never over what stands there."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.findings import Severity
+from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.snapshots.plan.placement_rules import not_due, not_trusted
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.writer import (
+    RebuiltSnapshot,
+    SnapshotWriter,
+    create_snapshot,
+    owner_of_snapshot,
+    tell_class,
+    too_little_proven,
+)
+from snaprebuild.snapshots.receipts.receipt import ReceiptSink
+from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.fingerprint import fingerprint_at
+from snaprebuild.storage.local.whole_file import aside_name, set_aside
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["InPlaceWriter"]
+
+ASIDE_NUMBERS_MAX = 100
+"""Snapshots of one offset that are set aside side by side."""
+
+
+class InPlaceWriter(SnapshotWriter):
+    """Writes the snapshots of one partition into its own directory."""
+
+    def __init__(
+        self, result: PartitionResult, request: Request, lock: HeldLock | None, receipt: ReceiptSink | None, *, dry_run: bool
+    ) -> None:
+        """Takes what decides.
+
+        Args:
+            result: of the partition; findings go there.
+            request: what was asked for.
+            lock: on the log directory; None in a dry run, where there is no broker's directory (nothing is written then), and where
+                its broker runs.
+            receipt: gets what is written; None leaves none.
+            dry_run: write nothing.
+        """
+        self._result = result
+        self._directory = result.plan.source.directory
+        self._request = request
+        self._lock = lock
+        self._receipt = receipt
+        self._dry_run = dry_run
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """As ``SnapshotWriter.write``."""
+        wanted, comparison = rebuilt.wanted, rebuilt.found
+        if comparison is not None and not comparison.proven_wrong:
+            same = comparison.status in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY)
+            return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)
+        if comparison is not None and not self._request.set_aside:
+            return rebuilt.result(KEPT, comparison=comparison)
+        plan = self._result.plan
+        not_now = not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(
+            plan, wanted.offset
+        )
+        if not_now is not None:
+            reason = None if comparison is None else comparison.status.reason
+            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
+            return rebuilt.not_written(not_now)
+        tell_class(self._result, rebuilt)
+        too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
+        if too_little is not None:
+            return rebuilt.not_written(too_little)
+        if self._dry_run:
+            return rebuilt.result(WOULD_WRITE, comparison=comparison)
+        self._check_lock()
+        aside = self._set_aside(wanted.offset) if comparison is not None else None
+        check = (lambda: self._check_beside_broker(wanted.offset)) if self._request.broker_running else self._check_lock
+        try:
+            create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), plan, self._receipt, check)
+        except SnaprebuildError:
+            if aside is not None:
+                self._put_back(wanted.offset, aside)
+            raise
+        return rebuilt.result(WRITTEN, aside=aside, comparison=comparison)
+
+    def _check_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.verify()
+
+    def _check_beside_broker(self, offset: int) -> None:
+        """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
+
+        Raises:
+            RefusedError: they are not.
+        """
+        directory = self._directory
+        behind = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
+        for segment in directory.segments[behind - 1 : behind + 1]:
+            path = directory.file_path(segment.log.name)
+            try:
+                is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
+            except OSError as error:
+                raise RefusedError(
+                    f"{segment.log.name} is gone ({error.strerror}): the log moved meanwhile", path=directory.path
+                ) from error
+            if not is_same:
+                raise RefusedError(f"{segment.log.name} changed since it was read: the log moved meanwhile", path=directory.path)
+
+    def _set_aside(self, offset: int) -> str:
+        for number in range(1, ASIDE_NUMBERS_MAX + 1):
+            name = aside_name(offset, number)
+            if os.path.lexists(self._directory.file_path(name)):
+                continue
+            if self._receipt is not None:
+                found = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
+                self._receipt.announce_set_aside(self._result.plan, offset, name, found)
+            with contextlib.suppress(AlreadyExistsError):
+                set_aside(self._directory.path, snapshot_file_name(offset), name)
+                return name
+        raise WriteFailedError(
+            f"{ASIDE_NUMBERS_MAX} snapshots of offset {offset} were set aside already", path=self._directory.path
+        )
+
+    def _put_back(self, offset: int, aside: str) -> None:
+        """The new file could not be written: the old one, wrong as it is, returns to its name, or the finding says where it lies."""
+        try:
+            set_aside(self._directory.path, aside, snapshot_file_name(offset))
+        except StorageError as error:
+            message = (
+                f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
+            )
+            self._result.say("left-set-aside", Severity.STORAGE, message, offset)

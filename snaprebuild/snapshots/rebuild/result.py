@@ -1,0 +1,177 @@
+"""What became of a plan: the values that ``rebuild`` returns."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
+from snaprebuild.snapshots.engine.cache_hits import NONE_KEPT, FromEffects
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+
+__all__ = [
+    "EQUAL",
+    "FAILED",
+    "KEPT",
+    "NOT_DONE",
+    "REFUSED",
+    "SKIPPED",
+    "WOULD_WRITE",
+    "WRITTEN",
+    "BoundaryResult",
+    "PartitionResult",
+    "RebuildResult",
+]
+
+WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
+
+HTML_FINDINGS_MAX = 20
+
+FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
+
+NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
+"""Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryResult:
+    """What became of one boundary.
+
+    Attributes:
+        offset: the boundary.
+        is_log_end: it is the log end offset.
+        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched),
+            ``failed`` (an error), ``refused`` (it must not be written) or ``skipped`` (the run did not reach it).
+        snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
+        entries: count in the rebuilt snapshot, or None.
+        path: of the snapshot, or None.
+        set_aside: name that a wrong snapshot was moved to, or None.
+        comparison: with a snapshot that was there, or None.
+    """
+
+    offset: int
+    is_log_end: bool
+    action: str
+    snapshot_class: SnapshotClass | None
+    reasons: tuple[str, ...]
+    entries: int | None = None
+    path: str | None = None
+    set_aside: str | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """What became of one partition.
+
+    Attributes:
+        plan: what was planned.
+        boundaries: one result for each wanted boundary, ascending.
+        findings: about this partition.
+        bytes_read: of its segments.
+        from_effects: what was not read, because an earlier run has kept what it gave.
+        replay_index: segment where replay began in the end, and why.
+        seconds: from the first segment taken to the last file written; of one in chunks, of all its tasks together.
+    """
+
+    plan: PartitionPlan
+    boundaries: list[BoundaryResult] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+    from_effects: FromEffects = NONE_KEPT
+    replay_index: int = 0
+    replay_reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def needs(self) -> BoundaryNeeds:
+        """Boundaries without a snapshot before anything was written, with those whose file vanished after the plan was made."""
+        needs, plan = self.plan.needs, self.plan
+        if plan.target != plan.source.directory.path:
+            return needs
+        vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
+        return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))
+
+    def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
+        """Adds a finding about the partition; several writers may do so at once."""
+        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset, reason))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RebuildResult:
+    """What became of a plan.
+
+    Attributes:
+        plan: what was carried out.
+        partitions: one result for each.
+        is_dry_run: nothing was written.
+        receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
+        receipt_findings: what went wrong with its end.
+        staged_plan: path of the plan for ``install``; None where nothing was staged.
+    """
+
+    plan: Plan
+    partitions: tuple[PartitionResult, ...]
+    is_dry_run: bool
+    receipt: str | None = None
+    receipt_findings: tuple[Finding, ...] = ()
+    staged_plan: str | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the plan, of every partition, and of the receipt."""
+        of_partitions = (finding for partition in self.partitions for finding in partition.findings)
+        return (*self.plan.findings, *of_partitions, *self.receipt_findings)
+
+    @property
+    def differences_not_listed(self) -> int:
+        """Differing entries that are counted and not listed."""
+        comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
+        return sum(each.difference_count - len(each.differences) for each in comparisons if each is not None)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Boundaries by action."""
+        return dict(Counter(boundary.action for partition in self.partitions for boundary in partition.boundaries))
+
+    def __repr__(self) -> str:
+        """One line: the counts, whatever the number of partitions."""
+        done = ", ".join(f"{count} {action}" for action, count in self.totals.items()) or "nothing to do"
+        counts = f"{len(self.partitions)} partitions, {len(self.findings)} findings"
+        return f"RebuildResult({counts}{', dry run' if self.is_dry_run else ''}: {done})"
+
+    def _repr_html_(self) -> str:
+        """The counts, and the first findings, for a notebook."""
+        items = [f"{finding.path}: {finding.message}" for finding in self.findings]
+        more = [f"and {len(items) - HTML_FINDINGS_MAX} more"] if len(items) > HTML_FINDINGS_MAX else []
+        lines = "".join(f"<li>{html.escape(each)}</li>" for each in (*items[:HTML_FINDINGS_MAX], *more))
+        return f"<p>{html.escape(repr(self))}</p><ul>{lines}</ul>"
+
+    def to_dict(self) -> dict[str, object]:
+        """Counts, findings and a row for each boundary as plain values, for ``json`` or a DataFrame."""
+        findings = [{"path": each.path, "code": each.code, "message": each.message} for each in self.findings]
+        return {"is_dry_run": self.is_dry_run, "totals": self.totals, "findings": findings, "boundaries": list(self.rows())}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each boundary that was wanted, by partition and offset."""
+        for partition in self.partitions:
+            directory = partition.plan.source.directory
+            for boundary in partition.boundaries:
+                yield {
+                    "path": directory.path,
+                    "topic_partition": partition.plan.source.topic_partition,
+                    "offset": boundary.offset,
+                    "is_log_end": boundary.is_log_end,
+                    "action": boundary.action,
+                    "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
+                    "reasons": list(boundary.reasons),
+                    "entries": boundary.entries,
+                    "bytes_read": partition.bytes_read,
+                    "seconds": round(partition.seconds, 4),
+                }

@@ -1,0 +1,1 @@
+"""Receipts of runs that wrote, and the commands that read them."""

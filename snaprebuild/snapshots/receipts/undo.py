@@ -1,0 +1,306 @@
+"""Takes back what a run wrote, as its receipt tells: only files that are still what the run made of them.
+
+Each step asks the file itself, so that it does not matter where an earlier run, or an earlier undo, was stopped: what is gone is gone, what
+was set aside returns to its name once that is free. A broker's log directory is held meanwhile, as it is when it is written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    LockUnknownError,
+    OutcomeUnknownError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+    WriteFailedError,
+)
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.receipts.receipt import record_undo
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
+from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
+from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
+from snaprebuild.storage.log_dir import read_log_dir
+
+__all__ = ["UndoResult", "UndoneFile", "undo"]
+
+REMOVED, WOULD_REMOVE, ABSENT, LEFT, FAILED = "removed", "would_remove", "absent", "left", "failed"
+PUT_BACK, WOULD_PUT_BACK = "put_back", "would_put_back"
+
+
+@dataclass(slots=True)
+class UndoneFile:
+    """What became of one file of a receipt.
+
+    Attributes:
+        written: the file as the receipt has it.
+        action: of the snapshot: ``removed``, ``would_remove`` (dry run), ``absent`` (there is nothing of ours), ``left`` (it is there and
+            stays) or ``failed``.
+        reason: why, where it is neither removed nor to be.
+        aside_action: of the snapshot that was set aside: ``put_back``, ``would_put_back``, ``absent``, ``left`` or ``failed``; None
+            where none was.
+        aside_reason: why, likewise.
+    """
+
+    written: WrittenFile
+    action: str
+    reason: str | None = None
+    aside_action: str | None = None
+    aside_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UndoResult:
+    """What became of a receipt.
+
+    Attributes:
+        receipt: as it was read.
+        is_dry_run: nothing was changed.
+        files: one value for each file of the receipt, in its order.
+        findings: what was left alone, refused, or failed.
+        lock_files: ``.lock`` in the log directories of brokers. They stay, as the broker's own do: a run that found none made them.
+    """
+
+    receipt: WrittenReceipt
+    is_dry_run: bool
+    files: list[UndoneFile] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    lock_files: list[str] = field(default_factory=list)
+
+
+def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
+    """Removes what a run wrote and puts back what it set aside. A failure in one directory does not stop the others.
+
+    Args:
+        receipt: from ``load_receipt``.
+        dry_run: tell, and change nothing.
+    """
+    result = UndoResult(receipt, dry_run)
+    numbers = {id(partition): number for number, partition in receipt.partitions.items()}
+    undoing: dict[int, list[int]] = {}
+    for file in receipt.files:
+        if not dry_run and (file.is_undoing or os.path.lexists(file.path)):
+            undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    _record(result, "undoing", undoing)
+    by_log_dir: dict[str, list[WrittenFile]] = {}
+    for file in receipt.files:
+        by_log_dir.setdefault(os.path.dirname(file.partition.target), []).append(file)
+    for log_dir, files in by_log_dir.items():
+        before = len(result.files)
+        try:
+            with _held(log_dir, result) as verify:
+                for target, of_target in groupby(files, key=lambda file: file.partition.target):
+                    _undo_directory(target, of_target, result, verify)
+        except (RefusedError, WriteFailedError) as error:
+            result.findings.append(finding_of_error(error, log_dir))
+            for file in files[len(result.files) - before :]:
+                result.files.append(_all_left(file, str(error)))
+        lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
+        if receipt.in_place and os.path.lexists(lock_file):
+            result.lock_files.append(lock_file)
+    undone: dict[int, list[int]] = {number: [] for number in undoing}
+    for each in result.files:
+        # An earlier undo that was killed had announced it.
+        if each.action == REMOVED or (each.action == ABSENT and each.written.is_undoing):
+            undone.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
+    _record(result, "undone", undone)
+    return result
+
+
+def _record(result: UndoResult, step: str, offsets: dict[int, list[int]]) -> None:
+    """Writes to the receipt what is about to be removed, or was. An undo goes on where that cannot be written."""
+    if result.is_dry_run or not offsets:
+        return
+    try:
+        record_undo(result.receipt.path, step, offsets)
+    except WriteFailedError as error:
+        message = f"{error.message}: `verify --receipt` will report the removed snapshots as lost"
+        finding = Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message)
+        if finding not in result.findings:
+            result.findings.append(finding)
+
+
+@contextlib.contextmanager
+def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
+    """Holds a broker's log directory; what lies elsewhere needs no lock. Yields what makes sure of the lock before each change."""
+    if not read_log_dir(log_dir).is_broker_directory:
+        yield lambda: None
+    elif result.is_dry_run:
+        with contextlib.suppress(LockUnknownError):
+            if lock_holder(log_dir) is not None:
+                message = "a live broker holds this log directory: undo is refused while it runs"
+                result.findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+        yield lambda: None
+    else:
+        with hold(log_dir) as lock:
+            assert isinstance(lock, HeldLock)
+            yield lock.verify
+
+
+def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
+    fd, why = _opened(target, result.receipt)
+    try:
+        for file in files:
+            if fd is None:
+                _tell(result, _nothing_there(file) if why is None else _all_left(file, why))
+            else:
+                _tell(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
+    finally:
+        if fd is not None:
+            _close(fd, target, result)
+
+
+def _close(fd: int, target: str, result: UndoResult) -> None:
+    """One sync for all that was removed: until then a power failure brings files back, and the next undo finds them."""
+    try:
+        if not result.is_dry_run:
+            sync_directory(fd)
+    except OutcomeUnknownError as error:
+        result.findings.append(finding_of_error(error, target))
+    finally:
+        os.close(fd)
+
+
+def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str | None]:
+    """The directory, which must still be where it was: a link on the way leads to somebody else's files.
+
+    Returns:
+        It, or why everything in it is left alone; neither where it was deleted.
+    """
+    if os.path.realpath(target) != target:
+        return None, "a link leads elsewhere on the way to it"
+    try:
+        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), None
+    except FileNotFoundError:
+        return None, receipt.why_not_here(target)
+    except OSError as error:
+        return None, f"its directory cannot be opened: {error.strerror}"
+
+
+def _nothing_there(file: WrittenFile) -> UndoneFile:
+    why = "its directory is gone"
+    return UndoneFile(file, ABSENT, why, *((None, None) if file.set_aside is None else (ABSENT, why)))
+
+
+def _all_left(file: WrittenFile, why: str) -> UndoneFile:
+    return UndoneFile(file, LEFT, why, *((None, None) if file.set_aside is None else (LEFT, why)))
+
+
+def _tell(result: UndoResult, undone: UndoneFile) -> None:
+    result.files.append(undone)
+    for action, reason, name in (
+        (undone.action, undone.reason, ""),
+        (undone.aside_action, undone.aside_reason, "the snapshot that was set aside: "),
+    ):
+        if action in (LEFT, FAILED):
+            code, severity = ("left-alone", Severity.FINDING) if action == LEFT else ("storage-failed", Severity.STORAGE)
+            result.findings.append(Finding(code, severity, undone.written.path, f"{name}{reason}", undone.written.offset))
+
+
+class _Undoing:
+    """One file of a receipt, in a directory that is open."""
+
+    def __init__(self, fd: int, file: WrittenFile, dry_run: bool, verify: Callable[[], None]) -> None:
+        self._fd = fd
+        self._file = file
+        self._dry_run = dry_run
+        self._verify = verify
+        self._name = snapshot_file_name(file.offset)
+
+    def undone(self) -> UndoneFile:
+        undone = UndoneFile(self._file, *self._removed())
+        if self._file.set_aside is not None:
+            undone.aside_action, undone.aside_reason = self._put_back(*self._file.set_aside, undone.action)
+        return undone
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._file.partition.target, name)
+
+    def _removed(self) -> tuple[str, str | None]:
+        if self._file.made is None:
+            return ABSENT, "the run did not come to write it"
+        try:
+            # A run that was killed left its temporary name, alone or beside the real one.
+            self._is_removed(snapshot_temporary_file_name(self._file.offset))
+        except (FileNotFoundError, WriteFailedError):
+            pass  # somebody else's, or of another kind: a broker passes over it
+        except RefusedError:
+            raise
+        except SnaprebuildError as error:
+            return FAILED, error.message
+        try:
+            if not self._is_removed(self._name):
+                return self._not_ours(self._file.made)
+        except FileNotFoundError:
+            return ABSENT, "is not there: undone before, or removed by a broker"
+        except RefusedError:
+            raise
+        except SnaprebuildError as error:
+            return FAILED, error.message
+        return (WOULD_REMOVE if self._dry_run else REMOVED), None
+
+    def _is_removed(self, name: str) -> bool:
+        """Removes a name that leads to a file of the run, of any attempt at it. False where it leads to another one.
+
+        Raises:
+            FileNotFoundError: there is no such name.
+            SnaprebuildError: it cannot be looked at or removed.
+        """
+        path = self._path(name)
+        try:
+            status = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+        seen = (status.st_size, status.st_mtime_ns)
+        made = next((each for each in self._file.all_made if (each.size_bytes, each.mtime_ns) == seen), None)
+        if made is None:
+            return False  # known without reading it
+        if self._dry_run:
+            return fingerprint_at(path) == made
+        self._verify()
+        return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == made)
+
+    def _not_ours(self, made: Fingerprint) -> tuple[str, str]:
+        try:
+            found = fingerprint_at(self._path(self._name))
+        except ReadFailedError as error:
+            return LEFT, error.message
+        if self._file.set_aside is not None and found == self._file.set_aside[1]:
+            return ABSENT, "what was set aside stands there again"
+        if found.sha256 == made.sha256:
+            return LEFT, "has the same bytes and another modification time: somebody else wrote it, and it stays"
+        return LEFT, "was changed or replaced since it was written, and stays"
+
+    def _put_back(self, aside: str, old: Fingerprint, action: str) -> tuple[str, str | None]:
+        try:
+            is_old = fingerprint_at(self._path(aside)) == old
+        except ReadFailedError as error:
+            is_absent = error.errno == errno.ENOENT
+            return (ABSENT, "is not there: put back before, or moved away") if is_absent else (FAILED, error.message)
+        if not is_old:
+            return LEFT, f"{aside} was changed since it was set aside, and stays there"
+        if action in (LEFT, FAILED) or (action == ABSENT and os.path.lexists(self._path(self._name))):
+            return LEFT, f"its name is taken: it stays {aside}"
+        if self._dry_run:
+            return WOULD_PUT_BACK, None
+        try:
+            self._verify()
+            set_aside(self._fd, aside, self._name)
+        except AlreadyExistsError:
+            return LEFT, f"its name is taken: it stays {aside}"
+        except RefusedError as error:
+            return LEFT, error.message  # what was removed is told all the same; the next file, if any, ends the undo
+        except SnaprebuildError as error:
+            return FAILED, error.message
+        return PUT_BACK, None

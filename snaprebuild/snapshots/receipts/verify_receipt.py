@@ -1,0 +1,191 @@
+"""What became of the files of a run, mostly after its broker has started: kept, removed or replaced, and why as far as that is known.
+
+A broker removes snapshots when it starts, and while it runs as its log start moves; ``replay.broker_start`` is the model of the start.
+What it cannot explain is a finding, for somebody else was at work. Nothing is replayed: a file that has the bytes it was written with is
+as good as it was then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from formats.errors import FormatError
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt
+from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source
+from snaprebuild.storage.local.fingerprint import fingerprint_at
+
+__all__ = ["FileVerdict", "ReceiptVerdict", "verify_receipt"]
+
+KEPT, REMOVED, REPLACED, UNREADABLE = "kept", "removed", "replaced", "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdict:
+    """What became of one file.
+
+    Attributes:
+        written: the file as the receipt has it.
+        status: ``kept``, ``removed``, ``replaced`` (other bytes) or ``unreadable``.
+        reason: why; None where it was kept untouched.
+        is_explained: it is what a broker or ``undo`` does with such a file.
+    """
+
+    written: WrittenFile
+    status: str
+    reason: str | None
+    is_explained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptVerdict:
+    """What became of the files of a receipt.
+
+    Attributes:
+        receipt: as it was read.
+        files: one verdict for each snapshot that the run wrote, in the order of the receipt.
+        findings: what is not explained, and notes.
+    """
+
+    receipt: WrittenReceipt
+    files: list[FileVerdict] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
+    """Looks at every file of a receipt.
+
+    Args:
+        receipt: from ``load_receipt``.
+    """
+    result = ReceiptVerdict(receipt)
+    written = [file for file in receipt.files if file.made is not None]
+    for _, group in groupby(written, key=lambda file: file.partition.target):
+        files = list(group)
+        partition = _Partition(files[0].partition, [file.offset for file in files], receipt, result.findings)
+        for file in files:
+            verdict = _verdict(file, partition)
+            result.files.append(verdict)
+            if verdict.status != KEPT:
+                result.findings.append(_finding(verdict))
+    return result
+
+
+def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
+    verdict = _found(file, partition)
+    if file.is_undoing and not file.is_undone and verdict.status == REMOVED and not verdict.is_explained:
+        return replace(verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True)
+    if not file.is_undone or verdict.status not in (REMOVED, REPLACED):
+        return verdict
+    reason = "`undo` removed it"
+    if verdict.status == REPLACED:
+        reason += "; what is there now was written or put back later, and `verify PATH` checks it"
+    return replace(verdict, reason=reason, is_explained=True)
+
+
+def _found(file: WrittenFile, partition: _Partition) -> FileVerdict:
+    try:
+        if _has_another_size(file):
+            return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
+        found = fingerprint_at(file.path)
+    except ReadFailedError as error:
+        if os.path.lexists(file.path):
+            return FileVerdict(file, UNREADABLE, error.message, is_explained=False)
+        if not file.is_settled:
+            return FileVerdict(file, REMOVED, "the run was killed: perhaps it never had its name", is_explained=True)
+        return FileVerdict(file, REMOVED, *partition.why_removed(file.offset))
+    if all(found.sha256 != made.sha256 for made in file.all_made):
+        return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
+    same = any(found.mtime_ns == made.mtime_ns for made in file.all_made)
+    return FileVerdict(file, KEPT, None if same else "written again with the same bytes", is_explained=True)
+
+
+def _has_another_size(file: WrittenFile) -> bool:
+    """Known without reading it, however large it has become. What is no regular file, or not there, has none."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(file.path)
+        return stat.S_ISREG(status.st_mode) and all(status.st_size != made.size_bytes for made in file.all_made)
+    return False
+
+
+def _finding(verdict: FileVerdict) -> Finding:
+    path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
+    if verdict.status == UNREADABLE:
+        return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
+    if verdict.written.is_undone or (verdict.written.is_undoing and verdict.is_explained):
+        return Finding("undone", Severity.NOTE, path, message, offset)
+    if verdict.is_explained:
+        return Finding("taken-by-broker", Severity.NOTE, path, message, offset)
+    return Finding("lost-snapshot", Severity.FINDING, path, message, offset)
+
+
+class _Partition:
+    """A partition that was written to, as it is now, and what its broker was bound to do when it started."""
+
+    def __init__(self, partition: PartitionReceipt, offsets: list[int], receipt: WrittenReceipt, findings: list[Finding]) -> None:
+        self._in_place = receipt.in_place
+        self._is_there = os.path.isdir(partition.target)
+        self._not_here = None if self._is_there else receipt.why_not_here(partition.target)
+        self._origins: dict[int, SnapshotOrigin] | None = None
+        self._after_crash: dict[int, SnapshotOrigin] = {}
+        self._log_end: int | None = None
+        self._source: PartitionSource | None = None
+        if not receipt.in_place:
+            return
+        if partition.log is not None:
+            log = replace(partition.log, snapshots={**partition.log.snapshots, **dict.fromkeys(offsets, True)})
+            self._origins = dict(broker_start(log).after)
+            # A later start may follow a crash; a clean stop had flushed everything.
+            crashed = replace(log, is_clean=False, recovery_point=log.log_end if log.is_clean else log.recovery_point)
+            self._after_crash = dict(broker_start(crashed).after)
+        if self._is_there:
+            self._look(partition.target, findings)
+
+    def _look(self, target: str, findings: list[Finding]) -> None:
+        try:
+            source = open_source([target])
+            self._source = source.partitions[0] if source.partitions else None
+            findings += [finding for finding in live_broker_notes(source) if finding not in findings]
+            if self._source is not None and self._source.directory.segments:
+                self._log_end = log_end_offset(self._source.directory)
+        except (UsageError, ReadFailedError, FormatError) as error:
+            findings.append(finding_of_error(error, target))
+
+    def why_removed(self, offset: int) -> tuple[str, bool]:
+        """Why a file is gone, and whether that is what a broker does."""
+        if not self._in_place:
+            return "nobody but a person removes files here", False
+        if self._not_here is not None:
+            return self._not_here, False
+        if not self._is_there:
+            return "its partition directory is gone", True
+        if self._source is None or not self._source.directory.segments:
+            return "the partition cannot be looked at", False
+        start = self._source.log_start_offset
+        if offset <= start:
+            return f"the log now starts at {start}: a broker deletes snapshots at or below that", True
+        if self._log_end is not None and offset > self._log_end:
+            return f"the log now ends at {self._log_end}: it was cut, and the snapshots above with it", True
+        if all(segment.base_offset != offset for segment in self._source.directory.segments) and offset != self._log_end:
+            return "no segment begins there: a broker removes such snapshots when it starts", True
+        if self._origins is not None and offset not in self._origins:
+            return "the start of the broker removes it, because an offset index was missing below: it is due again", False
+        return "it is still due, and a broker had no reason to remove it", False
+
+    def why_replaced(self, offset: int) -> tuple[str, bool]:
+        """Why a file has other bytes, and whether that is what a broker does."""
+        origin = None if self._origins is None else self._origins.get(offset)
+        if origin is SnapshotOrigin.REBUILT:
+            return "the start of the broker rebuilds it from its own replay; `verify PATH` judges it", True
+        if origin is SnapshotOrigin.EMPTY:
+            return "the start of the broker writes an empty one", False
+        if self._after_crash.get(offset) is SnapshotOrigin.REBUILT:
+            return "a start after an unclean stop rebuilds it from the broker's own replay; `verify PATH` judges it", True
+        return "a broker had no reason to write it; `verify PATH` judges what is there", False

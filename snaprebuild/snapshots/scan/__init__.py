@@ -1,0 +1,1 @@
+"""The scan of log directories, and what blocks the upload."""

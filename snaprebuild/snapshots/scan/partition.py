@@ -1,0 +1,507 @@
+"""Scan of one partition: what stands at its boundaries, what the broker's next start makes of it, what holds back the upload."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from formats.errors import FormatError
+from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
+from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
+from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
+from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
+from snaprebuild.snapshots.scan.upload_preflight import Preflight, preflight, stable_bound
+from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
+from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
+from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+
+__all__ = ["scan_partition"]
+
+
+def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> PartitionScan:
+    """Looks at one partition. A fault of one file is a finding and stops nothing.
+
+    Args:
+        source: the partition.
+        shutdown: how its broker stopped.
+        expiration_ms: ``producer.id.expiration.ms``.
+    """
+    return _PartitionScanner(source, shutdown, expiration_ms).scan()
+
+
+class _PartitionScanner:
+    """Looks at one partition, step by step."""
+
+    def __init__(self, source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> None:
+        self.source = replace(source, is_broker_running=shutdown is Shutdown.RUNNING)
+        self.directory = source.directory
+        self.shutdown = shutdown
+        self.expiration_ms = expiration_ms
+        self.segments = self.directory.segments
+        self.bases = [segment.base_offset for segment in self.segments]
+        self.sizes = [segment.log.identity.size_bytes for segment in self.segments]
+        self.known_bases = frozenset(self.bases)
+        self.can_be_tiered = source.can_be_tiered
+        self.log_start = source.log_start_offset
+        self.findings: list[Finding] = []
+        self.log_end = self._log_end()
+        self.leader_epochs = self._leader_epochs()
+
+    def scan(self) -> PartitionScan:
+        self._look_at_names()
+        if not self.segments:
+            self._say("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
+        due = self._due_offsets()
+        self.needs = boundary_needs(self.source, self.log_end.offset)
+        checked = check_snapshots(
+            self.directory,
+            due,
+            self.expiration_ms,
+            may_lack_data=not self.can_be_tiered,
+            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+            is_broker_running=self.shutdown is Shutdown.RUNNING,
+        )
+        self._say_what_is_wrong(checked)
+        self._look_at_log_start()
+        next_start = self._next_start(checked)
+        after = None if next_start is None else dict(next_start.after)
+        boundaries = self._boundaries(due, checked, after)
+        self._say_what_is_missing(boundaries)
+        others = self._other_snapshots(frozenset(due), checked, after)
+        self._say_what_the_start_does(boundaries, others)
+        blocked = self._blocked(boundaries)
+        upload = self._preflight(checked, boundaries, blocked)
+        stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
+        return PartitionScan(
+            source=self.source,
+            log_end=self.log_end,
+            boundaries=boundaries,
+            other_snapshots=others,
+            blocked=blocked,
+            stuck_bytes=stuck,
+            stuck_bytes_after_rebuild=stuck_after_rebuild,
+            preflight=upload,
+            waiting_segments=self._waiting_segments(upload.bound.ceiling),
+            next_start=next_start,
+            topic_id=self._topic_id(),
+            leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
+            findings=tuple(self.findings),
+            counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
+            missing=self.needs.missing,
+        )
+
+    def _say(self, code: str, severity: Severity, message: str, *, name: str | None = None, offset: int | None = None) -> None:
+        path = self.directory.path if name is None else self.directory.file_path(name)
+        self.findings.append(Finding(code, severity, path, message, offset))
+
+    def _say_unread(self, code: str, message: str) -> None:
+        self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
+
+    @property
+    def _severity(self) -> Severity:
+        """Of what matters only to tiered storage."""
+        return Severity.FINDING if self.can_be_tiered else Severity.NOTE
+
+    # ------------------------------------------------------------ where it begins and ends
+
+    def _log_end(self) -> LogEnd:
+        largest = max((offset for offset, _ in self.directory.snapshots), default=0)
+        if not self.segments:
+            return LogEnd(None, None, largest)
+        last = self.segments[-1]
+        if last.size_bytes == 0:
+            return LogEnd(last.base_offset, "the last segment is empty", last.base_offset)
+        checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
+        if self.shutdown is Shutdown.CLEAN and checkpointed == largest > last.base_offset:
+            return LogEnd(largest, "the recovery point of a clean stop", largest)
+        at_least = max(last.base_offset, checkpointed, largest)
+        if self.shutdown is Shutdown.CLEAN or not self.source.log_dir.is_broker_directory:
+            # The log end may need a snapshot here, and the small files do not show where it is.
+            try:
+                end = log_end_offset(self.directory)
+                is_snapshot = self.shutdown is Shutdown.CLEAN and end == largest
+                return LogEnd(end, "the last snapshot of a clean stop" if is_snapshot else "the end of the last segment", end)
+            except (FormatError, ReadFailedError) as error:
+                self.findings.append(finding_of_error(error, self.directory.path))
+        return LogEnd(None, None, at_least)
+
+    def _due_offsets(self) -> list[int]:
+        due = self.bases[1:]
+        end = self.log_end.offset
+        if end and (not due or end > due[-1]):
+            due.append(end)
+        return due
+
+    def _look_at_log_start(self) -> None:
+        end = self.log_end.offset
+        # Beside a running broker the checkpoint may be younger than the listing.
+        if end is not None and self.shutdown is not Shutdown.RUNNING:
+            self.findings += log_start_above(self.source, end)
+
+    # ------------------------------------------------------------ names
+
+    def _look_at_names(self) -> None:
+        directory = self.directory
+        for name in directory.misnamed:
+            self._say("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
+        for name in directory.unreadable:
+            message = "is no regular file: it is not followed, and a broker that is to write or read it may fail"
+            self._say("not-a-regular-file", Severity.FINDING, message, name=name)
+        lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
+        for name in directory.lone_indexes:
+            message = (
+                "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
+            )
+            self._say("index-without-segment", lone, message, name=name)
+        for name in directory.temporary:
+            self._say("left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it", name=name)
+        if directory.deleted:
+            self._say("left-over-deleted", Severity.NOTE, f"{counted(len(directory.deleted), 'file')} marked for deletion")
+        if directory.sub_directories:
+            self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
+        self._look_at_owners()
+        self._look_at_sizes()
+
+    def _look_at_owners(self) -> None:
+        """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
+        if not self.segments:
+            return
+        broker = self.segments[-1].log.ownership
+        files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
+        for file in files:
+            if not _may_read(broker, file.ownership):
+                message = (
+                    f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}): it does not start so"
+                )
+                self._say("unreadable-by-broker", Severity.FINDING, message, name=file.name)
+
+    def _look_at_sizes(self) -> None:
+        """Only the cleaner leaves a closed segment without a batch."""
+        empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
+        if empty and self.can_be_tiered:
+            count = counted(len(empty), "closed segment")
+            message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
+            self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
+
+    # ------------------------------------------------------------ snapshots
+
+    def _say_what_is_wrong(self, checked: Sequence[CheckedSnapshot]) -> None:
+        for snapshot in checked:
+            if snapshot.outcome is ReadOutcome.CORRUPT:
+                message = f"{snapshot.error}; a broker deletes it when it comes to load it, and uploads it as it is"
+                self._say("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
+            elif isinstance(snapshot.error, ChangedFileError):
+                self.findings.append(in_flux(snapshot.error, self.directory.path, snapshot.offset))
+            elif snapshot.outcome is ReadOutcome.UNREADABLE:
+                assert snapshot.error is not None
+                self._say_unreadable(snapshot)
+            for why in snapshot.why if snapshot.parses else ():
+                path = self.directory.file_path(snapshot.file.name)
+                finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
+                self.findings.append(finding)
+        if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
+            message = (
+                "has empty snapshots only, as a log without idempotent producers has; but a broker that finds none writes such too"
+            )
+            self._say("only-empty-snapshots", Severity.NOTE, f"{message}: verify tells")
+
+    def _say_unreadable(self, snapshot: CheckedSnapshot) -> None:
+        assert isinstance(snapshot.error, ReadFailedError)
+        path = self.directory.file_path(snapshot.file.name)
+        for index, finding in enumerate(self.findings):
+            if finding.code == "unreadable-by-broker" and finding.path == path:  # one finding for one cause
+                self.findings[index] = replace(finding, is_unread=True)
+                return
+        self.findings.append(finding_of_error(snapshot.error, path))
+
+    def _next_start(self, checked: Sequence[CheckedSnapshot]) -> BrokerStart | None:
+        if not self.segments or self.shutdown is Shutdown.UNKNOWN:
+            return None
+        # Where the log end is not known, any offset above everything else stands for it, and nothing is said about it.
+        end = self.log_end.offset if self.log_end.offset is not None else self.log_end.at_least + 1
+        snapshots = {snapshot.offset: snapshot.outcome is not ReadOutcome.CORRUPT for snapshot in checked}
+        for name in self.directory.misnamed:
+            known = parse_file_name(name)
+            if known is not None and known.kind is FileKind.MISNAMED_SNAPSHOT and known.offset is not None:
+                snapshots.setdefault(known.offset, True)
+        if self.shutdown is Shutdown.RUNNING:
+            snapshots[end] = True  # written when it stops
+        return broker_start(
+            LoadedLog(
+                base_offsets=tuple(self.bases),
+                checkpointed_log_start=self.source.checkpointed_log_start,
+                log_end=end,
+                snapshots=snapshots,
+                is_clean=self.shutdown is not Shutdown.UNCLEAN,
+                recovery_point=self.source.recovery_point,
+                without_index=frozenset(segment.base_offset for segment in self.segments if segment.offset_index is None),
+                is_tiered=self.source.is_tiered,
+            )
+        )
+
+    def _boundaries(
+        self, due: Sequence[int], checked: Sequence[CheckedSnapshot], after: dict[int, SnapshotOrigin] | None
+    ) -> tuple[BoundaryScan, ...]:
+        by_offset = {snapshot.offset: snapshot for snapshot in checked}
+        irregular = frozenset(self.directory.unreadable)
+        boundaries = []
+        for offset in due:
+            snapshot = by_offset.get(offset)
+            state = self._state_without_file(offset) if snapshot is None else _state_of(snapshot)
+            if irregular and snapshot_file_name(offset) in irregular:
+                state = BoundaryState.IRREGULAR
+            boundaries.append(
+                BoundaryScan(
+                    offset,
+                    state,
+                    offset == self.log_end.offset,
+                    snapshot.entries if snapshot is not None and snapshot.parses else None,
+                    None if after is None else _at_next_start(after.get(offset), snapshot is not None),
+                    () if snapshot is None else tuple(why.text for why in snapshot.why),
+                    None if snapshot is None else snapshot.first_open_offset,
+                )
+            )
+        return tuple(boundaries)
+
+    def _state_without_file(self, offset: int) -> BoundaryState:
+        why_not = why_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        if why_not is None:
+            return BoundaryState.MISSING
+        return BoundaryState.REGENERATED if why_not.need is Need.MADE_BY_BROKER else BoundaryState.NOT_DUE
+
+    def _say_what_is_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
+        missing = self.needs.missing
+        if missing:
+            message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {_some(missing)}"
+            self._say("missing-snapshots", Severity.FINDING, message)
+        made = [boundary.offset for boundary in boundaries if boundary.state is BoundaryState.REGENERATED]
+        if made:
+            message = f"the broker makes {counted(len(made), 'snapshot')} itself at its next start: {_some(made)}"
+            self._say("regenerated-at-next-start", Severity.NOTE, message)
+
+    def _other_snapshots(
+        self, due: frozenset[int], checked: Sequence[CheckedSnapshot], after: dict[int, SnapshotOrigin] | None
+    ) -> tuple[tuple[int, AtNextStart | None], ...]:
+        others = []
+        for snapshot in checked:
+            # What may stand at the log end is no stray file as long as the log end is not known.
+            is_end = self.log_end.offset is None and bool(self.bases) and snapshot.offset > self.bases[-1]
+            if snapshot.offset not in due and not is_end:
+                fate = None if after is None else _at_next_start(after.get(snapshot.offset), had_file=True)
+                others.append((snapshot.offset, fate))
+        return tuple(others)
+
+    def _say_what_the_start_does(
+        self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]
+    ) -> None:
+        stray = [offset for offset, _ in others if offset not in self.known_bases]
+        if stray:
+            message = f"{counted(len(stray), 'snapshot')} without a segment: {_some(stray)}"
+            if any(fate is AtNextStart.REMOVED for offset, fate in others if offset not in self.known_bases):
+                message += "; the broker removes such files at its next start"
+            self._say("stray-snapshots", Severity.NOTE, message)
+        empty = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.EMPTY]
+        if empty:
+            message = (
+                f"has no snapshot, so the broker writes EMPTY ones at its next start: {_some(empty)}; "
+                "it forgets its producers and open transactions, and may upload beyond the last stable offset"
+            )
+            self._say("empty-at-next-start", self._severity, message)
+        removed = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.REMOVED]
+        removed = [offset for offset in removed if offset > self.log_start]
+        if removed:
+            count = counted(len(removed), "snapshot")
+            message = f"the broker removes {count} at its next start and writes none instead: {_some(removed)}"
+            self._say("removed-at-next-start", self._severity, message)
+
+    # ------------------------------------------------------------ the upload
+
+    def _blocked(self, boundaries: Sequence[BoundaryScan]) -> tuple[BlockedSegment, ...]:
+        if not self.can_be_tiered:
+            return ()
+        blockers: dict[int, tuple[Blocker, ...]] = {}
+        for boundary in boundaries:
+            blocker = _snapshot_blocker(boundary)
+            if blocker is not None:
+                blockers[boundary.offset] = blocker.alone
+        blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset()))
+        reasons = Counter(blocker for segment in blocked for blocker in segment.blockers)
+        for blocker in Blocker:
+            # The missing snapshot has a finding of its own.
+            if blocker in reasons and blocker is not Blocker.MISSING_SNAPSHOT:
+                offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
+                count = counted(reasons[blocker], "closed segment")
+                message = f"{count} cannot be uploaded ({_some(offsets)}): {_EXPLAINED[blocker]}"
+                self._say(blocker.value, Severity.FINDING, message)
+        if self.source.is_tiered:
+            message = (
+                "remote storage is on already: what was uploaded is not in these files, so blocked segments may be in the tier"
+            )
+            self._say("already-tiered", Severity.NOTE, message)
+        return blocked
+
+    def _leader_epochs(self) -> tuple[tuple[int, int], ...] | None:
+        """Epochs with their start offsets, none without a checkpoint; None where it does not tell."""
+        try:
+            return read_leader_epochs(self.directory) or ()
+        except (FormatError, ReadFailedError) as error:
+            self._say_unread("unreadable-leader-epochs", f"{error}; a broker cannot load the log with it")
+            return None
+
+    def _topic_id(self) -> bytes | None:
+        try:
+            return read_topic_id(self.directory)
+        except (FormatError, ReadFailedError) as error:
+            self._say_unread("unreadable-topic-id", f"{error}; a broker cannot load the log with it")
+            return None
+
+    def _first_epoch_offset(self) -> int | None:
+        """Start offset of the first leader epoch; None without any, -1 where the checkpoint does not tell."""
+        if self.leader_epochs is None:
+            return -1
+        return min((start for _, start in self.leader_epochs), default=None)
+
+    def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
+        """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""
+        helpless = {blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START)}
+        first = blocked[0].base_offset if blocked else None
+        first_left = next((segment.base_offset for segment in blocked if not helpless.isdisjoint(segment.blockers)), None)
+        return self._closed_bytes_from(first), self._closed_bytes_from(first_left)
+
+    def _closed_bytes_from(self, base_offset: int | None) -> int:
+        if base_offset is None:
+            return 0
+        return sum(self.sizes[bisect_left(self.bases, base_offset) : -1])
+
+    def _preflight(
+        self, checked: Sequence[CheckedSnapshot], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
+    ) -> Preflight:
+        high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.topic_partition)
+        is_clean = self.shutdown is Shutdown.CLEAN
+        # Where the end is not known, a snapshot above the last segment's base may belong to what a crash took.
+        end = self.log_end.offset
+        certain = (end if end is not None else self.bases[-1]) if self.bases else 0
+        bound = stable_bound([each for each in checked if each.offset <= certain], end, high_watermark, is_clean=is_clean)
+        if not self.can_be_tiered:
+            return Preflight(bound, (), None)
+        bad = frozenset(boundary.offset for boundary in boundaries if _goes_up_wrong(boundary))
+        return preflight(self.segments, self.log_start, blocked, bad, bound, is_tiered=self.source.is_tiered)
+
+    def _waiting_segments(self, ceiling: int | None) -> int:
+        """Closed segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
+        if not self.can_be_tiered or ceiling is None:
+            return 0
+        waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
+        if waiting:
+            count = counted(waiting, "closed segment")
+            message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
+            self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
+        return waiting
+
+    def _counts(
+        self,
+        boundaries: Sequence[BoundaryScan],
+        checked: Sequence[CheckedSnapshot],
+        others: Sequence[tuple[int, AtNextStart | None]],
+        blocked: Sequence[BlockedSegment],
+        stuck: int,
+        stuck_after_rebuild: int,
+    ) -> Counts:
+        return Counts(
+            partitions=1,
+            segments=len(self.segments),
+            size_bytes=sum(self.sizes),
+            boundaries=len(boundaries),
+            missing=len(self.needs.missing),
+            not_needed=self.needs.not_needed,
+            made_by_broker=self.needs.made_by_broker,
+            corrupt=sum(1 for snapshot in checked if snapshot.outcome is ReadOutcome.CORRUPT),
+            suspect=sum(1 for snapshot in checked if snapshot.is_suspect),
+            misnamed=len(self.directory.misnamed),
+            stray=sum(1 for offset, _ in others if offset not in self.known_bases),
+            unread=len(unread_paths(self.findings)),
+            blocked_segments=len(blocked),
+            stuck_bytes=stuck,
+            stuck_bytes_after_rebuild=stuck_after_rebuild,
+        )
+
+
+_EXPLAINED = {
+    Blocker.SNAPSHOT_REMOVED_AT_START: "the next start of the broker removes their snapshot; rebuild after that start",
+    Blocker.IRREGULAR_SNAPSHOT: "what has the name of their snapshot is no regular file; move it away, then rebuild",
+    Blocker.MISSING_OFFSET_INDEX: "they have no .index; the broker makes one at its next start",
+    Blocker.MISSING_TIME_INDEX: "they have no .timeindex; the broker makes one at its next start",
+    Blocker.NO_LEADER_EPOCHS: "no leader epoch covers them (message format 0 or 1); only retention frees the partition",
+    Blocker.SEGMENT_TOO_LARGE: "they are larger than 2^31 - 1 bytes; only retention frees the partition",
+}
+
+
+def _state_of(snapshot: CheckedSnapshot) -> BoundaryState:
+    if snapshot.outcome is ReadOutcome.CORRUPT:
+        return BoundaryState.CORRUPT
+    if snapshot.outcome is ReadOutcome.UNREADABLE:
+        return BoundaryState.UNREADABLE
+    return BoundaryState.SUSPECT if snapshot.why else BoundaryState.PRESENT
+
+
+def _at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
+    match origin:
+        case SnapshotOrigin.KEPT:
+            return AtNextStart.KEPT
+        case SnapshotOrigin.EMPTY:
+            return AtNextStart.EMPTY
+        case SnapshotOrigin.REBUILT:
+            return AtNextStart.REBUILT
+        case None:
+            return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
+
+
+def _snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
+    """What the snapshot of a boundary does to the upload once the broker has started again: only then do files count."""
+    if boundary.state is BoundaryState.IRREGULAR:
+        return Blocker.IRREGULAR_SNAPSHOT
+    if boundary.at_next_start is AtNextStart.REMOVED:
+        return Blocker.SNAPSHOT_REMOVED_AT_START
+    if boundary.state is BoundaryState.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
+        return Blocker.MISSING_SNAPSHOT
+    return None
+
+
+def _goes_up_wrong(boundary: BoundaryScan) -> bool:
+    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
+    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
+        return False
+    is_bad = boundary.state in (BoundaryState.CORRUPT, BoundaryState.SUSPECT)
+    return is_bad or boundary.at_next_start is AtNextStart.EMPTY
+
+
+def _why_misnamed(name: str) -> str:
+    known = parse_file_name(name)
+    if known is None or known.offset is None:
+        return "a broker cannot load the log with it: it takes the text before the first dot for an offset (NumberFormatException)"
+    return f"no broker wrote this name, but it reads it as offset {known.offset}"
+
+
+def _may_read(broker: Ownership, file: Ownership) -> bool:
+    """Whether the owner of the newest segment may read a file. Further groups of that user are not known."""
+    if file is broker or broker.uid == 0:
+        return True
+    if file.uid == broker.uid:
+        return bool(file.mode & 0o400)
+    if file.gid == broker.gid:
+        return bool(file.mode & 0o040)
+    return bool(file.mode & 0o004)
+
+
+def _some(values: Sequence[object]) -> str:
+    """A few of many, for a message."""
+    if len(values) <= 6:
+        return ", ".join(str(value) for value in values)
+    return f"{', '.join(str(value) for value in values[:3])} ... {values[-1]}"

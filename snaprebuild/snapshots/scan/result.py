@@ -1,0 +1,235 @@
+"""What a scan found: boundaries, partitions, log directories, sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+from snaprebuild.findings import Finding, exit_code_of, unread_paths
+from snaprebuild.replay.broker_start import BrokerStart
+from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker
+from snaprebuild.snapshots.scan.upload_preflight import Preflight, UploadState
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.log_dir import LogDirState
+
+__all__ = [
+    "AtNextStart",
+    "BoundaryScan",
+    "BoundaryState",
+    "Counts",
+    "LogDirScan",
+    "LogEnd",
+    "PartitionScan",
+    "ScanResult",
+    "Shutdown",
+]
+
+
+class Shutdown(Enum):
+    """What is known of the broker's last stop, which decides what its next start does."""
+
+    CLEAN = "clean"
+    UNCLEAN = "unclean"
+    RUNNING = "running"
+    """A process holds the directory; what its next start does is told for a clean stop."""
+    UNKNOWN = "unknown"
+    """No file of a broker is there: a copy of partitions."""
+
+
+class BoundaryState(Enum):
+    """What stands at a boundary."""
+
+    PRESENT = "present"
+    MISSING = "missing"
+    """Absent, and one is needed (``boundary_needs``)."""
+    CORRUPT = "corrupt"
+    """Does not parse."""
+    SUSPECT = "suspect"
+    """Parses, and something says that it is not true."""
+    UNREADABLE = "unreadable"
+    """Could not be read by this program."""
+    IRREGULAR = "irregular"
+    """The name belongs to a link, a directory or another thing that is no regular file."""
+    REGENERATED = "regenerated"
+    """Absent, and the broker writes it itself at its next start (``boundary_needs``)."""
+    NOT_DUE = "not due"
+    """Absent, and no broker uses one there (``boundary_needs``)."""
+
+
+class AtNextStart(Enum):
+    """What the broker's next start leaves at a boundary."""
+
+    KEPT = "kept"
+    REMOVED = "removed"
+    REBUILT = "rebuilt"
+    EMPTY = "empty"
+    """A snapshot without entries, written without a look at the log."""
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryScan:
+    """One boundary.
+
+    Attributes:
+        offset: the boundary.
+        state: what stands there.
+        is_log_end: it is the log end offset, not the base of a segment.
+        entries: count of producers in the snapshot, None where there is none or it was not parsed.
+        at_next_start: what the next start of the broker leaves there; None where that cannot be told.
+        why: what is wrong or suspicious.
+        first_open_offset: where the oldest transaction begins that the snapshot has as open; None without one.
+    """
+
+    offset: int
+    state: BoundaryState
+    is_log_end: bool = False
+    entries: int | None = None
+    at_next_start: AtNextStart | None = None
+    why: tuple[str, ...] = ()
+    first_open_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The log end offset, as far as it is known without reading a segment.
+
+    Attributes:
+        offset: None when it is not known.
+        known_by: what tells it.
+        at_least: a lower bound.
+    """
+
+    offset: int | None
+    known_by: str | None
+    at_least: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only.
+
+    ``unread`` counts paths that were not read, each once.
+    """
+
+    partitions: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    boundaries: int = 0
+    missing: int = 0
+    not_needed: int = 0
+    made_by_broker: int = 0
+    unread: int = 0
+    corrupt: int = 0
+    suspect: int = 0
+    misnamed: int = 0
+    stray: int = 0
+    blocked_segments: int = 0
+    stuck_bytes: int = 0
+    stuck_bytes_after_rebuild: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Adds another sum."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_json(self) -> dict[str, int]:
+        """Plain values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScan:
+    """One partition.
+
+    Attributes:
+        source: listing, and what the broker's files say.
+        log_end: as far as known.
+        boundaries: where a snapshot is due, ascending.
+        other_snapshots: genuine names at no boundary: (offset, what will become of it).
+        blocked: closed segments that would not be uploaded, ascending; empty where the topic is never uploaded.
+        stuck_bytes: from the first of them to the last closed segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
+            and the broker started again.
+        preflight: each closed segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
+        waiting_segments: closed segments above the last stable offset or the high watermark.
+        next_start: what the broker does to the snapshots; None where that cannot be told.
+        topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
+        leader_epoch: the last one of the checkpoint; None without any.
+        findings: everything to say about it.
+        counts: its share of the sums.
+        missing: offsets of the boundaries that need a snapshot and have none.
+    """
+
+    source: PartitionSource
+    log_end: LogEnd
+    boundaries: tuple[BoundaryScan, ...]
+    other_snapshots: tuple[tuple[int, AtNextStart | None], ...]
+    blocked: tuple[BlockedSegment, ...]
+    stuck_bytes: int
+    stuck_bytes_after_rebuild: int
+    preflight: Preflight
+    waiting_segments: int
+    next_start: BrokerStart | None
+    topic_id: bytes | None
+    leader_epoch: int | None
+    findings: tuple[Finding, ...]
+    counts: Counts
+    missing: tuple[int, ...]
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """What lies above it waits for open transactions; None where snapshots do not tell it."""
+        return self.preflight.bound.exact
+
+    def closed_segments(self) -> Counter[UploadState]:
+        """How many closed segments above the log start have each fate."""
+        counts: Counter[UploadState] = Counter()
+        for run in self.preflight.runs:
+            counts[run.state] += run.segments
+        return counts
+
+    def blockers(self) -> Counter[Blocker]:
+        """How many segments each reason holds back."""
+        return Counter(blocker for segment in self.blocked for blocker in segment.blockers)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirScan:
+    """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible)."""
+
+    state: LogDirState
+    shutdown: Shutdown
+    held_by: int | None
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """Everything that was found.
+
+    Attributes:
+        log_dirs: by path.
+        topics: sums by topic name.
+        partitions: the worst first.
+        findings: of all, in the order of partitions.
+    """
+
+    log_dirs: tuple[LogDirScan, ...]
+    topics: dict[str, Counts]
+    partitions: tuple[PartitionScan, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """Sum of all."""
+        total = Counts()
+        for log_dir in self.log_dirs:
+            total.add(log_dir.counts)
+        total.unread = len(unread_paths(self.findings))
+        return total
+
+    @property
+    def exit_code(self) -> int:
+        """By the worst finding."""
+        return exit_code_of(self.findings)

@@ -1,0 +1,161 @@
+"""Scan: what is in log directories, what is missing there, and what would keep closed segments from being uploaded.
+
+Reads names, sizes, checkpoints, small files and snapshots, and no segment: so it is fast, proves nothing about entries (``verify`` does),
+and says where it cannot know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.scan.partition import scan_partition
+from snaprebuild.snapshots.scan.result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
+from snaprebuild.storage.log_dir import LogDirState, foreign_directories
+from snaprebuild.storage.parallel_map import Each, here_for
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["scan"]
+
+log = logging.getLogger(__name__)
+
+
+def scan(source: Source, each: Each | None = None) -> ScanResult:
+    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
+
+    Args:
+        source: from ``open_source``.
+        each: looks at the partitions; None for this process.
+    """
+    findings = list(source.findings)
+    log_dirs: dict[str, LogDirScan] = {}
+    for state in source.log_dirs:
+        shutdown, held_by = _shutdown(state, findings)
+        findings += _foreign(state)
+        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Counts())
+    topics: dict[str, Counts] = {}
+    partitions = []
+    expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
+    looked_at = [_Partition(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
+    each = each or here_for(partition.directory.store for partition in source.partitions)
+    for partition, scanned in zip(source.partitions, each(_scanned, looked_at), strict=True):
+        log_dir = log_dirs[partition.log_dir.path]
+        partitions.append(scanned)
+        end = scanned.log_end
+        known_by = end.known_by or f"not known without reading, at least {end.at_least}"
+        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
+        findings += scanned.findings
+        log_dir.counts.add(scanned.counts)
+        topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
+    for path, log_dir in log_dirs.items():
+        log_dir.counts.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
+    partitions.sort(key=_badness, reverse=True)
+    return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition to be looked at, as a value that can be sent to another process."""
+
+    source: PartitionSource
+    shutdown: Shutdown
+    expiration_ms: int
+
+
+def _scanned(partition: _Partition) -> PartitionScan:
+    """What looks wrong beside a running broker counts only where no file came or went meanwhile: else it is looked at again.
+
+    Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, beside small
+    files from behind, shows a segment that lacks both.
+    """
+    source, path = partition.source, partition.source.directory.path
+    scanned: PartitionScan | None = None
+    before: list[Finding] = []
+    alike: list[Finding] = []
+    for _ in range(LISTINGS_MAX):
+        try:
+            scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
+        except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
+            before, alike = [], []
+        else:
+            wrong = _wrong(scanned)
+            # What two looks at two listings tell alike is so, whatever else came or went.
+            if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
+                return scanned
+            before, alike = wrong, [finding for finding in wrong if finding in before]
+        try:
+            now = listed_now(source)
+        except (GoneFileError, ReadFailedError) as error:
+            return _told(scanned or _nothing_of(partition), (), finding_of_error(error, path))
+        if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
+            return scanned
+        source = now
+    message = f"changed while it was looked at, {LISTINGS_MAX} times: its broker is busy, run again"
+    return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
+
+
+def _nothing_of(partition: _Partition) -> PartitionScan:
+    """Of a partition that is gone, or of which no look came to its end."""
+    return replace(scan_partition(without_files(partition.source), partition.shutdown, partition.expiration_ms), findings=())
+
+
+def _foreign(state: LogDirState) -> list[Finding]:
+    """A backup, ``lost+found``: whatever is no partition."""
+    names = foreign_directories(state)
+    if not names:
+        return []
+    count = counted(len(names), "directory", "directories")
+    message = f"has {count} that no partition is named like ({first_of(names)}): a broker does not start so"
+    return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
+
+
+def _wrong(scanned: PartitionScan) -> list[Finding]:
+    return [finding for finding in scanned.findings if finding.severity is not Severity.NOTE]
+
+
+def _told(scanned: PartitionScan, certain: Iterable[Finding], instead: Finding) -> PartitionScan:
+    """Without what may not be so."""
+    notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
+    return replace(scanned, findings=(*notes, *certain, instead))
+
+
+def _names_in(directory: PartitionDir) -> tuple[object, ...]:
+    """Sizes are left out: the last segment grows all the time."""
+    segments = [
+        (each.base_offset, each.offset_index, each.time_index, each.transaction_index is None) for each in directory.segments
+    ]
+    return segments, [offset for offset, _ in directory.snapshots], directory.misnamed, directory.lone_indexes
+
+
+def _badness(partition: PartitionScan) -> tuple[int, ...]:
+    counts = partition.counts
+    wrong = counts.corrupt + counts.suspect + counts.misnamed
+    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.source.can_be_tiered else 0)
+
+
+def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:
+    held_by = None
+    try:
+        held_by = lock_holder(state.path) if state.store.is_local else None
+    except LockUnknownError as error:
+        findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, f"whether a broker runs: {error.message}"))
+    if held_by is not None:
+        who = "a process that is not visible from here" if held_by == HOLDER_NOT_VISIBLE else f"process {held_by}"
+        message = (
+            f"{who} holds it, probably a running broker: the files may change, and it sees no new snapshot before its next start"
+        )
+        findings.append(Finding("running-broker", Severity.NOTE, state.path, message))
+        return Shutdown.RUNNING, held_by
+    if state.was_shut_down_cleanly:
+        return Shutdown.CLEAN, None
+    if not state.is_broker_directory:
+        return Shutdown.UNKNOWN, None
+    message = "its broker did not stop cleanly: above its recovery points it regenerates snapshots itself when it starts"
+    findings.append(Finding("unclean-shutdown", Severity.NOTE, state.path, message))
+    return Shutdown.UNCLEAN, None

@@ -1,0 +1,311 @@
+"""The snapshot files of one partition, read and held against each other: which do not parse, which cannot be true.
+
+No segment is read, so this proves little and suspects much: an entry that lies above the file's own name is wrong for certain, an empty
+file below an entry that is older than it is nearly so. ``verify`` proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from formats import limits
+from formats.errors import FormatError
+from formats.partition.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
+from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
+from snaprebuild.snapshots.engine.window_proof import read_in_flux
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.thread_pool import at_once
+
+__all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
+
+NOTHING = 2**63 - 1
+"""Above every offset: a snapshot without entries names none."""
+
+BATCH_BYTES = 16 << 20
+"""Of files whose entries are looked at together: enough that numpy's price per call is small, however many there are of a partition."""
+
+TIME_ENTRY_BYTES: int = TIME_INDEX_ENTRY.sizeof()
+
+NO_BODY = memoryview(b"")
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+"""What every broker writes for no entries."""
+
+
+class ReadOutcome(Enum):
+    """What reading a snapshot file came to."""
+
+    PARSED = "parsed"
+    CORRUPT = "corrupt"
+    """A broker would delete it when it comes to load it."""
+    UNREADABLE = "unreadable"
+    """It could not be read by this program."""
+    IN_FLUX = "in flux"
+    """Its broker is writing it."""
+
+
+class Suspicion(StrEnum):
+    """What kind of doubt it is: the reason of a finding ``suspect-snapshot``."""
+
+    CORRUPT = "corrupt"
+    OTHER_OFFSET = "other-offset"
+    PRODUCER_TWICE = "producer-twice"
+    TRANSACTION_TWICE = "transaction-twice"
+    EMPTY = "false-empty"
+
+
+class Why(NamedTuple):
+    """What is wrong or suspicious about a snapshot, in a word and in a sentence."""
+
+    suspicion: Suspicion
+    text: str
+
+
+@dataclass(slots=True)
+class CheckedSnapshot:
+    """One snapshot file.
+
+    Attributes:
+        offset: from its name.
+        file: name, size, owner.
+        outcome: what reading it came to.
+        entries: count of producers; 0 where it was not parsed.
+        why: what is wrong or suspicious.
+        error: the fault of reading or parsing.
+        least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
+        newest_timestamp: of all entries, ms; -1 without any.
+        first_open_offset: where the oldest open transaction begins; None when none is open.
+    """
+
+    offset: int
+    file: ListedFile
+    outcome: ReadOutcome = ReadOutcome.PARSED
+    entries: int = 0
+    why: list[Why] = field(default_factory=list)
+    error: FormatError | ReadFailedError | ChangedFileError | None = None
+    least_offset: int = NOTHING
+    newest_timestamp: int = -1
+    first_open_offset: int | None = None
+
+    @property
+    def parses(self) -> bool:
+        """Whether a broker could load it."""
+        return self.outcome is ReadOutcome.PARSED
+
+    @property
+    def is_empty(self) -> bool:
+        """Parses and has no entry."""
+        return self.parses and not self.entries
+
+    @property
+    def is_suspect(self) -> bool:
+        """Parses, and something says that it is not true."""
+        return self.parses and bool(self.why)
+
+
+def check_snapshots(
+    directory: PartitionDir,
+    boundaries: Sequence[int],
+    expiration_ms: int,
+    *,
+    may_lack_data: bool,
+    is_bootstrapped: bool,
+    is_broker_running: bool = False,
+) -> list[CheckedSnapshot]:
+    """Reads every snapshot of a partition.
+
+    Args:
+        directory: the listing.
+        boundaries: offsets at which an empty snapshot would mislead: the segment boundaries and the log end.
+        expiration_ms: how old a producer may be before its absence is normal.
+        may_lack_data: the topic is compacted or internal: nothing on disk need explain a snapshot, so empty ones are never suspected.
+        is_bootstrapped: the log start lies below the first segment: the data before it went to the tier.
+        is_broker_running: a broker holds the log directory, and may be writing a snapshot.
+
+    Returns:
+        One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
+    """
+    checked = [CheckedSnapshot(offset, file) for offset, file in directory.snapshots]
+    read = partial(_body, directory, is_broker_running=is_broker_running)
+    # Each of an object is a request, which mostly waits.
+    bodies = map(read, checked) if directory.store.is_local else at_once(read, checked, lambda each: each.file.identity.size_bytes)
+    batch: list[tuple[CheckedSnapshot, memoryview]] = []
+    batch_bytes = 0
+    for snapshot, body in zip(checked, bodies, strict=True):
+        if body:
+            batch.append((snapshot, body))
+            batch_bytes += len(body)
+        if batch_bytes >= BATCH_BYTES:
+            _look_at_entries(batch)
+            batch, batch_bytes = [], 0
+    if batch:
+        _look_at_entries(batch)
+    if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
+        _suspect_empty_ones(directory, checked, frozenset(boundaries), expiration_ms, is_bootstrapped)
+    return checked
+
+
+def _body(directory: PartitionDir, snapshot: CheckedSnapshot, *, is_broker_running: bool) -> memoryview:
+    """The bytes of the entries; empty without any, and where reading failed."""
+    path = directory.file_path(snapshot.file.name)
+
+    def read() -> tuple[bytes, int]:
+        data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+        if data is None:
+            raise GoneFileError("is gone since it was listed", path=path)
+        return data, 0 if data == EMPTY_SNAPSHOT else check_snapshot(data, file=path)
+
+    try:
+        data, snapshot.entries = read_in_flux(read, directory, snapshot.file, is_broker_running=is_broker_running)
+    except GoneFileError:
+        raise
+    except ChangedFileError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.IN_FLUX, error
+        return NO_BODY
+    except ReadFailedError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.UNREADABLE, error
+        return NO_BODY
+    except FormatError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
+        snapshot.why.append(Why(Suspicion.CORRUPT, f"a broker cannot load it: {_short(error)}"))
+        return NO_BODY
+    return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
+
+
+def _short(error: FormatError) -> str:
+    return f"{error.what}: expected {error.expected}, found {error.found}"
+
+
+def _look_at_entries(batch: list[tuple[CheckedSnapshot, memoryview]]) -> None:
+    """All entries of a batch of files at once: a file has few, and numpy asks its price per call."""
+    entries = np.frombuffer(b"".join(body for _, body in batch), ENTRY_DTYPE)
+    counts = np.array([snapshot.entries for snapshot, _ in batch])
+    starts = np.cumsum(counts) - counts
+    names = np.repeat(np.array([snapshot.offset for snapshot, _ in batch], np.int64), counts)
+    last, first_open = entries["last_offset"].astype(np.int64), entries["current_txn_first_offset"].astype(np.int64)
+    opened = np.where(first_open >= 0, first_open, NOTHING)
+    least = np.minimum.reduceat(np.minimum(np.where(last >= 0, last, NOTHING), opened), starts)
+    least_open = np.minimum.reduceat(opened, starts)
+    newest = np.maximum.reduceat(entries["timestamp"].astype(np.int64), starts)
+    above = np.logical_or.reduceat((last >= names) | (first_open >= names), starts)
+    twice = _have_twins(entries["producer_id"].astype(np.int64), starts, counts)
+    opened_twice = _have_twins(first_open, starts, counts, least=0)
+    for index, (snapshot, _) in enumerate(batch):
+        snapshot.least_offset = int(least[index])
+        snapshot.newest_timestamp = int(newest[index])
+        snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
+        if above[index]:
+            why = "an entry names an offset at or above the file's own: it belongs to another offset"
+            snapshot.why.append(Why(Suspicion.OTHER_OFFSET, why))
+        if twice[index]:
+            why = "a producer id stands twice: the broker keeps the last entry, and each open transaction for good"
+            snapshot.why.append(Why(Suspicion.PRODUCER_TWICE, why))
+        if opened_twice[index]:
+            why = "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
+            snapshot.why.append(Why(Suspicion.TRANSACTION_TWICE, why))
+
+
+def _have_twins(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, least: int = -(2**63)) -> np.ndarray:
+    """For each file whether one of its values stands there twice; values below ``least`` do not count. Sorts ``values`` file by file."""
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        values[start : start + count].sort()
+    twins = np.zeros(len(values), dtype=bool)
+    np.equal(values[1:], values[:-1], out=twins[1:])
+    twins[starts] = False  # what lies before belongs to another file
+    twins &= values >= least
+    found: np.ndarray = np.logical_or.reduceat(twins, starts)
+    return found
+
+
+def _suspect_empty_ones(
+    directory: PartitionDir,
+    checked: list[CheckedSnapshot],
+    boundaries: frozenset[int],
+    expiration_ms: int,
+    is_bootstrapped: bool,
+) -> None:
+    _look_above(checked, boundaries)
+    _look_below(directory, checked, boundaries, expiration_ms)
+    if is_bootstrapped and directory.segments and any(snapshot.entries for snapshot in checked):
+        first_base = directory.segments[0].base_offset
+        for snapshot in checked:
+            if snapshot.is_empty and snapshot.offset == first_base:
+                # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
+                why = "is empty where the log was taken over from the tier: the producers of the data before it are lost"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
+
+
+def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> None:
+    """Later snapshots that know of something below an empty one."""
+    least = NOTHING
+    for snapshot in reversed(checked):
+        if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
+            why = f"is empty, but a later snapshot knows of offset {least}, which lies below it"
+            snapshot.why.append(Why(Suspicion.EMPTY, why))
+        least = min(least, snapshot.least_offset)
+
+
+def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundaries: frozenset[int], expiration_ms: int) -> None:
+    """Producers that were there below an empty one, and too young to have expired when it was written.
+
+    When that was is not in the file: not later than it was modified (a copy only makes that later), nor than the first time that the
+    segment behind it names. So a log that was idle for days, whose producers expired, raises no suspicion.
+    """
+    clock = _LogTimes(directory)
+    segments = directory.segments
+    older: CheckedSnapshot | None = None
+    with_aborted: SegmentFiles | None = None
+    index = 0
+    for snapshot in checked:
+        while index < len(segments) and segments[index].base_offset < snapshot.offset:
+            if segments[index].transaction_index:
+                with_aborted = segments[index]
+            index += 1
+        if snapshot.entries:
+            older = snapshot
+        elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
+            behind = segments[index] if index < len(segments) and segments[index].base_offset == snapshot.offset else None
+            first = None if behind is None else clock.first_of(behind)
+            modified = snapshot.file.identity.mtime_ns // 1_000_000
+            now = modified if first is None else min(modified, first)
+            if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
+                why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
+            elif with_aborted is not None and _is_young(clock.first_of(with_aborted), now, expiration_ms):
+                place = f"the segment at {with_aborted.base_offset}"
+                why = f"is empty, but {place} lists aborted transactions whose producers had not expired"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
+
+
+def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:
+    return timestamp is None or now - timestamp < expiration_ms
+
+
+class _LogTimes:
+    """The first time that each time index names, read only where it is asked for."""
+
+    def __init__(self, directory: PartitionDir) -> None:
+        self._directory = directory
+        self._known: dict[int, int | None] = {}
+
+    def first_of(self, segment: SegmentFiles) -> int | None:
+        """A time early in a segment, ms; None where its time index does not tell."""
+        if segment.base_offset not in self._known:
+            self._known[segment.base_offset] = self._read(segment)
+        return self._known[segment.base_offset]
+
+    def _read(self, segment: SegmentFiles) -> int | None:
+        if segment.time_index is None:
+            return None
+        try:
+            data = self._directory.store.read_small(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
+        except (ReadFailedError, ChangedFileError):
+            return None
+        return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

@@ -1,0 +1,175 @@
+"""Which boundaries of a partition need a producer snapshot: the one definition of "missing" that every command counts by.
+
+A boundary is the base offset of each segment but the first, and the log end offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import counted
+from snaprebuild.snapshots.source.source import PartitionSource, Selection, TopicKind
+
+__all__ = [
+    "END_BELOW_RECOVERY_POINT",
+    "NO_NEEDS",
+    "BoundaryNeeds",
+    "Need",
+    "NeedCounts",
+    "WhyNot",
+    "boundary_needs",
+    "why_not_needed",
+]
+
+END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
+
+
+class Need(Enum):
+    """Why a boundary without a snapshot is not missing one."""
+
+    NOT_NEEDED = "not_needed"
+    """No broker uses a snapshot there."""
+    MADE_BY_BROKER = "made_by_broker"
+    """The broker writes it itself, at its next stop or start."""
+
+
+class WhyNot(NamedTuple):
+    """Why a boundary needs no snapshot from us."""
+
+    need: Need
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryNeeds:
+    """The boundaries of a partition that have no snapshot.
+
+    Attributes:
+        missing: offsets of those that need one, ascending.
+        not_needed: count of those where no broker uses one.
+        made_by_broker: count of those that the broker writes itself, at its next stop or start.
+    """
+
+    missing: tuple[int, ...] = ()
+    not_needed: int = 0
+    made_by_broker: int = 0
+
+
+NO_NEEDS = BoundaryNeeds()
+"""Of a partition without boundaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedCounts:
+    """Counts of boundaries without a snapshot over several partitions, by what they need (``BoundaryNeeds``)."""
+
+    missing: int
+    not_needed: int
+    made_by_broker: int
+
+    @classmethod
+    def of(cls, partitions: Iterable[BoundaryNeeds]) -> NeedCounts:
+        """The sums."""
+        needs = list(partitions)
+        return cls(
+            sum(len(each.missing) for each in needs),
+            sum(each.not_needed for each in needs),
+            sum(each.made_by_broker for each in needs),
+        )
+
+
+def why_not_needed(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> WhyNot | None:
+    """Why the log needs no snapshot from us at a boundary; None where it needs one.
+
+    The reasons are the kind of topic, compaction and the log start offset, and in a broker's directory the recovery point and the log end.
+
+    Args:
+        partition: the partition.
+        offset: the boundary.
+        is_log_end: it is the log end offset.
+        before_stop: answer for the time after the next clean stop, as for a broker that runs.
+    """
+    if partition.topic_kind is TopicKind.CLUSTER_METADATA:
+        return WhyNot(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
+    if partition.topic_kind is not TopicKind.ORDINARY:
+        return WhyNot(Need.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
+    if partition.is_compacted:
+        return WhyNot(Need.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")
+    if offset <= partition.log_start_offset:
+        text = f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
+        return WhyNot(Need.NOT_NEEDED, text)
+    if not partition.log_dir.is_broker_directory:
+        return None
+    if before_stop or partition.is_broker_running:
+        if offset <= partition.directory.segments[-1].base_offset:
+            return None
+        return WhyNot(Need.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops")
+    if is_log_end and offset < partition.recovery_point:
+        return WhyNot(Need.MADE_BY_BROKER, END_BELOW_RECOVERY_POINT)
+    if partition.log_dir.was_shut_down_cleanly:
+        return None
+    if is_log_end:
+        return WhyNot(Need.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself")
+    if offset > partition.recovery_point:
+        text = f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
+        return WhyNot(Need.MADE_BY_BROKER, text)
+    return None
+
+
+def boundary_needs(
+    partition: PartitionSource,
+    log_end: int | None,
+    takes: Callable[[int], bool] | None = None,
+) -> BoundaryNeeds:
+    """The boundaries of a partition that have no snapshot, by what they need.
+
+    The log end offset counts only where it needs a snapshot: elsewhere ``scan`` does not know it.
+
+    Args:
+        partition: the partition.
+        log_end: log end offset; None where it cannot be known.
+        takes: whether a boundary is selected; None for all.
+    """
+    directory = partition.directory
+    present = {offset for offset, _ in directory.snapshots}
+    missing, counts = [], dict.fromkeys(Need, 0)
+    bases = [segment.base_offset for segment in directory.segments]
+    ends = [log_end] if log_end is not None and bases and log_end > bases[-1] else []
+    for offset in (*bases[1:], *ends):
+        if offset in present or not (takes is None or takes(offset)):
+            continue
+        why_not = why_not_needed(partition, offset, is_log_end=offset == log_end)
+        if why_not is None:
+            missing.append(offset)
+        elif offset not in ends:
+            counts[why_not.need] += 1
+    return BoundaryNeeds(tuple(missing), counts[Need.NOT_NEEDED], counts[Need.MADE_BY_BROKER])
+
+
+def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[PartitionSource, int | None]]) -> None:
+    """Makes sure that a range of offsets names at least one boundary or snapshot.
+
+    Args:
+        selection: what is asked for.
+        partitions: those of it, with their log end offsets; None where it is not known.
+
+    Raises:
+        UsageError: it names none.
+    """
+    if selection.offset_from is None and selection.offset_to is None:
+        return
+    known: set[int] = set()
+    count = 0
+    for partition, log_end in partitions:
+        directory = partition.directory
+        known |= {segment.base_offset for segment in directory.segments[1:]} | {offset for offset, _ in directory.snapshots}
+        known |= set() if log_end is None else {log_end}
+        count += 1
+    if not count or any(map(selection.takes_boundary, known)):
+        return
+    there = f"they are from {min(known)} to {max(known)}" if known else "there is none"
+    raise UsageError(f"--offsets: no boundary of {counted(count, 'selected partition')} is in this range; {there}")

@@ -1,0 +1,165 @@
+"""The configuration of a broker (``server.properties``), as far as it tells of its log directories and of producers."""
+
+from __future__ import annotations
+
+import os
+
+from formats.broker.broker_files import Properties, read_properties
+from formats.errors import FormatError
+from formats.text_lines import shown
+from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.log_dir import directory_fault
+
+__all__ = [
+    "DEFAULT_LOG_DIR",
+    "expiration_at",
+    "expiration_of",
+    "log_dirs_of",
+    "log_dirs_online",
+    "metadata_dir_of",
+    "milliseconds_of",
+    "offline_log_dir",
+    "read_server_properties",
+]
+
+DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108
+"""``log.dir`` where neither it nor ``log.dirs`` is set."""
+LOG_DIRS_MAX = 1_000
+"""Each of them is looked at."""
+EXPIRATION_BEFORE_3_4_MS = 604_800_000
+"""Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
+
+
+def read_server_properties(path: str) -> Properties:
+    """Reads a broker's configuration.
+
+    Raises:
+        UsageError: it is absent or does not parse.
+    """
+    data = read_small_file(path)
+    if data is None:
+        raise UsageError("does not exist", path=path)
+    try:
+        return read_properties(data, file=path)
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+
+
+def log_dirs_of(properties: Properties) -> list[str]:
+    """``log.dirs``, else ``log.dir``, else Kafka's default.
+
+    Raises:
+        UsageError: none, as Kafka refuses it, more than any machine has disks, or one with a name that no directory has.
+    """
+    value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
+    if value.count(",") >= LOG_DIRS_MAX:
+        raise UsageError(f"server.properties: log.dirs: expected at most {LOG_DIRS_MAX} directories, found {value.count(',') + 1}")
+    found = [part.strip() for part in value.split(",") if part.strip()]
+    if not found:
+        raise UsageError("server.properties: log.dirs: expected at least one directory, found none")
+    for path in found:
+        _check_nameable("log.dirs", path)
+    return found
+
+
+def metadata_dir_of(properties: Properties) -> str | None:
+    """``metadata.log.dir``, absolute; it need not be one of ``log.dirs``. None where it is not set: the first of these has the log then.
+
+    Raises:
+        UsageError: a name that no directory has.
+    """
+    value = (properties.get("metadata.log.dir") or "").strip()
+    _check_nameable("metadata.log.dir", value)
+    return os.path.abspath(value) if value else None
+
+
+def _check_nameable(name: str, path: str) -> None:
+    """Escapes of a properties file make characters that no path has."""
+    if not is_nameable(path):
+        raise UsageError(f"server.properties: {name}: expected a directory, found {shown(path)}")
+
+
+def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str], list[Finding]]:
+    """The ``log.dirs`` that can be read, absolute, and a finding for each of the others; all of them where none can.
+
+    Args:
+        properties: of a broker.
+        path: of its file, for the message.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not (properties.get("log.dirs") or properties.get("log.dir") or os.path.isdir(DEFAULT_LOG_DIR)):
+        raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=path)
+    log_dirs = [os.path.abspath(each) for each in log_dirs_of(properties)]
+    offline = {each: fault for each in log_dirs if (fault := directory_fault(each)) is not None}
+    if all(each in offline for each in log_dirs):
+        offline = {}  # not one to go on with: told as any path that leads nowhere
+    return [each for each in log_dirs if each not in offline], [offline_log_dir(each, fault) for each, fault in offline.items()]
+
+
+def offline_log_dir(path: str, fault: str) -> Finding:
+    """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
+    message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
+    return Finding("offline-log-dir", Severity.STORAGE, path, message, is_unread=True)
+
+
+def expiration_of(properties: Properties) -> int:
+    """The longest expiration that a broker with this configuration may use, in ms.
+
+    ``producer.id.expiration.ms`` where it is set. Else the default, or ``transactional.id.expiration.ms`` where that is set or the
+    broker speaks a protocol before 3.4, because such brokers expire producers by it: too long a window costs time, too short a one
+    costs producers.
+
+    Raises:
+        UsageError: a value is no number.
+    """
+    try:
+        own = properties.get("producer.id.expiration.ms")
+        if own is not None:
+            return _milliseconds(own)
+        old = properties.get("transactional.id.expiration.ms")
+        if old is not None:
+            return max(DEFAULT_EXPIRATION_MS, _milliseconds(old))
+        protocol = properties.get("inter.broker.protocol.version")
+        if protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4):
+            return EXPIRATION_BEFORE_3_4_MS
+    except ValueError as error:
+        raise UsageError(f"server.properties: {error}") from error
+    return DEFAULT_EXPIRATION_MS
+
+
+def expiration_at(properties: Properties | None, version: tuple[int, int]) -> int:
+    """The expiration that a broker of this version uses, in ms; without a configuration, its default.
+
+    Raises:
+        UsageError: the value is no number.
+    """
+    name, default_ms = "producer.id.expiration.ms", DEFAULT_EXPIRATION_MS
+    if version < (3, 4):
+        name, default_ms = "transactional.id.expiration.ms", EXPIRATION_BEFORE_3_4_MS
+    return milliseconds_of(properties, name, default_ms)
+
+
+def milliseconds_of(properties: Properties | None, name: str, default_ms: int) -> int:
+    """The value of a property, in ms; the default where it is not set, or there is no configuration.
+
+    Raises:
+        UsageError: the value is no number.
+    """
+    text = None if properties is None else properties.get(name)
+    try:
+        return default_ms if text is None else _milliseconds(text)
+    except ValueError as error:
+        raise UsageError(f"server.properties: {name}: {error}") from error
+
+
+def _milliseconds(text: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and 1 <= int(text) < 2**63):
+        raise ValueError(f"expected a number from 1 to {2**63 - 1}, found {text[:60]!r}")
+    return int(text)

@@ -1,0 +1,119 @@
+"""Where snapshots go: beside their segments, or below a directory that no broker reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from functools import partial
+
+from formats.partition.file_names import parse_file_name
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
+from snaprebuild.storage.local.directory_kind import BROKER_FILES
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
+
+__all__ = ["check_output", "target_directories", "without_output"]
+
+_BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
+
+
+def without_output(partitions: tuple[PartitionSource, ...], out: str) -> tuple[PartitionSource, ...]:
+    """The partitions that are a source: what an earlier run left below it is its output, no input."""
+    out = _real(out)
+    return tuple(each for each in partitions if each.directory.segments or not _lies_in(_real(each.directory.path), out))
+
+
+def target_directories(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
+    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the sources for all."""
+    if out is None:
+        return {partition.directory.path: partition.directory.path for partition in partitions}
+    names = [partition.topic_partition for partition in partitions]
+    if len(set(names)) == len(names):
+        return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
+    return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
+
+
+def check_output(
+    out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL, *, option: str = "--out"
+) -> None:
+    """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
+
+    In an object store no broker runs; but what lies there may be a copy that is put back one day.
+
+    Args:
+        out: the directory asked for.
+        targets: the one for each partition.
+        partitions: that are read.
+        store: that holds the targets.
+        option: that asked for it.
+
+    Raises:
+        UsageError: ``out`` is no directory.
+        RefusedError: it lies in a directory of a broker.
+        ReadFailedError: an object store does not tell.
+    """
+    above = out
+    while store.is_local and not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if store.is_local and not os.path.isdir(above):
+        raise UsageError(f"{option} leads there, and it is no directory", path=above)
+    own = {_real(partition.directory.path) for partition in partitions}
+    known: dict[str, bool] = {}
+    wanted = sorted({_real(target) for target in targets})
+    # One listing of each target answers both questions about it; directories above are asked for once.
+    for target, names in zip(wanted, here_for([store])(partial(_names_in, store), wanted), strict=True):
+        known[target] = not names.isdisjoint(_BROKER_FILES)
+        holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
+        inside = _directory_around(target, own) or (target if holds_segments else _broker_directory_above(target, store, known))
+        if inside is not None:
+            raise RefusedError(f"{option} leads into {inside}, where a broker would trip over it", path=out)
+
+
+def _names_in(store: Store, target: str) -> frozenset[str]:
+    try:
+        return store.names_in(target)
+    except ReadFailedError:
+        if not store.is_local:
+            raise
+        return frozenset()
+
+
+def _real(location: str) -> str:
+    return location if is_object(location) else os.path.realpath(location)
+
+
+def _directory_around(target: str, directories: set[str]) -> str | None:
+    while target not in directories:
+        if target == (target := os.path.dirname(target)):
+            return None
+    return target
+
+
+def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -> str | None:
+    """The log directory of any broker, selected or not, that a target lies in; None where it lies in none.
+
+    Args:
+        target: the directory.
+        store: that holds it.
+        known: whether directories are those of a broker, as far as that was asked.
+    """
+    directory = target
+    while True:
+        if directory not in known:
+            known[directory] = False
+            with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
+                known[directory] = bool(store.present(directory, _BROKER_FILES))
+        if known[directory]:
+            return directory
+        above = os.path.dirname(directory)
+        if above in (directory, ABOVE_BUCKETS):
+            return None
+        directory = above
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)

@@ -1,0 +1,469 @@
+"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fnmatch
+import os
+import shlex
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
+
+from formats.broker.broker_files import Properties
+from formats.errors import FormatError
+from formats.partition.file_names import DirectoryForm, FileKind, parse_file_name
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.findings import GONE, Finding, Severity, counted, finding_of_error, first_of
+from snaprebuild.replay.broker_start import loaded_log_start
+from snaprebuild.snapshots.source.broker_properties import (
+    expiration_of,
+    log_dirs_of,
+    log_dirs_online,
+    offline_log_dir,
+    read_server_properties,
+)
+from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
+from snaprebuild.storage.local.broker_lock import lock_holder
+from snaprebuild.storage.local.directory_kind import BROKER_FILES
+from snaprebuild.storage.log_dir import (
+    LogDirState,
+    find_partitions,
+    listed_again,
+    read_leader_epochs,
+    read_log_dir,
+    store_of,
+)
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
+
+__all__ = [
+    "LISTINGS_MAX",
+    "PartitionSource",
+    "Selection",
+    "Source",
+    "TopicKind",
+    "check_segments_are_files",
+    "listed_now",
+    "live_broker_notes",
+    "log_start_above",
+    "open_source",
+    "opened_partition",
+    "partition_source",
+    "topic_kind_of",
+    "why_skipped",
+    "with_new_listings",
+    "without_files",
+]
+
+
+Result = TypeVar("Result")
+
+LISTINGS_MAX = 5
+"""Of a partition whose files a broker deletes while they are read."""
+
+
+class TopicKind(Enum):
+    """What a topic is to tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
+
+    ORDINARY = "ordinary"
+    INTERNAL = "internal"
+    REMOTE_LOG_METADATA = "remote_log_metadata"
+    CLUSTER_METADATA = "cluster_metadata"
+
+
+_KINDS = {
+    "__consumer_offsets": TopicKind.INTERNAL,
+    "__transaction_state": TopicKind.INTERNAL,
+    "__share_group_state": TopicKind.INTERNAL,
+    "__remote_log_metadata": TopicKind.REMOTE_LOG_METADATA,
+    "__cluster_metadata": TopicKind.CLUSTER_METADATA,
+}
+
+
+def topic_kind_of(topic: str) -> TopicKind:
+    """By the name."""
+    return _KINDS.get(topic, TopicKind.ORDINARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions and boundaries are wanted.
+
+    Attributes:
+        topics: shell patterns, empty for all.
+        partitions: partition numbers, empty for all.
+        offset_from: least boundary, inclusive, or None; likewise ``offset_to``.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: frozenset[int] = frozenset()
+    offset_from: int | None = None
+    offset_to: int | None = None
+
+    def takes(self, directory: PartitionDir) -> bool:
+        """Whether a partition is selected."""
+        return self.takes_partition(directory.name.topic, directory.name.partition)
+
+    def takes_partition(self, topic: str, partition: int) -> bool:
+        """Likewise."""
+        topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
+        return topic_taken and (not self.partitions or partition in self.partitions)
+
+    def why_nothing(self, found: Collection[PartitionDir]) -> str:
+        """Why none of the partitions that were found is selected, and what was probably meant.
+
+        Args:
+            found: all of them, selected or not.
+        """
+        count = f"{counted(len(found), 'partition')} found"
+        names = {directory.name.topic for directory in found}
+        matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
+        if not names:
+            return "no partition was found here"
+        if matching:
+            numbers = sorted({directory.name.partition for directory in found if directory.name.topic in matching})
+            asked = ", ".join(map(str, sorted(self.partitions)))
+            there = first_of([str(number) for number in numbers], 10)
+            return f"no partition {asked} of the selected topics ({count}; partitions of these topics: {there})"
+        text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
+        meant = self._meant(names)
+        return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
+
+    def _meant(self, names: Collection[str]) -> str | None:
+        """Options that select something, where a topic looks like one of ``names``."""
+        for asked in self.topics:
+            topic, dash, number = asked.rpartition("-")
+            if dash and number.isdecimal() and topic in names:
+                return f"--topic {shlex.quote(topic)} --partition {int(number)}"
+            close = difflib.get_close_matches(asked, sorted(names), 1) or [name for name in sorted(names) if name.startswith(asked)]
+            if close:
+                return f"--topic {shlex.quote(close[0])}"
+        return None
+
+    def takes_boundary(self, offset: int) -> bool:
+        """Whether a boundary is selected."""
+        return (self.offset_from is None or offset >= self.offset_from) and (self.offset_to is None or offset <= self.offset_to)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSource:
+    """A partition with what its broker's files say about it.
+
+    Attributes:
+        directory: the listing.
+        log_dir: the small files of its log directory.
+        relative: its path below the lowest directory that all paths of the request lie in.
+        is_tiered: remote storage is on, as far as the checkpoints tell.
+        is_broker_running: a broker holds the log directory, as far as its lock shows.
+    """
+
+    directory: PartitionDir
+    log_dir: LogDirState
+    relative: str
+    is_tiered: bool = False
+    is_broker_running: bool = False
+
+    @property
+    def topic_partition(self) -> str:
+        """``<topic>-<partition>``."""
+        return self.directory.topic_partition
+
+    @property
+    def topic_kind(self) -> TopicKind:
+        """What the topic is to tiered storage."""
+        return topic_kind_of(self.directory.name.topic)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the log cleaner of the broker works on this partition (it has a cleaner checkpoint)."""
+        return self.topic_partition in (self.log_dir.cleaner_points or {})
+
+    @property
+    def can_be_tiered(self) -> bool:
+        """Neither internal nor compacted (``UnifiedLog.isRemoteLogEnabled``)."""
+        return self.topic_kind is TopicKind.ORDINARY and not self.is_compacted
+
+    @property
+    def checkpointed_log_start(self) -> int:
+        """The log start offset of the checkpoint; 0 where it has none, as a broker takes it."""
+        return (self.log_dir.log_starts or {}).get(self.topic_partition, 0)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The log start offset that a broker would use."""
+        first_base = self.directory.segments[0].base_offset if self.directory.segments else 0
+        return loaded_log_start(self.checkpointed_log_start, first_base, is_tiered=self.is_tiered)
+
+    @property
+    def remote_from(self) -> int | None:
+        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells."""
+        segments, start = self.directory.segments, self.log_start_offset
+        return start if segments and start < segments[0].base_offset else None
+
+    @property
+    def recovery_point(self) -> int:
+        """Below this offset everything was flushed; 0 where no checkpoint tells, as a broker takes it."""
+        return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the paths led to.
+
+    Attributes:
+        partitions: ready to be read, ordered by path.
+        findings: what was skipped, refused, or could not be listed.
+        expiration_ms: from ``server.properties``, None without one.
+        properties: the ``server.properties``, None without one.
+    """
+
+    partitions: tuple[PartitionSource, ...]
+    findings: tuple[Finding, ...]
+    expiration_ms: int | None = None
+    properties: Properties | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return sum(partition.directory.size_bytes for partition in self.partitions)
+
+    @property
+    def log_dirs(self) -> tuple[LogDirState, ...]:
+        """The log directories, each once."""
+        return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())
+
+
+def open_source(
+    paths: Iterable[str],
+    server_properties: str | None = None,
+    selection: Selection = Selection(),
+    settings: S3Settings = USUAL_S3,
+) -> Source:
+    """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
+
+    Args:
+        paths: directories, or prefixes of object stores.
+        server_properties: path of the configuration of a broker.
+        selection: what is wanted of them.
+        settings: how object stores are reached.
+
+    Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
+
+    Raises:
+        UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
+    """
+    properties = None if server_properties is None else read_server_properties(server_properties)
+    log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
+    online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
+    roots = [*paths, *online]
+    if not all(roots):
+        raise UsageError("a path is empty")
+    if not roots:
+        raise UsageError("name at least one path, or the --server-properties of a broker")
+    discovery = find_partitions(roots, settings)
+    ancestor = common_ancestor(roots)
+    partitions: list[PartitionSource] = []
+    findings += [
+        offline_log_dir(error.path, error.message)
+        if error.path in log_dirs
+        else finding_of_error(error, error.path or "", may_vanish=True)
+        for error in discovery.faults
+    ]
+    findings += [
+        Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
+    ]
+    findings += [Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone]
+    findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
+    for log_dir in discovery.log_dirs:
+        findings += [
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            for fault in log_dir.state.faults
+        ]
+        for directory in log_dir.partitions:
+            if not selection.takes(directory):
+                continue
+            skipped = why_skipped(directory, directory.path in discovery.named)
+            if skipped is None:
+                partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
+            else:
+                findings.append(skipped)
+    findings += _in_two_log_dirs(partitions, log_dirs)
+    narrowed = bool(selection.topics or selection.partitions)
+    found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
+    if narrowed and not any(map(selection.takes, found)):
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), selection.why_nothing(found)))
+    elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
+        # A mistyped path must not look like health; the directory of a new broker has no partition yet.
+        is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
+        if not is_new:
+            findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
+    source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
+    live = _live_log_dirs(source)
+    if not live:
+        return source
+    if manners().minds_brokers:
+        beside_live_broker(len({partition.directory.device for partition in partitions}))
+    marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
+    return replace(source, partitions=tuple(marked))
+
+
+def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
+    """The one partition whose directory is at ``path``.
+
+    Raises:
+        UsageError: there is no such directory.
+        RefusedError: it is no partition directory, or none that may be a source.
+    """
+    source = open_source([path], settings=settings)
+    if not source.partitions or source.partitions[0].directory.path != path:
+        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is no partition directory", path=path)
+    return source.partitions[0]
+
+
+def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
+    """``LogManager.loadLog`` throws when one broker has a partition twice. Elsewhere equal names are those of replicas, or of copies."""
+    own = {os.path.realpath(path) for path in log_dirs}
+    first: dict[str, str] = {}
+    findings = []
+    for partition in partitions:
+        if partition.log_dir.path in own:
+            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            if other != partition.directory.path:
+                message = f"is also in {other}: the broker does not start with a partition in two log directories"
+                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+    return findings
+
+
+def live_broker_notes(source: Source) -> list[Finding]:
+    """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
+    message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
+    rate = manners().bytes_per_second
+    if rate is not None:
+        message += f"; segments are read at {rate} bytes a second at most (--max-read-rate)"
+    return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]
+
+
+def _live_log_dirs(source: Source) -> list[str]:
+    """Paths of the log directories that a live broker holds, as far as the lock shows."""
+    live = []
+    for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
+        with contextlib.suppress(RefusedError):
+            if lock_holder(path) is not None:
+                live.append(path)
+    return live
+
+
+def partition_source(directory: PartitionDir, state: LogDirState, below: str) -> PartitionSource:
+    """A partition that was listed, with what its broker's files say.
+
+    Args:
+        directory: the listing.
+        state: of its log directory.
+        below: its path below what all paths have in common.
+    """
+    partition = PartitionSource(directory, state, below)
+    return replace(partition, is_tiered=_is_tiered(partition))
+
+
+def listed_now(partition: PartitionSource) -> PartitionSource:
+    """The same partition with a new listing: a broker has deleted a file of the old one.
+
+    Raises:
+        GoneFileError: it is gone.
+        ReadFailedError: it cannot be listed.
+    """
+    now, state = listed_again(partition.directory), partition.log_dir
+    found = partition_source(now, read_log_dir(state.path, state.store), partition.relative)
+    return replace(found, is_broker_running=partition.is_broker_running)
+
+
+def without_files(partition: PartitionSource) -> PartitionSource:
+    """The partition with an empty listing: what is known of one that is gone."""
+    listed = partition.directory
+    empty = PartitionDir(listed.path, listed.name, listed.device, inode=listed.inode, store=listed.store)
+    return replace(partition, directory=empty)
+
+
+def with_new_listings(look: Callable[[PartitionSource], Result], partition: PartitionSource) -> Result:
+    """What a function returns for a partition. It is called again, with a new listing, when a file is gone.
+
+    Raises:
+        GoneFileError: the partition is gone, or its files were deleted faster than they could be read, ``LISTINGS_MAX`` times.
+    """
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return look(partition)
+        except GoneFileError:
+            partition = listed_now(partition)
+    return look(partition)
+
+
+def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
+    """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
+    severity = Severity.REFUSED if is_named else Severity.FINDING
+    reasons = {
+        DirectoryForm.DELETE: "the broker will delete this directory",
+        DirectoryForm.STRAY: "the partition is no longer assigned to this broker",
+        DirectoryForm.FUTURE: "the partition is being moved here from another log directory",
+    }
+    if directory.name.form in reasons:
+        code = f"{directory.name.form.value[1:]}-directory"
+        return Finding(code, severity, directory.path, f"{reasons[directory.name.form]}: skipped")
+    if directory.swapped:
+        message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
+        return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
+    return None
+
+
+def _is_tiered(partition: PartitionSource) -> bool:
+    """Whether remote storage is on, told by the checkpointed log start offset.
+
+    A broker writes one where remote storage is on, or where the log start lies above the first segment
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that does not lie above it says that remote
+    storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
+    lower than the first segment, for those of data that is in the tier only are kept.
+    """
+    directory = partition.directory
+    checkpointed = (partition.log_dir.log_starts or {}).get(partition.topic_partition)
+    if checkpointed is None or not directory.segments or not partition.can_be_tiered:
+        return False
+    first_base = directory.segments[0].base_offset
+    if checkpointed >= first_base:
+        return checkpointed == first_base
+    if partition.log_dir.was_shut_down_cleanly:
+        return True
+    try:
+        epochs = read_leader_epochs(directory)
+    except (FormatError, ReadFailedError, ChangedFileError):
+        return False  # scan tells of the file
+    return any(start < first_base for _, start in epochs or ())
+
+
+def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
+    """Whether a broker deletes all of a log at its start, because that ends below its log start offset (``LogLoader.recoverLog``)."""
+    directory, start = partition.directory, partition.checkpointed_log_start
+    if not directory.segments or log_end >= start:
+        return []
+    message = (
+        f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
+    )
+    # A crash takes what was not flushed, also where records were deleted; beside a running broker the two are not of one moment.
+    severity = Severity.FINDING if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
+    return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
+
+
+def check_segments_are_files(directory: PartitionDir) -> None:
+    """A link, pipe or directory under the name of a segment is not followed; without it the log has a hole that no listing shows.
+
+    Raises:
+        ReadFailedError: there is one.
+    """
+    for name in directory.unreadable:
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed.kind is FileKind.LOG:
+            raise ReadFailedError(
+                "is named like a segment and is no regular file: nothing is done here", path=directory.file_path(name)
+            )

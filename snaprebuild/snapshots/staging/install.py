@@ -1,0 +1,440 @@
+"""Gives staged snapshots their names in the log directories of a stopped broker: links only, so that it takes seconds whatever the bytes.
+
+The partition first that blocks most. Partitions are taken some at a time: looked at, announced in the receipt with one sync, linked, and
+each of their directories synced once. What closed since it was staged is replayed last, on the state that was staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from formats.errors import FormatError
+from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
+from snaprebuild.errors import (
+    DeadlinePassedError,
+    LockUnknownError,
+    OutcomeUnknownError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+    StorageError,
+    UsageError,
+    WriteFailedError,
+)
+from snaprebuild.findings import Finding, Severity, counted, exit_code_of, finding_of_error
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.log_facts import check_deadline
+from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
+from snaprebuild.snapshots.staging.rolled_since import replay_closed_since
+from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
+from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
+from snaprebuild.storage.local.atomic_file import create_file
+from snaprebuild.storage.local.broker_lock import HeldLock, hold, lock_holder
+from snaprebuild.storage.local.fingerprint import Fingerprint
+from snaprebuild.storage.local.link_attributes import correction, difference
+from snaprebuild.storage.local.linked_files import link_files
+from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.local.whole_file import sync_directory
+from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+
+__all__ = ["InstallResult", "InstalledPartition", "install"]
+
+AT_ONCE = 64
+"""Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
+
+SYNCS_AT_ONCE = 8
+
+_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Another mount or quota project, a file of another owner (fs.protected_hardlinks), too many links, or a file system without them: a copy
+is installed."""
+
+OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+"""Classes that hold for an expiration."""
+
+_ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SKIPPED}
+"""Of the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPartition:
+    """What became of a partition.
+
+    Attributes:
+        staged: what was staged for it.
+        result: what became of it; None where it could not be looked at.
+        findings: about it.
+    """
+
+    staged: StagedPartition
+    result: PartitionResult | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def boundaries(self) -> tuple[BoundaryResult, ...]:
+        """By offset; of a partition that could not be read, none is installed."""
+        if self.result is not None:
+            return tuple(sorted(self.result.boundaries, key=lambda each: each.offset))
+        finding = self.findings[0]
+        why, action = (finding.message,), _ACTIONS.get(finding.code, FAILED)
+        return tuple(BoundaryResult(each.offset, False, action, None, why) for each in self.staged.due)
+
+
+@dataclass(slots=True)
+class InstallResult:
+    """What became of a staged plan.
+
+    Attributes:
+        plan: as it was read.
+        is_dry_run: nothing was changed.
+        partitions: in the order in which they were taken.
+        receipt: path of the file that tells what was linked; None where nothing was.
+        general: findings about no partition.
+        seconds: of each phase.
+    """
+
+    plan: StagedPlan
+    is_dry_run: bool
+    partitions: list[InstalledPartition] = field(default_factory=list)
+    receipt: str | None = None
+    general: list[Finding] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them."""
+        return (*self.general, *(finding for partition in self.partitions for finding in partition.findings))
+
+    @property
+    def exit_code(self) -> int:
+        """By the worst finding."""
+        return exit_code_of(self.findings)
+
+
+def install(
+    plan: StagedPlan,
+    *,
+    deadline: float | None = None,
+    dry_run: bool = False,
+    receipt: str | None = None,
+    jobs: int | None = None,
+) -> InstallResult:
+    """Carries out a staged plan. A failure in one partition does not stop the others.
+
+    Args:
+        plan: from ``load_staged_plan``.
+        deadline: no further partition is taken, and nothing replayed, once ``time.monotonic()`` is past it; None for none.
+        dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
+        receipt: path of the receipt; needed unless it is a dry run.
+        jobs: worker processes for what is replayed, None for as many as processors.
+
+    Raises:
+        RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
+        LockUnknownError: that cannot be told.
+        StorageError: the receipt cannot be written where it is wanted.
+    """
+    result = InstallResult(plan, dry_run)
+    with contextlib.ExitStack() as stack:
+        locks, cannot = _locks(plan, result, stack)
+        return _Install(result, locks, cannot, deadline, receipt, jobs).done()
+
+
+def _locks(
+    plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack
+) -> tuple[dict[str, HeldLock], dict[str, WriteFailedError]]:
+    """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written."""
+    locks: dict[str, HeldLock] = {}
+    cannot: dict[str, WriteFailedError] = {}
+    for log_dir in sorted({*plan.log_dirs, *(os.path.dirname(os.path.realpath(each.path)) for each in plan.partitions)}):
+        if not os.path.isdir(log_dir):
+            message = "this log directory of the broker is not there: nothing is installed into it"
+            result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
+        elif not result.is_dry_run:
+            try:
+                locks[log_dir] = stack.enter_context(hold(log_dir))
+            except WriteFailedError as error:
+                cannot[log_dir] = error
+                result.general.append(finding_of_error(error, log_dir))
+        else:
+            if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
+                cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
+                result.general.append(finding_of_error(cannot[log_dir], log_dir))
+            with contextlib.suppress(LockUnknownError):
+                if lock_holder(log_dir) is not None:
+                    message = "a live broker holds this log directory: nothing is installed before it is stopped"
+                    result.general.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+    return locks, cannot
+
+
+class _Install:
+    """One run."""
+
+    def __init__(
+        self,
+        result: InstallResult,
+        locks: Mapping[str, HeldLock],
+        cannot: Mapping[str, WriteFailedError],
+        deadline: float | None,
+        receipt: str | None,
+        jobs: int | None,
+    ) -> None:
+        self._result = result
+        self._plan = result.plan
+        self._locks = locks
+        self._cannot = cannot
+        self._deadline = deadline
+        self._jobs = jobs
+        self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, (), ())
+        self._receipt = None
+        if not result.is_dry_run:
+            assert receipt is not None, "what is linked stands in a receipt"
+            self._receipt = Receipt(receipt, self._whole)
+            self._receipt.check_place()
+        self._states: dict[str, LogDirState] = {}
+        self._expirations = _Expirations()
+        paths = [each.path for each in self._plan.partitions]
+        self._ancestor = os.path.commonpath(paths) if paths else "/"
+
+    def done(self) -> InstallResult:
+        ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
+        taken: list[CheckedPartition] = []
+        with ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="sync") as threads:
+            for batch in _batched(ordered):
+                taken += self._batch(batch, threads)
+        self._replay([each for each in taken if each.closed_since])
+        for each in taken:
+            each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+            self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
+        by_path = {each.path: number for number, each in enumerate(ordered)}
+        self._result.partitions.sort(key=lambda each: by_path[each.staged.path])
+        self._end()
+        return self._result
+
+    def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPoolExecutor) -> list[CheckedPartition]:
+        with self._timed("check"):
+            checked = [found for staged in batch if (found := self._checked(staged)) is not None]
+        if self._receipt is None:
+            for each in checked:
+                each.result.boundaries += [self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links]
+            return checked
+        linking = [each for each in checked if each.links]
+        if linking:
+            self._link_all(linking, threads)
+        return checked
+
+    def _checked(self, staged: StagedPartition) -> CheckedPartition | None:
+        log_dir = os.path.dirname(os.path.realpath(staged.path))
+        try:
+            check_deadline(self._deadline, staged.path)
+            if log_dir in self._cannot:
+                raise self._cannot[log_dir]
+            self._expirations.check(staged)
+            if log_dir not in self._states:
+                self._states[log_dir] = read_log_dir(log_dir)
+            state, dry_run = self._states[log_dir], self._result.is_dry_run
+            # Before the stop nothing says yet that it was clean.
+            is_before_stop = dry_run and not state.was_shut_down_cleanly
+            request = staged.request if is_before_stop else replace(staged.request, stage=())
+            return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run)
+        except DeadlinePassedError as error:
+            message = f"{error.message}: {counted(len(staged.due), 'snapshot')} not installed"
+            finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
+        except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
+            finding = finding_of_error(error, staged.path)
+            if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
+                message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"
+                finding = Finding("partition-gone", Severity.FINDING, staged.path, message)
+        self._result.partitions.append(InstalledPartition(staged, None, (finding,)))
+        return None
+
+    def _replay(self, later: Sequence[CheckedPartition]) -> None:
+        if self._receipt is None:
+            for each in later:
+                for wanted in each.closed_since:
+                    why = ("closed since it was staged: replayed from the staged state",)
+                    each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
+            return
+        with self._timed("replay"):
+            by_run: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
+            for each in later:
+                by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
+            for (request, clock), several in by_run.items():
+                whole = Plan(replace(request, stage=()), clock, (), ())
+                replay_closed_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
+
+    def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
+        """From here on the receipt tells of every name that may appear."""
+        assert self._receipt is not None
+        try:
+            with self._timed("announce"):
+                for each in linking:
+                    links = [one for one in each.links if one.offset not in each.copies]
+                    if links:
+                        files = ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
+                        self._receipt.announce_all(each.result.plan, files)
+                self._receipt.sync()
+        except (WriteFailedError, RefusedError) as error:
+            for each in linking:
+                self._fail(each, error)
+            return
+        with self._timed("link"):
+            for each in linking:
+                self._link(each)
+        with self._timed("sync"):
+            changed = [each for each in linking if any(one.action == WRITTEN for one in each.result.boundaries)]
+            for each, failure in zip(changed, threads.map(_sync_failure, [one.staged.path for one in changed]), strict=True):
+                if failure is not None:
+                    each.result.findings.append(finding_of_error(failure, each.staged.path))
+        with self._timed("announce"):
+            for each in linking:
+                linked = [one.offset for one in each.result.boundaries if one.action == WRITTEN]
+                self._receipt.settle_all(each.result.plan, linked)
+
+    def _link(self, checked: CheckedPartition) -> None:
+        by_name = {snapshot_file_name(each.offset): each for each in checked.links}
+        left = dict(by_name)
+        try:
+            self._verify_lock(checked)
+            linked = [name for name, snapshot in by_name.items() if snapshot.offset not in checked.copies]
+            for name, failure in link_files(checked.staged.target, checked.staged.path, linked):
+                snapshot = left.pop(name)
+                if failure is None:
+                    checked.result.boundaries.append(self._linked(checked, snapshot, WRITTEN))
+                elif failure.errno in _NO_LINK:
+                    left[name] = snapshot
+                else:
+                    self._fail_one(checked, snapshot, failure)
+            for name in list(left):
+                self._copy(checked, left.pop(name))
+        except (WriteFailedError, RefusedError) as error:
+            checked.links = list(left.values())
+            self._fail(checked, error)
+
+    def _copy(self, checked: CheckedPartition, snapshot: StagedSnapshot) -> None:
+        """A new file, which inherits label, list and quota project from the directory of its partition, as the segments did."""
+        assert self._receipt is not None
+        receipt, plan, staged, segment = (
+            self._receipt,
+            checked.result.plan,
+            checked.staged_path(snapshot),
+            checked.segment_path(snapshot),
+        )
+        temporary_name = snapshot_temporary_file_name(snapshot.offset)
+
+        def check_and_announce(status: os.stat_result) -> None:
+            what = difference(os.path.join(checked.staged.path, temporary_name), segment)
+            if what is not None:
+                message = f"neither a link nor a copy would have the {what} of its segment: run `{correction(staged, segment)}`, then again"
+                raise RefusedError(message, path=staged)
+            made = replace(snapshot.file, mtime_ns=status.st_mtime_ns)
+            receipt.announce(plan, snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made)
+
+        try:
+            data = read_small_file(staged, snapshot.file.size_bytes)
+            if data is None or Fingerprint.of(data, snapshot.file.mtime_ns) != snapshot.file:
+                raise ReadFailedError("is not what was staged", path=staged)
+            create_file(
+                checked.staged.path,
+                snapshot_file_name(snapshot.offset),
+                data,
+                owner=owner_of_snapshot(plan, snapshot.offset),
+                temporary_name=temporary_name,
+                before_name=check_and_announce,
+            )
+        except (StorageError, RefusedError) as error:
+            self._fail_one(checked, snapshot, error)
+            return
+        checked.result.boundaries.append(self._linked(checked, snapshot, WRITTEN))
+
+    def _verify_lock(self, checked: CheckedPartition) -> None:
+        lock = self._locks.get(checked.result.plan.source.log_dir.path)
+        if lock is None:
+            raise RefusedError("its log directory is not one that the plan names", path=checked.staged.path)
+        lock.verify()
+
+    def _fail(self, checked: CheckedPartition, error: SnaprebuildError) -> None:
+        checked.result.findings.append(finding_of_error(error, checked.staged.path))
+        for snapshot in checked.links:
+            checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+
+    def _fail_one(self, checked: CheckedPartition, snapshot: StagedSnapshot, error: SnaprebuildError) -> None:
+        assert self._receipt is not None
+        self._receipt.settle(checked.result.plan, snapshot.offset, error)
+        checked.result.findings.append(replace(finding_of_error(error, checked.staged.path), offset=snapshot.offset))
+        checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+
+    @staticmethod
+    def _linked(checked: CheckedPartition, snapshot: StagedSnapshot, action: str) -> BoundaryResult:
+        path = os.path.join(checked.staged.path, snapshot_file_name(snapshot.offset))
+        klass = snapshot.snapshot_class
+        return BoundaryResult(snapshot.offset, False, action, klass, (), snapshot.entries, path)
+
+    def _end(self) -> None:
+        if self._receipt is None or not self._receipt.is_there:
+            return
+        self._result.receipt = self._receipt.path
+        try:
+            self._receipt.close()
+        except WriteFailedError as error:
+            self._result.general.append(finding_of_error(error, self._receipt.path))
+
+    @contextlib.contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._result.seconds[phase] = self._result.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+
+class _Expirations:
+    """Those of brokers' configurations as they are now, each read once, and only where something counts by it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, int | str] = {}
+
+    def check(self, staged: StagedPartition) -> None:
+        """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
+
+        Raises:
+            RefusedError: the expiration is longer now, or cannot be told.
+        """
+        path = staged.request.server_properties
+        by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+        if path is None or staged.request.expiration_ms is not None or not by_window:
+            return
+        if path not in self._found:
+            try:
+                self._found[path] = expiration_of(read_server_properties(path))
+            except (UsageError, ReadFailedError, FormatError) as error:
+                self._found[path] = str(error)
+        now, was_ms = self._found[path], staged.evidence.clock.expiration_ms
+        if not isinstance(now, int):
+            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration cannot be read"
+            raise RefusedError(f"{message}, which may keep them longer ({now}): stage again", path=staged.path)
+        if now > was_ms:
+            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration has {now} now"
+            raise RefusedError(f"{message}: entries may be missing that it would keep; stage again", path=staged.path)
+
+
+def _batched(items: Sequence[StagedPartition]) -> Iterator[Sequence[StagedPartition]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
+
+
+def _sync_failure(path: str) -> SnaprebuildError | None:
+    try:
+        sync_directory(path)
+    except (OutcomeUnknownError, WriteFailedError) as error:
+        return error
+    return None

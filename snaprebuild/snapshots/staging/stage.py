@@ -1,0 +1,202 @@
+"""Builds the missing snapshots of a broker that runs, outside of its log directories, and leaves a plan of what lies ready."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
+from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
+from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
+from snaprebuild.snapshots.staging.resume import goes_on, is_disproved, plan_path, take_as_it_lies
+from snaprebuild.snapshots.staging.staged_check import known_topic_id
+from snaprebuild.snapshots.staging.staged_plan import (
+    StagedEvidence,
+    StagedPartition,
+    StagedPlan,
+    StagedSnapshot,
+    save_staged_plan,
+)
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+
+__all__ = ["stage"]
+
+
+@dataclass(slots=True)
+class StagedFiles:
+    """What writers tell of the files that they stage, as they would tell a receipt.
+
+    Attributes:
+        made: by directory of the partition and offset: class, count of entries, bytes.
+    """
+
+    made: dict[tuple[str, int], tuple[str, int, Fingerprint]] = field(default_factory=dict)
+
+    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
+        """Nothing is set aside here."""
+        raise AssertionError(f"{partition.source.topic_partition} {offset} {aside} {found}")
+
+    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
+        """A file that is about to get its name."""
+        self.made[partition.source.directory.path, offset] = snapshot_class, entries, made
+
+    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
+        """It has it, or has it not."""
+        if error is not None:
+            self.made.pop((partition.source.directory.path, offset), None)
+
+
+def stage(
+    plan: Plan,
+    before: StagedPlan | None,
+    *,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RebuildResult:
+    """Carries out a plan of which ``request.stage`` is set.
+
+    Args:
+        plan: from ``make_plan`` and ``from_what_is_staged``.
+        before: what that went on from, from ``staging``, which holds the directory meanwhile.
+        jobs: worker processes, None for as many as processors.
+        dry_run: replay and judge, write nothing.
+        progress: told of every segment.
+
+    Raises:
+        RefusedError: no links can be made there, or the name of the plan is taken.
+        StorageError: nothing can be written there.
+    """
+    earlier = {} if before is None else {each.path: each for each in before.partitions}
+    files = StagedFiles()
+    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
+    going_on = {}
+    for each in result.partitions:
+        if goes_on(each.plan):
+            path = each.plan.source.directory.path
+            going_on[path] = earlier[path]
+            take_as_it_lies(each, earlier[path])
+    if dry_run:
+        return result
+    began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
+    staged = (
+        _staged(each, files, going_on.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
+    )
+    partitions = [each for each in staged if each is not None]
+    if not partitions and before is None:
+        return result
+    gone = {each.plan.source.directory.path for each in result.partitions if _replaces(each, earlier)}
+    log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
+    merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
+    path = plan_path(plan.request)
+    save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged)))
+    return replace(result, staged_plan=path) if partitions else result
+
+
+def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -> bool:
+    """Whether this run has looked at a partition, so that what an earlier one says of it does not count any more, also if nothing does."""
+    plan = result.plan
+    staged = earlier.get(plan.source.directory.path)
+    return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
+
+
+def _log_dirs(plan: Plan) -> set[str]:
+    properties = plan.request.server_properties
+    configured = [] if properties is None else log_dirs_of(read_server_properties(properties))
+    used = {each.source.log_dir.path for each in plan.partitions if each.source.log_dir.is_broker_directory}
+    return {*map(os.path.realpath, configured), *used}
+
+
+def _staged(
+    result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
+) -> StagedPartition | None:
+    """What lies ready for a partition; None where nothing does that is due.
+
+    Args:
+        result: of the run.
+        files: that it has written, or found.
+        earlier: what it went on from; None where it replayed what it was asked for.
+        request: of this run.
+        evidence: likewise.
+    """
+    plan, directory = result.plan, result.plan.source.directory
+    if not directory.segments:  # gone since it was planned
+        return None
+    snapshots, reasons = _snapshots(result, files)
+    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
+    if earlier is not None:
+        # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
+        lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
+        by_offset = {each.offset: each for each in (*lie, *snapshots)}
+        snapshots = [by_offset[offset] for offset in sorted(by_offset)]
+        reasons = reasons or earlier.reasons
+        given_up += [offset for offset in earlier.given_up if offset not in by_offset]
+        bases = [segment.base_offset for segment in directory.segments]
+        first = bisect_left(bases, earlier.first_offset)
+        request, evidence = _both(earlier.request, request), earlier.evidence
+    if not any(each.is_due for each in snapshots):
+        return None
+    segments = [each for each in directory.segments[first:] if each.base_offset <= snapshots[-1].offset]
+    return StagedPartition(
+        path=directory.path,
+        topic_partition=plan.source.topic_partition,
+        topic_id=known_topic_id(directory),
+        target=plan.target,
+        log_start_offset=plan.source.log_start_offset,
+        first_offset=segments[0].base_offset,
+        segments=tuple((each.base_offset, each.log.identity) for each in segments),
+        snapshots=tuple(snapshots),
+        given_up=tuple(sorted(given_up)),
+        reasons=reasons,
+        request=request,
+        evidence=evidence,
+    )
+
+
+def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
+    """A snapshot of an earlier run, with the change time of its file where its bytes are still those that were staged."""
+    path = os.path.join(target, snapshot_file_name(snapshot.offset))
+    try:
+        ctime_ns = os.lstat(path).st_ctime_ns  # before its bytes: what is changed later has a later one
+        is_same = fingerprint_at(path) == snapshot.file
+    except (OSError, ReadFailedError):
+        is_same = False
+    return replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
+
+
+def _both(earlier: Request, now: Request) -> Request:
+    """What counts at the install for a partition that a run goes on with: the boundaries of both, and whatever one of them names."""
+    froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
+    both = replace(
+        now,
+        offset_from=None if None in froms else min(each for each in froms if each is not None),
+        offset_to=None if None in tos else max(each for each in tos if each is not None),
+        metadata=now.metadata or earlier.metadata,
+    )
+    if now.server_properties is None:
+        both = replace(both, server_properties=earlier.server_properties, expiration_ms=earlier.expiration_ms)
+    return both
+
+
+def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
+    """What a run has staged of a partition, ascending, and the reasons for the class of the last."""
+    plan, directory = result.plan, result.plan.source.directory
+    exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
+    snapshots: list[StagedSnapshot] = []
+    reasons: tuple[str, ...] = ()
+    for boundary in result.boundaries:
+        if boundary.action not in (WRITTEN, EQUAL) or (directory.path, boundary.offset) not in files.made:
+            continue
+        klass, entries, made = files.made[directory.path, boundary.offset]
+        inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
+        is_due = boundary.offset not in exists
+        snapshots.append(StagedSnapshot(boundary.offset, made, inode, SnapshotClass(klass), entries, is_due))
+        reasons = boundary.reasons
+    return snapshots, reasons

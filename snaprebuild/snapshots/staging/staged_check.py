@@ -1,0 +1,295 @@
+"""Whether what was staged for a partition still rests on the segments that are there: what may be installed, and what closed since."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
+from formats.partition.producer_snapshot import read_entries
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.findings import Severity, counted
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.plan.placement_rules import is_missed, not_due, not_planned_findings
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, nothing_planned
+from snaprebuild.snapshots.plan.planner import check_next_start
+from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
+from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
+from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
+from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.link_attributes import difference, project_of
+from snaprebuild.storage.log_dir import LogDirState, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+
+__all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
+
+
+@dataclass(slots=True)
+class CheckedPartition:
+    """A partition as it is now, beside what was staged for it.
+
+    Attributes:
+        staged: what was staged.
+        result: what became of it so far, with the partition as it is now.
+        links: what is to get its name.
+        copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
+        closed_since: boundaries that are due, and for which nothing was staged.
+    """
+
+    staged: StagedPartition
+    result: PartitionResult
+    links: list[StagedSnapshot] = field(default_factory=list)
+    copies: dict[int, str] = field(default_factory=dict)
+    closed_since: list[BoundaryPlan] = field(default_factory=list)
+
+    def staged_path(self, snapshot: StagedSnapshot) -> str:
+        """Where a staged file is."""
+        return os.path.join(self.staged.target, snapshot_file_name(snapshot.offset))
+
+    def segment_path(self, snapshot: StagedSnapshot) -> str:
+        """Of the segment that owner, label and list of a snapshot follow."""
+        plan = self.result.plan
+        return plan.source.directory.file_path(segment_of_snapshot(plan, snapshot.offset).name)
+
+    def give_up(self, offset: int, why: str, action: str = REFUSED, *, is_log_end: bool = False) -> None:
+        """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
+        self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
+
+
+def checked_partition(
+    staged: StagedPartition, state: LogDirState, ancestor: str, request: Request, *, reads_bytes: bool
+) -> CheckedPartition:
+    """Looks at a partition and at what was staged for it. Changes nothing.
+
+    Args:
+        staged: what was staged.
+        state: the small files of its log directory.
+        ancestor: of all paths, for labels.
+        request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
+        reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
+            their last check.
+
+    Raises:
+        ReadFailedError: the partition cannot be looked at.
+        RefusedError: it is another one than it was.
+        FormatError: its last segment is damaged.
+    """
+    name = parse_partition_dir_name(os.path.basename(staged.path))
+    if name is None:
+        raise RefusedError("the staged plan names a directory that is none of a partition", path=staged.path)
+    directory = list_partition_dir(staged.path, name)
+    source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
+    skipped = why_skipped(directory, is_named=False)
+    if skipped is not None:
+        nothing = nothing_planned(source, staged.path, skipped.message)
+        return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
+    check_segments_are_files(directory)
+    topic_id = known_topic_id(directory)
+    if staged.topic_id not in (None, topic_id):
+        raise RefusedError(
+            f"the topic id was {staged.topic_id}, and is {topic_id}: another topic has its name now", path=staged.path
+        )
+    if not directory.segments:
+        raise RefusedError("has no segment any more", path=staged.path)
+    plan = nothing_planned(source, staged.path, None, _log_end(source))
+    checked = CheckedPartition(staged, PartitionResult(plan))
+    sound_up_to = _sound_up_to(checked)
+    _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
+    _take_closed_since(checked, sound_up_to, request)
+    if plan.log_end_offset is not None:
+        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.closed_since)]
+        check_next_start(source, plan.log_end_offset, offsets, checked.result.findings)
+    return checked
+
+
+def _all_skipped(checked: CheckedPartition, why: str) -> CheckedPartition:
+    for snapshot in checked.staged.due:
+        checked.give_up(snapshot.offset, why, SKIPPED)
+    return checked
+
+
+def _log_end(source: PartitionSource) -> int | None:
+    """After a clean stop everything was flushed, and the snapshot there says the same: no segment need be opened."""
+    directory, flushed = source.directory, source.recovery_point
+    if source.log_dir.was_shut_down_cleanly and flushed >= directory.segments[-1].base_offset and directory.snapshot_at(flushed):
+        return flushed
+    return log_end_offset(directory)
+
+
+def _sound_up_to(checked: CheckedPartition) -> int | None:
+    """The base offset up to which every segment is what it was; None where all that was closed then is. What differs is a finding."""
+    now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
+    changed = checked.staged.first_change(now)
+    if changed is None:
+        return None
+    base, what = changed
+    message = f"the segment at {base} {what}: what was staged above it rests on it, and is not installed; stage again"
+    checked.result.say("stale-staged", Severity.REFUSED, message, base)
+    return base
+
+
+def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Request, clock: Clock, *, reads_bytes: bool) -> None:
+    source = checked.result.plan.source
+    bases = {segment.base_offset for segment in source.directory.segments}
+    no_more: list[tuple[int, str]] = []
+    existing = {offset for offset, _ in source.directory.snapshots}
+    # What is due lies between the log start and a recovery point, so that two offsets speak for all between them.
+    ends = {
+        each.offset: not_due(request, source, each.offset, is_log_end=False)
+        for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
+    }
+    all_due = not any(ends.values())
+    statuses = _statuses_in(checked.staged.target)
+    for snapshot in checked.staged.snapshots:
+        offset = snapshot.offset
+        if not snapshot.is_due and offset in existing:
+            continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
+        reason = None if all_due else not_due(request, source, offset, is_log_end=False)
+        if reason is not None:
+            no_more.append((offset, reason))
+        elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
+            checked.give_up(offset, "the segments that it rests on are others now")
+        elif offset in existing:
+            _take_existing(checked, snapshot, clock)
+        elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
+            checked.result.say(
+                "stale-staged", Severity.REFUSED, f"the staged file {fault}: it is not installed; stage again", offset
+            )
+            checked.give_up(offset, f"the staged file {fault}")
+        else:
+            checked.links.append(snapshot)
+            if (what := difference(checked.staged_path(snapshot), checked.segment_path(snapshot))) is not None:
+                checked.copies[offset] = what
+    if checked.links:
+        _take_project(checked)
+    if checked.copies:
+        what = " and ".join(sorted(set(checked.copies.values())))
+        message = (
+            f"{counted(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
+        )
+        checked.result.say("installed-as-copy", Severity.NOTE, message)
+    _tell_not_due(checked, no_more)
+
+
+def _take_project(checked: CheckedPartition) -> None:
+    """Files of one directory belong to one quota project: one file and its segment are compared for all."""
+    one = checked.links[0]
+    if project_of(checked.staged_path(one)) != project_of(checked.segment_path(one)):
+        checked.copies = {each.offset: checked.copies.get(each.offset, "quota project") for each in checked.links}
+
+
+def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+    """As a plan tells them: a note where no broker needs it."""
+    plan = checked.result.plan
+    for offset, reason in no_more:
+        if is_missed(plan, offset, reason):
+            checked.give_up(offset, reason)
+    told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
+    checked.result.findings += not_planned_findings(told)
+
+
+def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:
+    """A file of that name is there: of an earlier run of this plan, or of a broker. It is never replaced."""
+    directory = checked.result.plan.source.directory
+    listed = directory.snapshot_at(snapshot.offset)
+    assert listed is not None
+    path = directory.file_path(listed.name)
+    try:
+        theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
+        is_equal = Fingerprint.of(theirs, snapshot.file.mtime_ns) == snapshot.file
+        if not is_equal:
+            made = checked.staged_path(snapshot)
+            mine = directory.store.read_small(made, snapshot.file.size_bytes) or b""
+            is_equal = Fingerprint.of(mine, snapshot.file.mtime_ns) == snapshot.file and same_when_loaded(
+                read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
+            )
+    except (FormatError, ReadFailedError):
+        is_equal = False
+    if not is_equal:
+        message = "a snapshot stands here that differs from the staged one: kept; `verify` tells which is right"
+        checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
+    action = EQUAL if is_equal else KEPT
+    klass, entries = snapshot.snapshot_class, snapshot.entries
+    checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
+
+
+def _statuses_in(directory: str) -> dict[str, os.stat_result]:
+    """What each file of a directory is; none where it cannot be listed."""
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+    except OSError:
+        return {}
+
+
+def _fault_of(
+    checked: CheckedPartition, snapshot: StagedSnapshot, statuses: dict[str, os.stat_result], *, reads_bytes: bool
+) -> str | None:
+    """Why a staged file may not be installed, or None."""
+    name = snapshot_file_name(snapshot.offset)
+    status = statuses.get(name)
+    if status is None:
+        return "is not there"
+    made = snapshot.file
+    if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
+        made.size_bytes,
+        made.mtime_ns,
+        snapshot.inode,
+    ):
+        return "is not the one that was staged"
+    owner, wanted = Ownership.of(status), owner_of_snapshot(checked.result.plan, snapshot.offset)
+    if owner != wanted:
+        return f"has {owner}, its segment has {wanted}"
+    if reads_bytes or status.st_ctime_ns != snapshot.checked_ctime_ns:
+        try:
+            if fingerprint_at(checked.staged_path(snapshot)) != made:
+                return "has other bytes than were staged"
+        except ReadFailedError as error:
+            return error.message
+    return None
+
+
+def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, request: Request) -> None:
+    """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or told."""
+    plan, staged = checked.result.plan, checked.staged
+    known = {each.offset for each in staged.snapshots}
+    for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
+        if offset in known or not request.selection.takes_boundary(offset):
+            continue
+        if not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+            sound_up_to is not None and offset > sound_up_to
+        ):
+            continue
+        if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
+            expected = staged.snapshots[-1].snapshot_class.value
+            checked.closed_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+        else:
+            why = "is missing, and was not staged"
+            checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
+            checked.give_up(offset, why, is_log_end=is_log_end)
+
+
+def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:
+    existing = {offset for offset, _ in directory.snapshots}
+    bases = [segment.base_offset for segment in directory.segments[1:]]
+    for base in bases:
+        if base not in existing:
+            yield base, False
+    if log_end is not None and log_end > 0 and log_end not in existing and log_end not in bases:
+        yield log_end, True
+
+
+def known_topic_id(directory: PartitionDir) -> str | None:
+    """The topic id of ``partition.metadata``, in hexadecimal digits; None where there is none, as before 2.8, or it cannot be read."""
+    try:
+        topic_id = read_topic_id(directory)
+    except (ReadFailedError, FormatError):
+        return None
+    return None if topic_id is None else topic_id.hex()

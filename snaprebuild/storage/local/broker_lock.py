@@ -1,0 +1,230 @@
+"""The lock that tells whether a broker uses a log directory.
+
+A broker keeps a record lock on the file ``.lock`` in each of its log directories from start to stop (`LogManager.lockLogDirs`,
+`FileLock`, `FileChannel.tryLock`). The file alone means nothing: up to 3.7 it stays behind when the broker stops, and nothing is
+in it. The lock is taken here in the form that belongs to an open file (`record_lock`): a broker that starts meanwhile is kept out
+and says so, two holders in one process keep each other out by the kernel's own rule, so that no registry is needed, and it
+survives that some other part of the process opens and closes the file, which would silently drop a lock of the POSIX form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from formats.partition.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
+from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage.local import record_lock
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
+
+__all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "hold", "lock_holder"]
+
+LOCK_FILE_NAME = ".lock"
+"""`LogManager.LockFileName`."""
+
+_TEMPORARY_NAME = ".lock.tmp"  # a plain file beside the partitions: brokers look at directories only
+
+_OF_THE_DISK = (errno.EROFS, errno.EIO)
+
+# A broker from 3.8 on removes the file when it stops, and another run may create it: each round answers one such event.
+_ROUNDS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock that is held.
+
+    Attributes:
+        path: the lock file.
+        fd: the descriptor that the lock belongs to.
+    """
+
+    path: str
+    fd: int
+
+    def verify(self) -> None:
+        """Makes sure that the lock still keeps brokers out; cheap enough to be asked before each file that is written.
+
+        A broker from 3.8 on unlocks, then removes the file when it stops (KAFKA-16391). A lock taken in between sits on a file
+        without a name, and the next broker would create a new one beside it.
+
+        Raises:
+            RefusedError: the name no longer leads to the locked file.
+        """
+        if not _is_named(self.path, self.fd):
+            raise RefusedError("was removed or replaced while it was held: a broker may be starting or stopping", path=self.path)
+
+
+def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
+    """Tells whether somebody, usually a live broker, holds a log directory. Changes nothing and creates nothing.
+
+    Args:
+        log_dir: the log directory, the parent of the partitions' directories.
+
+    Returns:
+        None when it is free, else the process id of the holder, or `HOLDER_NOT_VISIBLE` where the kernel does not tell it (a
+        broker in another container or on another host, or a holder through `hold`, this process included).
+
+    Raises:
+        LockUnknownError: it cannot be told.
+    """
+    path = os.path.join(log_dir, LOCK_FILE_NAME)
+    try:
+        # Asked before opening: to open a device or a pipe may have effects of its own.
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise LockUnknownError("is not a regular file", path=path)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        if os.path.isdir(log_dir):
+            return None
+        raise LockUnknownError("is no directory", path=os.fspath(log_dir)) from error
+    except OSError as error:
+        raise LockUnknownError(f"cannot be opened to ask who holds it: {error.strerror}", path=path) from error
+    try:
+        return record_lock.holder(fd)
+    except OSError as error:
+        raise LockUnknownError(f"the file system does not tell who holds it: {error.strerror}", path=path) from error
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
+    """Holds a log directory as a broker does, so that none starts on it meanwhile.
+
+    An absent lock file is created with mode 0644 and the owner and group of the segments, else of ``meta.properties``: a broker that may
+    not open it for writing takes the log directory offline. The directory itself may belong to somebody else, as the root of a volume
+    with an fsGroup does in Kubernetes. The file stays afterwards, as the broker's own does: to remove it would race with a broker that
+    starts.
+
+    Args:
+        log_dir: the log directory, the parent of the partitions' directories.
+
+    Yields:
+        The lock, to be verified before each write.
+
+    Raises:
+        RefusedError: another process holds or creates it, or it cannot be created with the owner of the segments.
+        LockUnknownError: it cannot be taken, so nobody can tell.
+        WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
+    """
+    path = os.path.join(log_dir, LOCK_FILE_NAME)
+    fd = _locked(log_dir, path)
+    try:
+        yield HeldLock(path, fd)
+    finally:
+        # Said aloud, because a forked process may still share the descriptor.
+        with contextlib.suppress(OSError):
+            record_lock.release(fd)
+        os.close(fd)
+
+
+def _locked(log_dir: str | os.PathLike[str], path: str) -> int:
+    for _ in range(_ROUNDS_MAX):
+        fd = _open(log_dir, path)
+        if fd is None:
+            continue
+        try:
+            _take(path, fd)
+            if _is_named(path, fd):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+    raise RefusedError("keeps being removed or replaced: brokers or other runs start and stop here", path=path)
+
+
+def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
+    """Opens the lock file for writing. Returns None when it was absent and was created: then it is to be opened again."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _create(log_dir, path)
+        return None
+    except OSError as error:
+        message = f"cannot be opened for locking: {error.strerror}"
+        if error.errno in _OF_THE_DISK:
+            raise WriteFailedError(message, path=path, errno=error.errno) from error
+        raise LockUnknownError(message, path=path) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise LockUnknownError("is not a regular file", path=path)
+    return fd
+
+
+def _create(log_dir: str | os.PathLike[str], path: str) -> None:
+    # As any other file: it has its owner before it has its name, so that a killed run cannot leave one that keeps brokers out.
+    try:
+        status = _made_by_broker(log_dir)
+    except OSError as error:
+        raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
+    owner = Ownership(status.st_uid, status.st_gid, 0o644)
+    try:
+        create_file(log_dir, LOCK_FILE_NAME, b"", owner=owner, temporary_name=_TEMPORARY_NAME)
+    except AlreadyExistsError:
+        pass  # another run was faster
+    except BusyError as error:
+        raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
+    except RefusedError as error:
+        message = f"cannot be created so that the broker's user can open it: run as uid {owner.uid} or as root"
+        raise RefusedError(message, path=path) from error
+    except WriteFailedError:
+        if not os.path.lexists(path):  # another run may have created it since
+            raise
+
+
+def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
+    """The status of a file whose owner is the broker's user: a segment, else ``meta.properties``, else the directory itself.
+
+    Raises:
+        OSError: they cannot be looked at.
+    """
+    with os.scandir(log_dir) as entries:
+        partitions = sorted(
+            entry.path
+            for entry in entries
+            if parse_partition_dir_name(entry.name) is not None and entry.is_dir(follow_symlinks=False)
+        )
+    for partition in partitions:
+        with os.scandir(partition) as files:
+            for file in sorted(files, key=lambda each: each.name):
+                known = parse_file_name(file.name)
+                if known is not None and known.kind is FileKind.LOG and file.is_file(follow_symlinks=False):
+                    return file.stat(follow_symlinks=False)
+    with contextlib.suppress(FileNotFoundError):
+        return os.lstat(os.path.join(log_dir, META_PROPERTIES))
+    return os.stat(log_dir)
+
+
+def _take(path: str, fd: int) -> None:
+    try:
+        record_lock.take(fd)
+    except BlockingIOError as error:
+        raise RefusedError(f"{_holder_text(fd)}: a broker, or another run, uses this log directory", path=path) from error
+    except OSError as error:
+        raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=path) from error
+
+
+def _holder_text(fd: int) -> str:
+    try:
+        process_id = record_lock.holder(fd)
+    except OSError:
+        process_id = HOLDER_NOT_VISIBLE
+    if process_id is None:
+        return "was held a moment ago"
+    if process_id == HOLDER_NOT_VISIBLE:
+        return "is held by a process that is not visible from here"
+    return f"is held by process {process_id}"
+
+
+def _is_named(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except OSError:
+        return False

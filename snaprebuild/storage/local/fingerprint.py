@@ -1,0 +1,70 @@
+"""What a snapshot was when it was written, so that it is known again: its bytes by their SHA-256, and its modification time.
+
+The time tells our file from another one with the same bytes. The inode is no part of it, because a copy that keeps times is still ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+from formats.limits import SNAPSHOT_BYTES_MAX
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.local.regular_file import open_regular_file
+
+__all__ = ["Fingerprint", "fingerprint_at", "fingerprint_of"]
+
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A file's bytes and time.
+
+    Attributes:
+        sha256: of all bytes, 64 digits in lower case.
+        size_bytes: count of them.
+        mtime_ns: modification time, ns since 1970.
+    """
+
+    sha256: str
+    size_bytes: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, data: bytes, mtime_ns: int) -> Fingerprint:
+        """Of bytes that are just being written, with the time that their file has, or 0 where that is not known."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data), mtime_ns)
+
+
+def fingerprint_at(path: str) -> Fingerprint:
+    """The fingerprint of a regular file; a link is not followed.
+
+    Raises:
+        ReadFailedError: it is absent (``errno`` is ENOENT), is no regular file, cannot be read, or is too large for a snapshot.
+    """
+    fd, _ = open_regular_file(path)
+    try:
+        return fingerprint_of(fd, path)
+    finally:
+        os.close(fd)
+
+
+def fingerprint_of(fd: int, path: str) -> Fingerprint:
+    """The fingerprint of an open file; its position does not matter and is not moved.
+
+    Raises:
+        ReadFailedError: it cannot be read, or is too large for a snapshot: a file with holes may have any size.
+    """
+    digest, size = hashlib.sha256(), 0
+    try:
+        status = os.fstat(fd)
+        while max(status.st_size, size) <= SNAPSHOT_BYTES_MAX and (block := os.pread(fd, BLOCK_BYTES, size)):
+            digest.update(block)
+            size += len(block)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    if max(status.st_size, size) > SNAPSHOT_BYTES_MAX:
+        raise ReadFailedError(f"has {max(status.st_size, size)} bytes, and no snapshot more than {SNAPSHOT_BYTES_MAX}", path=path)
+    return Fingerprint(digest.hexdigest(), size, status.st_mtime_ns)

@@ -1,0 +1,43 @@
+"""What the indexes of a segment hint at; nothing relies on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formats import limits
+from formats.partition.offset_index import positions_hint
+from formats.partition.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store import ReadStore
+
+__all__ = ["read_last_timestamp_hint", "read_positions_hint"]
+
+TIME_INDEX_TAIL_ENTRIES = 64
+"""More than one entry, so that a fault at the very end does not hide the entries before it."""
+
+
+def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL) -> np.ndarray | None:
+    """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
+    try:
+        data = store.read_small(index, limits.INDEX_BYTES_MAX)
+    except (ReadFailedError, ChangedFileError):
+        return None  # a hint only: without it the segment is walked from its start
+    return None if data is None else positions_hint(data, segment_bytes)
+
+
+def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int | None:
+    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None when it is absent or tells nothing.
+
+    Only the end of the file is read: a broker may have hundreds of thousands of these.
+    """
+    try:
+        # One entry more, because the file may end with a part of one.
+        found = store.read_end(time_index, (TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
+    except (ReadFailedError, ChangedFileError):
+        return None  # a hint only: the segment counts as young
+    if found is None:
+        return None
+    size_bytes, end = found
+    whole = len(end) - size_bytes % TIME_INDEX_ENTRY_BYTES
+    return last_timestamp_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])

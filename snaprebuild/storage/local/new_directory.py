@@ -1,0 +1,100 @@
+"""The directory of a partition appears under its name whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+
+from snaprebuild.errors import AlreadyExistsError, RefusedError
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
+from snaprebuild.storage.local.output_directory import Place, check_names, opened
+
+__all__ = ["create_partition_directory"]
+
+NAME_LENGTH_MAX = 255
+
+
+def create_partition_directory(
+    log_dir: str, name: str, files: Mapping[str, bytes], owner: Ownership | None, *, calls: FileCalls = OS
+) -> None:
+    """Creates the directory of a partition with its files.
+
+    Until it is whole it has a name that a broker gives to directories which it deletes (``<name>.<32 hex>-delete``): any other would keep a
+    broker from starting, and what a killed run leaves is removed by the next start of one.
+
+    Args:
+        log_dir: that it goes to; whoever calls holds it.
+        name: ``<topic>-<partition>``.
+        files: by name.
+        owner: of directory and files, with the mode of the files; None leaves them to the process.
+        calls: the system calls.
+
+    Raises:
+        AlreadyExistsError: the name is taken.
+        RefusedError: the owner cannot be kept.
+        WriteFailedError: nothing took effect.
+        OutcomeUnknownError: it is there, and may not survive a power failure.
+    """
+    mark = f".{secrets.token_hex(16)}-delete"
+    temporary = name[: NAME_LENGTH_MAX - len(mark)] + mark
+    check_names(name, temporary)
+    with opened(log_dir, calls) as place:
+        _refuse_existing(place, name)
+        path = os.path.join(log_dir, temporary)
+        try:
+            os.mkdir(temporary, 0o755, dir_fd=place.fd)
+        except OSError as error:
+            raise place.failed(temporary, "create the directory", error) from error
+        try:
+            if owner is not None:
+                _take_directory(path, owner)
+            for each, data in files.items():
+                create_file(path, each, data, owner=owner, temporary_name=f"{each}.tmp", calls=calls)
+            _give_name(place, temporary, name)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)  # gone already where the name was given
+            raise
+        if failure := place.sync_failure(name, "exists and may not survive a power failure"):
+            raise failure
+
+
+def _refuse_existing(place: Place, name: str) -> None:
+    """Spares the work where the name is taken; that it is never replaced rests on the rename alone."""
+    try:
+        if not place.exists(name):
+            return
+    except OSError as error:
+        raise place.failed(name, "look whether it exists", error) from error
+    raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
+
+
+def _take_directory(path: str, owner: Ownership) -> None:
+    try:
+        os.chown(path, owner.uid, owner.gid)
+        os.chmod(path, owner.mode | (owner.mode & 0o444) >> 2)  # whoever may read files may look for them
+    except OSError as error:
+        raise RefusedError(f"cannot be given its {owner}: {error.strerror}", path=path) from error
+
+
+def _give_name(place: Place, temporary: str, name: str) -> None:
+    status: os.stat_result | None = None
+    try:
+        status = place.calls.stat(temporary, dir_fd=place.fd)
+        place.calls.rename_noreplace(temporary, name, dir_fd=place.fd)
+    except OSError as error:
+        # An error does not prove that nothing happened: the reply of a network file system can be lost.
+        with contextlib.suppress(OSError):
+            if status is not None and place.leads_to_file(name, status):
+                return
+        if error.errno == errno.EEXIST:
+            message = "appeared meanwhile and is not replaced"
+            raise AlreadyExistsError(message, path=place.path(name), errno=error.errno, name=name) from error
+        doing = "give the directory its name"
+        if error.errno in NO_RENAME_NOREPLACE:
+            doing += " (the file system has no rename that does not replace)"
+        raise place.failed(name, doing, error) from error

@@ -1,0 +1,136 @@
+"""The store that is the file system of this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from formats.partition.file_names import parse_file_name
+from snaprebuild.errors import GoneFileError, ReadFailedError, WriteFailedError
+from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.durable_directory import make_directories
+from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["LOCAL", "LocalStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """Files; see ``store.Store``."""
+
+    @property
+    def is_local(self) -> bool:
+        """It is."""
+        return True
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """See ``Store.present``; a link counts, wherever it leads."""
+        return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
+
+    def holds_segments(self, directory: str) -> bool:
+        """See ``Store.holds_segments``."""
+        try:
+            return any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(directory))
+        except OSError:
+            return False
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """See ``Store.names_in``."""
+        try:
+            return frozenset(os.listdir(directory))
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """See ``Store.list_below``; links are not followed, and what is no regular file is left out."""
+        pending = [os.path.dirname(name_prefix)]
+        if pending[0] and not os.path.isdir(os.path.join(location, pending[0])):
+            return
+        while pending:
+            below = pending.pop()
+            try:
+                with os.scandir(os.path.join(location, below)) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+                names = [entry for entry in entries if os.path.join(below, entry.name).startswith(name_prefix)]
+                statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in names]
+            except FileNotFoundError as error:
+                path = os.path.join(location, below)
+                raise GoneFileError("was deleted or moved while it was looked at", path=path) from error
+            except OSError as error:
+                path = os.path.join(location, below)
+                raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
+            yield from ((os.path.join(below, entry.name), status) for entry, status in statuses if stat.S_ISREG(status.st_mode))
+            directories = [os.path.join(below, entry.name) for entry, status in statuses if stat.S_ISDIR(status.st_mode)]
+            pending += reversed(directories)
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``Store.read_small``."""
+        return read_small_file(location, bytes_max)
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``Store.read_end``."""
+        try:
+            with SegmentFile(location) as source:
+                buffer = bytearray(min(count, source.size_bytes))
+                done = source.read_into(source.size_bytes - len(buffer), memoryview(buffer))
+                return source.size_bytes, bytes(buffer[:done])
+        except ReadFailedError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> SegmentFile:
+        """See ``Store.open_bytes``."""
+        return SegmentFile(location, deadline, identity, may_grow)
+
+    def prepare_writes(self, directory: str) -> None:
+        """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
+
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``."""
+        try:
+            return os.lstat(location).st_mtime_ns >= since_ns
+        except OSError as error:
+            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=location, errno=error.errno) from error
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        data: bytes,
+        *,
+        owner: Ownership | None,
+        temporary_name: str,
+        before_name: Callable[[int], None] | None = None,
+    ) -> None:
+        """See ``Store.create``; without an owner the directory is made where it is missing."""
+        if owner is None:
+            try:
+                make_directories(directory)
+            except OSError as error:
+                raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
+        create_file(
+            directory,
+            name,
+            data,
+            owner=owner,
+            temporary_name=temporary_name,
+            before_name=None if before_name is None else lambda status: before_name(status.st_mtime_ns),
+        )
+
+
+LOCAL = LocalStore()
+"""The one of this machine."""

@@ -1,0 +1,32 @@
+"""The same done to each of many partitions, where no order matters: here, or wherever else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.thread_pool import at_once
+
+__all__ = ["Each", "here", "here_for"]
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+class Each(Protocol):
+    """Calls a function of a module with each of the items, and gives what it returns in their order."""
+
+    def __call__(self, function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
+        """Raises what the function raises."""
+        ...
+
+
+def here(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
+    """One after the other."""
+    return map(function, items)
+
+
+def here_for(stores: Iterable[ReadStore]) -> Each:
+    """In this process: several at once where one of the stores mostly waits."""
+    return here if all(store.is_local for store in stores) else at_once

@@ -1,0 +1,1 @@
+"""The layouts of remote storage, and its metadata topic."""

@@ -1,0 +1,227 @@
+"""The copies of segments in remote storage, as one listing of their store shows them: by partition, by copy, with the objects of each.
+
+Two layouts are known: that of Aiven's plugin, and that of Kafka's own ``LocalTieredStorage``. No object is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+
+from formats.remote.aiven_key import AivenKey, parse_aiven_key
+from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
+from formats.remote.upload_claim import ClaimKey, parse_claim_key
+from snaprebuild.errors import UsageError
+from snaprebuild.storage.store import FileIdentity, Status, Store
+
+__all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier", "split_key_prefix"]
+
+COPIES_MAX = 4_000_000
+"""Of a listing, which is held: some 1 KB each."""
+
+KEYS_ASKED = 1000
+"""Of a listing that shows whether keys begin with the last part of a location: one request."""
+
+_OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
+"""Each index was an object of its own until October 2023."""
+
+
+class TierLayout(StrEnum):
+    """Who wrote the objects."""
+
+    AIVEN = "aiven"
+    LOCAL_TIERED_STORAGE = "local-tiered-storage"
+
+
+@dataclass(frozen=True, slots=True)
+class TierObject:
+    """An object, or a file.
+
+    Attributes:
+        key: below the root of the listing.
+        identity: as it was listed.
+        storage_class: likewise; None of a file.
+        data: its bytes, where they were read already.
+    """
+
+    key: str
+    identity: FileIdentity
+    storage_class: str | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TierCopy:
+    """One attempt at copying a segment.
+
+    Attributes:
+        base_offset: of the segment.
+        segment_id: 16 bytes.
+        objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
+        others: keys of further objects of the same kinds: the copy lies below several prefixes, as a backup of it may.
+    """
+
+    base_offset: int
+    segment_id: bytes
+    objects: dict[str, TierObject]
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its objects."""
+        return sum(each.identity.size_bytes for each in self.objects.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TierPartition:
+    """The copies of one partition.
+
+    Attributes:
+        layout: of the objects.
+        head: what stands before the topic id where its objects were found first: the topic, and in Aiven's layout ``key.prefix`` before it.
+        topic_id: 16 bytes.
+        partition: number.
+        copies: by base offset, then in the order of the listing; of several prefixes, where objects lie below more than one.
+        named: topic, as a manifest names it, or as ``key.prefix`` leaves it; None where neither is known.
+    """
+
+    layout: TierLayout
+    head: str
+    topic_id: bytes
+    partition: int
+    copies: tuple[TierCopy, ...]
+    named: str | None = None
+
+    @property
+    def topic(self) -> str:
+        """Topic. Without ``named`` a prefix that does not end with a slash is part of it."""
+        return self.head.rpartition("/")[2] if self.named is None else self.named
+
+
+@dataclass(slots=True)
+class UnknownObjects:
+    """Objects of no layout that is known.
+
+    Attributes:
+        count: of them.
+        first: key of the first one.
+        old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
+        claims: of ``tier upload``, which are known and not counted.
+    """
+
+    count: int = 0
+    first: str = ""
+    old_aiven: int = 0
+    claims: list[ClaimKey] = field(default_factory=list)
+
+    def add(self, key: str) -> None:
+        """Counts one, or keeps a claim."""
+        claim = parse_claim_key(key)
+        if claim is not None and len(self.claims) < COPIES_MAX:
+            self.claims.append(claim)
+            return
+        self.count += 1
+        self.first = self.first or key
+        self.old_aiven += _OLD_AIVEN.fullmatch(os.path.basename(key)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An object whose name is understood."""
+
+    partition: tuple[TierLayout, bytes, int]
+    head: str
+    base_offset: int
+    segment_id: bytes
+    kind: str
+    found: TierObject
+
+
+def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
+    """A location whose last part is no directory, but the beginning of keys (``key.prefix`` without a slash): (location above, prefix).
+
+    Others stay as they are, with an empty prefix. A directory with that name holds more than keys that begin with it.
+
+    Args:
+        store: that holds it.
+        root: location without a slash at its end.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    above, _, prefix = root.rpartition("/")
+    if not prefix or above in ("", "s3:/"):
+        return root, ""
+    if store.is_local and not os.path.isdir(above):
+        return root, ""
+    if os.path.isdir(root) if store.is_local else next(iter(store.list_below(root)), None) is not None:
+        return root, ""
+    for key, _ in islice(store.list_below(above, prefix), KEYS_ASKED):
+        found = parse_aiven_key(key)
+        if found is not None and "/" not in found.head:
+            return above, prefix
+    return root, ""
+
+
+def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str = "") -> list[TierPartition]:
+    """The partitions below a location, in the order in which their keys come first.
+
+    Args:
+        store: that holds them.
+        root: location without a slash at its end.
+        unknown: gets the objects that are left out.
+        key_prefix: of the plugin, below the location; what has no such name is not looked at.
+
+    Raises:
+        UsageError: there are more copies than any cluster makes.
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    partitions: dict[tuple[TierLayout, bytes, int], tuple[str, dict[bytes, TierCopy]]] = {}
+    count = 0
+    for each in _named(store.list_below(root, key_prefix), unknown):
+        _, copies = partitions.setdefault(each.partition, (each.head, {}))
+        if each.segment_id not in copies:
+            copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
+            count += 1
+            if count > COPIES_MAX:
+                raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root)
+        copy = copies[each.segment_id]
+        if each.kind in copy.objects:
+            copy.others.append(copy.objects[each.kind].key)
+        copy.objects[each.kind] = each.found
+    return [
+        TierPartition(
+            layout,
+            head,
+            topic_id,
+            partition,
+            tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)),
+            head.removeprefix(key_prefix) if key_prefix else None,
+        )
+        for (layout, topic_id, partition), (head, copies) in partitions.items()
+    ]
+
+
+def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
+    # A directory of LocalTieredStorage lies below one of its own, or of the user's.
+    parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
+    for key, status in listing:
+        found = next((name for parse in parsers if (name := parse(key)) is not None), None)
+        if found is None:
+            unknown.add(key)
+            continue
+        layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
+        head = found.head if isinstance(found, AivenKey) else found.topic
+        place = (layout, found.topic_id, found.partition)
+        thing = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
+        yield _Named(place, head, found.base_offset, found.segment_id, found.kind, thing)
+
+
+def _local_name(key: str) -> LocalTierName | None:
+    return parse_local_tier_name("/".join(key.split("/")[-2:]))

@@ -1,0 +1,278 @@
+"""``__remote_log_metadata`` of a running cluster: read from its beginning, and appended to. The only module that knows confluent-kafka.
+
+Source: ``TopicBasedRemoteLogMetadataManager``: its producer writes with ``acks=all`` and idempotence, its consumer reads all that there is.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from formats.partition.partition_metadata import ZERO_UUID
+from formats.remote.remote_log_metadata import METADATA_TOPIC
+from snaprebuild import __version__
+from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, UsageError, WriteFailedError
+
+__all__ = ["PATIENCE_SECONDS", "ClusterTopic", "MetadataTopic"]
+
+PATIENCE_SECONDS = 60.0
+"""So long an answer may take; the time for all attempts at one record, too."""
+
+POLL_SECONDS = 0.1
+
+BUFFER_KIB = 16 << 10
+"""What a consumer fetches ahead."""
+
+NOT_APPENDED = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "MSG_SIZE_TOO_LARGE",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TOPIC_DELETION_DISABLED",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+    }
+)
+"""Errors that say for sure that the log has not got a record. After every other one it may have."""
+
+HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+"""Errors that no waiting mends."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic:
+    """A topic of the cluster.
+
+    Attributes:
+        topic_id: 16 bytes; None where the brokers are too old to tell.
+        partitions: their numbers.
+    """
+
+    topic_id: bytes | None
+    partitions: frozenset[int]
+
+
+class MetadataTopic:
+    """The topic, over three connections of one client library: to describe, to read, to append.
+
+    Not for several threads. Nothing is created in the cluster but records.
+    """
+
+    def __init__(self, servers: str, settings: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            servers: ``HOST:PORT``, several with commas between.
+            settings: further ones, by their names in librdkafka.
+            patience_seconds: so long an answer may take.
+
+        Raises:
+            UsageError: the package is not installed, or the client does not take the settings.
+        """
+        self._servers = servers
+        self._patience = patience_seconds
+        self._kafka = _library()
+        self._trouble: str | None = None
+        self._hopeless: str | None = None
+        self._is_reached = False
+        self._next: dict[int, int] = {}
+        base = {"client.id": f"snaprebuild-{__version__}", **settings, "bootstrap.servers": servers}
+        reading = {
+            "group.id": "snaprebuild",  # never joined: the library asks for one
+            **base,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            # As brokers read it. An aborted record would count for them, too.
+            "isolation.level": "read_uncommitted",
+            "allow.auto.create.topics": False,
+            "queued.max.messages.kbytes": BUFFER_KIB,
+            "fetch.wait.max.ms": 50,  # at its end the topic is silent, and each look at it waits this long
+        }
+        writing = {**base, "enable.idempotence": True, "acks": "all", "linger.ms": 0}
+        writing.setdefault("message.timeout.ms", str(int(patience_seconds * 1000)))
+        self._producer: Any = None
+        self._writing = writing
+        self._admin = self._made(self._kafka.admin.AdminClient, base)
+        self._consumer = self._made(self._kafka.Consumer, reading)
+
+    def _made(self, kind: Any, settings: Mapping[str, object]) -> Any:
+        try:
+            return kind({**settings, "error_cb": self._on_error}, logger=_log)
+        except self._kafka.KafkaException as error:
+            named = re.search(r'"([a-z0-9._]{1,60})"', str(error))
+            what = f": look at {named.group(1)}" if named is not None and named.group(1) in settings else ""
+            raise UsageError(f"--producer-config: the client does not take these settings{what}") from None
+
+    def _on_error(self, error: Any) -> None:
+        """Called from within ``poll`` of a client."""
+        if error.name() in HOPELESS:
+            self._hopeless = error.str()
+        elif error.name() == "_ALL_BROKERS_DOWN":
+            if not self._is_reached:
+                self._hopeless = self._trouble or "none of them can be reached"
+        else:
+            self._trouble = error.str()
+
+    def _failed(self, what: str, error: object | None = None) -> str:
+        said = self._hopeless or self._trouble if error is None else error
+        return f"{what}: {said or f'no answer within {self._patience:.0f} s'}"
+
+    def close(self) -> None:
+        """Gives up the connections."""
+        self._consumer.close()
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+
+    # ---- what there is ----
+
+    def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
+        """The topics of some names that the cluster has. None is created by asking.
+
+        Raises:
+            ReadFailedError: the cluster does not answer, or refuses to.
+        """
+        futures = self._admin.describe_topics(self._kafka.TopicCollection(list(names)), request_timeout=self._patience)
+        waiting = set(futures.values())
+        deadline = time.monotonic() + self._patience
+        while waiting:
+            _, waiting = concurrent.futures.wait(waiting, timeout=POLL_SECONDS)
+            self._admin.poll(0)
+            if waiting and (self._hopeless is not None or time.monotonic() > deadline):
+                raise ReadFailedError(self._failed("the brokers do not answer"), path=self._servers)
+        self._is_reached = True
+        found = {}
+        for name, future in futures.items():
+            error = future.exception()
+            if error is None:
+                topic = future.result()
+                numbers = frozenset(each.id for each in topic.partitions)
+                found[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers)
+            elif not isinstance(error, self._kafka.KafkaException):
+                raise error
+            elif error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                is_answer = (
+                    not error.args[0].name().startswith("_")
+                )  # else an error of the client, of which it tells nothing better
+                what = f"the topic {name} cannot be described" if is_answer else "the brokers do not answer"
+                raise ReadFailedError(self._failed(what, error.args[0].str()), path=self._servers)
+        return found
+
+    # ---- reading ----
+
+    def place(self, partition: int) -> str:
+        """What messages call a partition of the topic."""
+        return f"{self._servers}: {METADATA_TOPIC}-{partition}"
+
+    def first_offset(self, partition: int) -> int:
+        """Where the log of a partition begins: above 0 records were deleted.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+        """
+        place = self._kafka.TopicPartition(METADATA_TOPIC, partition)
+        try:
+            low, _ = self._consumer.get_watermark_offsets(place, timeout=self._patience)
+        except self._kafka.KafkaException as error:
+            raise ReadFailedError(self._failed("cannot be read", error.args[0].str()), path=self.place(partition)) from error
+        return int(low)
+
+    def read_new(self, partition: int) -> Iterator[tuple[int, bytes | None]]:
+        """What is behind the last record that this gave, up to where the log ends now.
+
+        Args:
+            partition: of the topic.
+
+        Yields:
+            Offset and value, in their order.
+
+        Raises:
+            ReadFailedError: it cannot be read.
+        """
+        start = self._next.get(partition)
+        if start is None:
+            start = self.first_offset(partition)
+        self._consumer.assign([self._kafka.TopicPartition(METADATA_TOPIC, partition, start)])
+        deadline = time.monotonic() + self._patience
+        while True:
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is None:
+                if self._hopeless is not None or time.monotonic() > deadline:
+                    raise ReadFailedError(self._failed("cannot be read"), path=self.place(partition))
+                continue
+            error = message.error()
+            if error is None:
+                deadline = time.monotonic() + self._patience
+                self._next[partition] = message.offset() + 1
+                yield message.offset(), message.value()
+            elif error.name() == "_PARTITION_EOF":
+                self._next[partition] = message.offset()
+                self._consumer.unassign()
+                return
+            elif error.name() != "GROUP_AUTHORIZATION_FAILED":  # nobody joins the group
+                raise ReadFailedError(self._failed("cannot be read", error.str()), path=self.place(partition))
+
+    # ---- writing ----
+
+    def append(self, partition: int, value: bytes) -> None:
+        """Appends a record, and waits until all replicas in sync have it.
+
+        Args:
+            partition: of the topic.
+            value: of the record; its key is null.
+
+        Raises:
+            WriteFailedError: the topic has not got it.
+            OutcomeUnknownError: it may have.
+        """
+        if self._producer is None:
+            self._producer = self._made(self._kafka.Producer, self._writing)
+        outcomes: list[Any] = []
+        place = self.place(partition)
+        try:
+            self._producer.produce(
+                METADATA_TOPIC, value=value, partition=partition, on_delivery=lambda error, _message: outcomes.append(error)
+            )
+        except (self._kafka.KafkaException, BufferError) as refused:
+            raise WriteFailedError(self._failed("a record was not produced", refused), path=place) from refused
+        deadline = time.monotonic() + 2 * self._patience  # the library gives a record up after one, and tells
+        while not outcomes and self._hopeless is None and time.monotonic() < deadline:
+            self._producer.poll(POLL_SECONDS)
+        if outcomes and outcomes[0] is None:
+            return
+        self._producer.purge()  # so that nothing is sent that nobody waits for
+        self._producer.flush(0)
+        error = outcomes[0] if outcomes else None
+        said = None if error is None else error.str()
+        if error is not None and error.name() in NOT_APPENDED:
+            raise WriteFailedError(self._failed("a record was refused", said), path=place)
+        raise OutcomeUnknownError(self._failed("whether a record was appended is not known", said), path=place)
+
+
+def _library() -> Any:
+    """The client library, loaded when it is first needed.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise UsageError("--produce-to needs a package: pip install 'snaprebuild[kafka]'") from error
+    return confluent_kafka
+
+
+def _bytes_of(uuid: Any) -> bytes | None:
+    """The 16 bytes of the library's UUID; None for the one that means none."""
+    halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
+    data = b"".join((half & 2**64 - 1).to_bytes(8, "big") for half in halves)
+    return None if data == ZERO_UUID else data

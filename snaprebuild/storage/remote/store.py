@@ -1,0 +1,290 @@
+"""The files of a segment, read out of its copy in remote storage, as if they lay in a directory: ``<base offset>-<segment id><suffix>``.
+
+LocalTieredStorage has them so. Of a copy in Aiven's layout the segment is put together from its chunks, and each index is a range of the
+``.indexes`` object. Whatever reads segments and snapshots through a `ReadStore` reads remote storage through this one.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from formats.compression import CODECS, decompress
+from formats.errors import BadLengthError, FormatError, TruncatedError
+from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
+from formats.remote.aiven_encryption import DataKey
+from formats.remote.aiven_key import AivenObject
+from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
+from snaprebuild.storage.s3.object_bytes import SMALL_RANGE_BYTES
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+
+__all__ = ["INDEX_OF", "KnownCopy", "TierStore"]
+
+INDEX_OF = {
+    LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
+    LocalTierFile.TIME_INDEX: SegmentIndex.TIMESTAMP,
+    LocalTierFile.TRANSACTION_INDEX: SegmentIndex.TRANSACTION,
+    LocalTierFile.LEADER_EPOCHS: SegmentIndex.LEADER_EPOCH,
+    LocalTierFile.PRODUCER_SNAPSHOT: SegmentIndex.PRODUCER_SNAPSHOT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCopy:
+    """What was read of a copy before, so that nobody asks for it again.
+
+    Attributes:
+        stem: location of its objects, without what their names end with.
+        manifest: its bytes.
+        indexes: what the ``.indexes`` object was when it was listed.
+    """
+
+    stem: str
+    manifest: bytes
+    indexes: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class TierStore:
+    """Copies in Aiven's layout; see ``store.ReadStore``.
+
+    Attributes:
+        base: that holds the objects.
+        private_keys: for copies that are encrypted.
+        known: copies of which something is known, ascending by stem. Of others the manifest is read for each of their files.
+    """
+
+    base: ReadStore
+    private_keys: PrivateKeys = NO_KEYS
+    known: tuple[KnownCopy, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        """No names that can be changed, no locks."""
+        return False
+
+    def narrowed(self, location: str) -> TierStore:
+        """See ``store.NarrowStore``: one copy is known."""
+        found = self._known(location.rpartition(".")[0])
+        return self if len(self.known) < 2 else replace(self, known=() if found is None else (found,))
+
+    def stored_bytes(self, location: str) -> int | None:
+        """What the object of a segment has, as its manifest tells; None where nothing is known of the copy."""
+        found = self._known(location.rpartition(".")[0])
+        return None if found is None else read_aiven_manifest(found.manifest).chunks.stored_bytes
+
+    def _known(self, stem: str) -> KnownCopy | None:
+        place = bisect_left(self.known, stem, key=lambda each: each.stem)
+        return self.known[place] if place < len(self.known) and self.known[place].stem == stem else None
+
+    def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
+        """Stem and kind of a file, and the manifest of its copy.
+
+        Raises:
+            ReadFailedError: there is none.
+            FormatError: it is bad.
+        """
+        stem, dot, suffix = location.rpartition(".")
+        path, known = f"{stem}.{AivenObject.MANIFEST}", self._known(stem)
+        data = self.base.read_small(path, MANIFEST_BYTES_MAX) if known is None else known.manifest
+        if data is None:
+            raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
+        return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
+
+    def data_key(self, manifest: AivenManifest, shown: str) -> DataKey | None:
+        """The key of a copy, None where it is not encrypted.
+
+        Raises:
+            RefusedError: the private key is not given, or another one.
+        """
+        if manifest.encryption is None:
+            return None
+        return self.private_keys.data_key(manifest.encryption, shown)
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that there is not."""
+        stem, kind, manifest = self._manifest(location)
+        place = manifest.indexes[INDEX_OF[kind]]
+        if place is None:
+            return None
+        if place.size > bytes_max + 64:  # encryption adds 28
+            raise ReadFailedError(f"has {place.size} bytes, more than the limit of {bytes_max}", path=location)
+        if not place.size:
+            return b""
+        path = f"{stem}.{AivenObject.INDEXES}"
+        key, buffer, known = self.data_key(manifest, location), bytearray(place.size), self._known(stem)
+        with self.base.open_bytes(path, None if known is None else known.indexes) as source:
+            source.will_stop_at(place.position + place.size)
+            count = source.read_into(place.position, memoryview(buffer))
+        if count != place.size:
+            what, end = f"{INDEX_OF[kind]} index", place.position + place.size
+            raise TruncatedError(
+                what, file=path, position=place.position, expected=f"bytes up to {end}", found=place.position + count
+            )
+        try:
+            return bytes(buffer) if key is None else key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
+        except FormatError as error:
+            raise error.in_file(path) from None
+
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
+        """See ``ReadStore.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
+        _, _, manifest = self._manifest(location)
+        chunks = manifest.chunks
+        stored = chunks.stored_bytes
+        if identity is not None:
+            identity = replace(identity, size_bytes=stored)
+        try:
+            source = self.base.open_bytes(location, identity, deadline, False)
+        except RefusedError:
+            if self.base.is_local:  # one of another size contradicts its manifest, whatever was listed
+                with self.base.open_bytes(location) as found:
+                    _check_length(location, found.identity.size_bytes, stored)
+            raise
+        try:
+            _check_length(location, source.identity.size_bytes, stored)
+        except FormatError:
+            source.close()
+            raise
+        if manifest.encryption is None and not manifest.is_compressed:
+            return source
+        return _ChunkedBytes(source, manifest, self.data_key(manifest, location), deadline)
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``ReadStore.read_end``."""
+        data = self.read_small(location, CHUNK_BYTES_MAX)
+        return None if data is None else (len(data), data[-count:])
+
+
+def _check_length(location: str, found_bytes: int, stored_bytes: int) -> None:
+    """Raises BadLengthError where an object has not the bytes that its manifest names."""
+    if found_bytes != stored_bytes:
+        raise BadLengthError("chunks", file=location, expected=f"{stored_bytes} bytes", found=f"{found_bytes}")
+
+
+RUN_BYTES = 1 << 20
+"""Of stored chunks that are read at once for a reader that goes through the segment: more than ``object_bytes`` takes for a small range, so
+that small chunks cost no more requests than one large one."""
+
+
+class _ChunkedBytes:
+    """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``.
+
+    One chunk is held at a time, and of what is stored some MiB, which are read one behind the other whatever the chunks are.
+    """
+
+    def __init__(self, source: OpenBytes, manifest: AivenManifest, key: DataKey | None, deadline: float | None) -> None:
+        self._source = source
+        self._chunks = manifest.chunks
+        self._positions = manifest.chunks.positions
+        self._is_compressed = manifest.is_compressed
+        self._key = key
+        self._deadline = deadline
+        self._held: tuple[int, bytes] = (-1, b"")
+        self._run = bytearray()
+        self._run_begin = 0
+        self._goes_on = False
+
+    @property
+    def name(self) -> str:
+        """Location of the object."""
+        return self._source.name
+
+    @property
+    def identity(self) -> FileIdentity:
+        """With the size of the segment."""
+        stored = self._source.identity
+        return FileIdentity(self._chunks.file_size, stored.mtime_ns, stored.inode, stored.etag)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment."""
+        return self._chunks.file_size
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+
+        Raises:
+            FormatError: a chunk is not what the manifest says.
+            ReadFailedError, RefusedError: as the store that holds the object.
+        """
+        end = min(position_bytes + len(buffer), self.size_bytes)
+        position = position_bytes
+        self._goes_on = len(buffer) > SMALL_RANGE_BYTES
+        while position < end:
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise DeadlinePassedError("the deadline has passed", path=self.name)
+            number = position // self._chunks.original_size
+            begin, stop = self._chunks.original(number)
+            count = min(stop, end) - position
+            data = self._chunk(number)
+            buffer[position - position_bytes : position - position_bytes + count] = data[
+                position - begin : position - begin + count
+            ]
+            position += count
+        return max(end - position_bytes, 0)
+
+    def _chunk(self, number: int) -> bytes:
+        if self._held[0] == number:
+            return self._held[1]
+        begin, stop = self._chunks.original(number)
+        place, size = int(self._positions[number]), self._chunks.sizes[number]
+        if max(stop - begin, size) > CHUNK_BYTES_MAX:
+            expected = f"at most {CHUNK_BYTES_MAX} bytes"
+            raise BadLengthError("chunk", file=self.name, position=place, expected=expected, found=max(stop - begin, size))
+        self._held = (-1, b"")  # not two at once
+        data = self._stored(place, size)
+        if len(data) != size:
+            raise TruncatedError("chunk", file=self.name, position=place, expected=f"{size} bytes", found="fewer")
+        try:
+            if self._key is not None:
+                data = self._key.decrypted(data, "chunk")
+            if self._is_compressed:
+                data = decompress(CODECS.index("zstd"), data, bytes_max=stop - begin)
+            if len(data) != stop - begin:
+                raise BadLengthError("chunk", expected=f"{stop - begin} bytes", found=len(data))
+        except FormatError as error:
+            raise error.shifted_by(place).in_file(self.name) from None
+        self._held = (number, data)
+        return data
+
+    def _stored(self, place: int, size: int) -> bytes:
+        """Bytes of the object; fewer where it ends before. What is read of it goes on where the last reading ended, if that may be."""
+        begin, reached = self._run_begin, self._run_begin + len(self._run)
+        if not begin <= place <= reached:
+            self._run, self._run_begin, begin, reached = bytearray(), place, place, place
+        if place + size > reached:
+            del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that it has not had whole
+            self._run_begin = begin = reached - len(self._run)
+            wanted = max(place + size - reached, RUN_BYTES if self._goes_on else 0)
+            buffer = bytearray(min(wanted, int(self._positions[-1]) - reached))
+            count = self._source.read_into(reached, memoryview(buffer))
+            self._run += buffer[:count]
+        return bytes(self._run[place - begin : place - begin + size])
+
+    def will_stop_at(self, position_bytes: int) -> None:
+        """See ``OpenBytes``: what is fetched ahead may be whole chunks more than that."""
+
+    def check_unchanged(self) -> None:
+        """See ``OpenBytes``."""
+        self._source.check_unchanged()
+
+    def close(self) -> None:
+        """Lets go of the object."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._source.__exit__(*error)

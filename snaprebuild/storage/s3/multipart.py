@@ -1,0 +1,248 @@
+"""Large objects of S3, sent in parts: begun once, gone on with by whoever comes later, and completed only where no object is.
+
+What is sent beside the requests of ``s3``: ListMultipartUploads, CreateMultipartUpload, ListParts, UploadPart, CompleteMultipartUpload
+with If-None-Match, and AbortMultipartUpload of an upload of our own that came too late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
+from snaprebuild.storage.large_objects import PART_BYTES, holds_bytes, parts_of
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3.requests import ATTEMPTS, PutOutcome
+from snaprebuild.storage.s3.store import PROBE_NAME, RUN_KEY, S3Store
+from snaprebuild.storage.store import OpenBytes, S3Settings
+
+__all__ = ["S3LargeObjects"]
+
+log = logging.getLogger(__name__)
+
+PARTS_MAX = 10_000
+"""Of one upload, as S3 allows them: a store may list them without end."""
+
+UPLOADS_MAX = 1000
+"""Of one key, looked at: one page."""
+
+_GONE = "NoSuchUpload"
+
+_probed: set[tuple[S3Settings, str]] = set()
+_probed_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part that the store has."""
+
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class S3LargeObjects:
+    """Objects; see ``LargeObjects``. Those that are no larger than a part are put in one request.
+
+    Attributes:
+        store: that they lie in.
+        part_bytes: of each part but the last; at least 5 MiB, for S3.
+    """
+
+    store: S3Store
+    part_bytes: int = PART_BYTES
+
+    # ------------------------------------------------------------------------------------------------------------ the port
+
+    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
+        """See ``LargeObjects.prepare_writes``: whether a completion honours its condition is tried on an object of our own."""
+        self.store.prepare_writes(directory)
+        if largest_bytes <= self.part_bytes:
+            return
+        with _probed_lock:
+            if (self.store.settings, directory) not in _probed:
+                self._probe(directory)
+                _probed.add((self.store.settings, directory))
+
+    def _probe(self, directory: str) -> None:
+        name, data = f"{PROBE_NAME}{secrets.token_hex(8)}", b"snaprebuild: may be deleted"
+        location = os.path.join(directory, name)
+        self.store.create(directory, name, data, owner=None, temporary_name="")
+        upload_id = ""
+        try:
+            upload_id = self._begin(location)
+            part = self._send(location, upload_id, 1, data)
+            self._client(1).complete_multipart_upload(**self._completion(location, upload_id, {1: part}))
+        except (ClientError, BotoCoreError) as error:
+            if upload_id:
+                self._abort(location, upload_id)
+            if s3_requests.status_of(error) != HTTPStatus.PRECONDITION_FAILED:
+                message = f"whether the store completes large objects only where none is cannot be told: {s3_requests.told(error)}"
+                raise RefusedError(message, path=directory) from None
+        else:
+            message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
+            raise RefusedError(f"{message}: nothing is written here", path=directory)
+        finally:
+            self.store.delete_probe(location)
+
+    def create(self, location: str, source: OpenBytes) -> None:
+        """See ``LargeObjects.create``."""
+        directory, name = os.path.split(location)
+        if source.size_bytes <= self.part_bytes:
+            data = b"".join(bytes(part) for part in parts_of(source, self.part_bytes))
+            self.store.create(directory, name, data, owner=None, temporary_name="")
+            return
+        if self.store.identity(location) is not None:
+            raise _taken(location)
+        try:
+            upload_id = self._found(location) or self._begin(location)
+            parts, expected = self._sent(location, upload_id, source)
+        except (ClientError, BotoCoreError) as error:
+            message = f"cannot be written: {s3_requests.told(error)}; the parts that were sent are gone on with by the next run"
+            raise WriteFailedError(message, path=location) from None
+        self._complete(location, upload_id, parts)
+        if expected != self._etag_at(location) and not holds_bytes(self.store, location, source):
+            raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
+
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """See ``LargeObjects.holds``: by the ETag where it is a checksum, else by every byte."""
+        found = self.store.identity(location)
+        if found is None:
+            return None
+        if found.size_bytes != source.size_bytes:
+            return False
+        whole, digests = hashlib.md5(usedforsecurity=False), []
+        for part in parts_of(source, self.part_bytes):
+            whole.update(part)
+            digests.append(s3_requests.md5(bytes(part)))
+        expected = whole.hexdigest() if len(digests) <= 1 else _etag_of(digests)
+        return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
+
+    # ------------------------------------------------------------------------------------------------------------ parts
+
+    def _client(self, attempts: int = ATTEMPTS) -> Any:
+        return s3_requests.client_of(self.store.settings, attempts)
+
+    def _target(self, location: str) -> dict[str, Any]:
+        bucket, key = s3_requests.bucket_and_key(location)
+        return {"Bucket": bucket, "Key": key, **s3_requests.payer_of(self.store.settings)}
+
+    def _begin(self, location: str) -> str:
+        run = self.store.settings.run
+        more = {"Metadata": {RUN_KEY: run}} if run else {}
+        answer = self._client().create_multipart_upload(**self._target(location), **self._encryption(), **more)
+        return str(answer["UploadId"])
+
+    def _encryption(self) -> dict[str, Any]:
+        return {name: value for name, value in s3_requests.access_of(self.store.settings).items() if name.startswith("SSE")}
+
+    def _found(self, location: str) -> str | None:
+        """The upload of this very key that was begun last and neither completed nor given up; None where there is none."""
+        target = self._target(location)
+        key = target.pop("Key")
+        answer = self._client().list_multipart_uploads(**target, Prefix=key, MaxUploads=UPLOADS_MAX)
+        uploads = [each for each in answer.get("Uploads", ()) if each["Key"] == key]
+        if not uploads:
+            return None
+        return str(max(uploads, key=lambda each: (each["Initiated"], each["UploadId"]))["UploadId"])
+
+    def _listed(self, location: str, upload_id: str) -> dict[int, _Part]:
+        pages = self._client().get_paginator("list_parts").paginate(**self._target(location), UploadId=upload_id)
+        parts = islice((each for page in islice(pages, PARTS_MAX) for each in page.get("Parts", ())), PARTS_MAX)
+        return {each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for each in parts}
+
+    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
+        """All parts, each of which the store has, and the ETag of our own bytes: what arrived may be others.
+
+        Those that it has already, with the right bytes, are not sent again.
+        """
+        there = self._listed(location, upload_id)
+        parts, digests = {}, []
+        for number, view in enumerate(parts_of(source, self.part_bytes), 1):
+            data = bytes(view)
+            expected = _Part(len(data), s3_requests.md5(data))
+            parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
+            digests.append(expected.etag)
+        return parts, _etag_of(digests)
+
+    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _Part:
+        answer = self._client().upload_part(
+            **self._target(location), **self._encryption(), UploadId=upload_id, PartNumber=number, Body=data
+        )
+        return _Part(len(data), answer["ETag"].strip('"'))
+
+    def _etag_at(self, location: str) -> str:
+        try:
+            found = self.store.identity(location)
+        except (ReadFailedError, RefusedError) as error:
+            raise OutcomeUnknownError(f"was written, and cannot be looked at: {error.message}", path=location) from None
+        if found is None:
+            raise OutcomeUnknownError("was written, and is not there when it is looked at", path=location)
+        return (found.etag or "").strip('"')
+
+    # ------------------------------------------------------------------------------------------------------------ completion
+
+    def _completion(self, location: str, upload_id: str, parts: dict[int, _Part]) -> dict[str, Any]:
+        listed = [{"PartNumber": number, "ETag": f'"{parts[number].etag}"'} for number in sorted(parts)]
+        return {**self._target(location), "UploadId": upload_id, "IfNoneMatch": "*", "MultipartUpload": {"Parts": listed}}
+
+    def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
+        """Makes an object of the parts, where none is. Each attempt is ours, so that it is known which one took effect."""
+        reason, is_known = "", True
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
+            try:
+                self._client(1).complete_multipart_upload(**self._completion(location, upload_id, parts))
+            except (ClientError, BotoCoreError) as error:
+                outcome, reason = s3_requests.put_outcome(error), s3_requests.told(error)
+                is_gone = s3_requests.code_of(error) == _GONE
+            else:
+                return
+            if outcome is PutOutcome.TAKEN:
+                self._abort(location, upload_id)
+                raise _taken(location)
+            is_known = is_known and outcome is not PutOutcome.UNKNOWN
+            if (is_gone or not is_known) and self._is_there(location, reason):
+                raise _taken(location)
+            if is_gone:
+                raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
+            if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
+                raise WriteFailedError(f"cannot be written: {reason}", path=location)
+        if not is_known:
+            message = f"whether it was written is not known ({reason}), and it may still appear: run again"
+            raise OutcomeUnknownError(message, path=location)
+        raise BusyError(f"cannot be completed now: {reason}", path=location)
+
+    def _is_there(self, location: str, reason: str) -> bool:
+        try:
+            return self.store.identity(location) is not None
+        except (ReadFailedError, RefusedError) as error:
+            message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
+            raise OutcomeUnknownError(message, path=location) from None
+
+    def _abort(self, location: str, upload_id: str) -> None:
+        try:
+            self._client().abort_multipart_upload(**self._target(location), UploadId=upload_id)
+        except (ClientError, BotoCoreError, RefusedError) as error:
+            log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3_requests.told(error))
+
+
+def _etag_of(digests: Sequence[str]) -> str:
+    """Of an object of parts, by their MD5 in hex, as S3 makes it where it encrypts with no key of its own."""
+    return f"{s3_requests.md5(b''.join(map(bytes.fromhex, digests)))}-{len(digests)}"
+
+
+def _taken(location: str) -> AlreadyExistsError:
+    return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))

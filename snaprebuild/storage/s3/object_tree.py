@@ -1,0 +1,162 @@
+"""Partitions below a prefix of an object store: one listing, whose keys are taken apart into directories.
+
+Keys come in ascending order, so that everything below a directory comes in one piece, and a directory is complete when the listing leaves
+it. Only the directories on the way to the present key are held open.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+
+from formats.partition.file_names import parse_partition_dir_name
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.storage.local.directory_kind import REMOTE_LOG_INDEX_CACHE, is_partition
+from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
+
+__all__ = ["ObjectEntry", "ObjectStatus", "find_objects"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStatus:
+    """What a listing says of an object, as of a regular file that everybody may read.
+
+    Attributes:
+        st_size: bytes.
+        st_mtime_ns: when it was last written, ns since 1970.
+        st_etag: as the store gave it.
+        st_storage_class: likewise; what names none has the usual one.
+    """
+
+    st_size: int
+    st_mtime_ns: int
+    st_etag: str
+    st_mode: int = stat.S_IFREG | 0o644
+    st_ino: int = 0
+    st_uid: int = 0
+    st_gid: int = 0
+    st_storage_class: str = "STANDARD"
+
+
+_DIRECTORY = ObjectStatus(0, 0, "", st_mode=stat.S_IFDIR | 0o755)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """An object or directory of a listing, like ``os.DirEntry``; a directory has no status of its own."""
+
+    name: str
+    status: Status | None = None
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether keys go on below it."""
+        return self.status is None
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is an object."""
+        return self.status is not None
+
+    def stat(self, *, follow_symlinks: bool = True) -> Status:
+        """What the listing says of it."""
+        return _DIRECTORY if self.status is None else self.status
+
+
+@dataclass(slots=True)
+class _Open:
+    """A directory that the listing is in: its names so far, and the partitions found below it."""
+
+    path: str
+    entries: list[ObjectEntry] = field(default_factory=list)
+    below: list[PartitionDir] = field(default_factory=list)
+    is_too_large: bool = False
+
+    def add(self, entry: ObjectEntry) -> None:
+        if len(self.entries) < ENTRIES_MAX:
+            self.entries.append(entry)
+        else:
+            self.is_too_large = True
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Takes the keys of one listing in order."""
+
+    store: Store
+    faults: list[ReadFailedError]
+    open: list[_Open]
+    odd: int = 0
+    first_odd: str = ""
+
+    def take(self, key: str, status: Status) -> None:
+        *directories, name = key.split("/")
+        # Such a key has no place in a tree of directories, and below --out it could lead anywhere.
+        if any(part in ("", ".", "..") for part in directories) or "\0" in key:
+            self.odd += 1
+            self.first_odd = self.first_odd or key
+            return
+        if REMOTE_LOG_INDEX_CACHE in directories:
+            directories = directories[: directories.index(REMOTE_LOG_INDEX_CACHE)]
+            name = ""
+        self._enter(directories)
+        if name:  # without one the key stands for the directory itself
+            self.open[-1].add(ObjectEntry(name, status))
+
+    def _enter(self, directories: list[str]) -> None:
+        paths = [self.open[0].path]
+        for name in directories:
+            paths.append(os.path.join(paths[-1], name))
+        while len(self.open) > len(paths) or self.open[-1].path != paths[len(self.open) - 1]:
+            self.leave()
+        for path in paths[len(self.open) :]:
+            self.open[-1].add(ObjectEntry(os.path.basename(path)))
+            self.open.append(_Open(path))
+
+    def leave(self) -> list[PartitionDir]:
+        """Ends the innermost directory. Returns the partitions at or below it, which go to the one around it."""
+        done = self.open.pop()
+        found = done.below
+        above, last = os.path.split(done.path)
+        name = (
+            None if above.rstrip("/") == ABOVE_BUCKETS else parse_partition_dir_name(last)
+        )  # a bucket is none, whatever it is called
+        if done.is_too_large:
+            self.faults.append(ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=done.path))
+            found = []
+        elif name is not None and is_partition(done.entries):
+            found = [partition_dir_of_entries(done.path, name, done.entries, self.store)]
+        if self.open:
+            self.open[-1].below += found
+        return found
+
+
+def find_objects(
+    store: Store, root: str, faults: list[ReadFailedError], left_out: list[tuple[str, str]] | None = None
+) -> list[PartitionDir]:
+    """Partition directories at or below ``root``.
+
+    Args:
+        store: that holds them.
+        root: ``s3://bucket/prefix``, without a slash at its end.
+        faults: gets what could not be taken in.
+        left_out: gets where there are keys that no file below a directory has, and which.
+
+    Raises:
+        UsageError: nothing lies there.
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    tree = _Tree(store, faults, [_Open(root)])
+    is_empty = True
+    for key, status in store.list_below(root):
+        is_empty = False
+        tree.take(key, status)
+    if is_empty:
+        raise UsageError("no object lies below it", path=root)
+    while len(tree.open) > 1:
+        tree.leave()
+    if tree.odd and left_out is not None:
+        message = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
+        left_out.append((root, message))
+    return tree.leave()

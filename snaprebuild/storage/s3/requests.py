@@ -1,0 +1,373 @@
+"""Requests to an object store: the connection, what goes with each request, what an answer means, and what went wrong.
+
+No message repeats a word of the SDK or the store that could hold a key, a token, or the password of a URL.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import errno
+import functools
+import hashlib
+import http.client
+import logging
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    ReadTimeoutError,
+)
+from botocore.loaders import Loader
+from botocore.response import StreamingBody
+
+from snaprebuild import __version__
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.s3.answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
+from snaprebuild.storage.s3.object_stream import ReadInto
+from snaprebuild.storage.s3.request_limits import meter_of
+from snaprebuild.storage.store import OBJECT_SCHEME, S3Settings
+from snaprebuild.storage.thread_pool import THREADS
+
+__all__ = [
+    "ATTEMPTS",
+    "PAUSE_SECONDS",
+    "PutOutcome",
+    "ShortBodyError",
+    "access_of",
+    "attempted",
+    "bucket_and_key",
+    "client_of",
+    "code_of",
+    "is_gone",
+    "length_of",
+    "md5",
+    "object_changed",
+    "payer_of",
+    "put_outcome",
+    "read_failed",
+    "reading",
+    "status_of",
+    "told",
+]
+
+ATTEMPTS = 5
+"""Of a request that only reads, by the SDK's standard mode; and of a range or object whose body breaks off."""
+
+CONNECT_SECONDS, READ_SECONDS = 10, 60
+"""The SDK waits this long for a connection, and for the next bytes of an answer."""
+
+PAUSE_SECONDS = 0.1
+"""Before the second attempt; twice as long before each later one."""
+
+CLIENTS_MAX = 8
+"""Connections that a process keeps: two for each of the stores that it reads and writes at a time."""
+
+KEY_BYTES = 32
+"""Of a customer's key, AES-256."""
+
+KEY_VARIABLE = "SNAPREBUILD_S3_SSE_C_KEY"
+"""Of the environment: holds such a key in base64, where no file is named."""
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
+_GONE = ("404", "NoSuchKey", "NotFound")
+
+_Answer = TypeVar("_Answer")
+
+_clients: OrderedDict[tuple[S3Settings, str, int], Any] = OrderedDict()
+_clients_lock = threading.Lock()
+
+
+def client_of(settings: S3Settings, attempts: int = ATTEMPTS) -> Any:
+    """A connection, made when it is first asked for, and kept: the last ``CLIENTS_MAX`` of a process.
+
+    Each run has its own, with the credentials of its time. One that is given up lets go of its sockets; whoever still has it may go on.
+
+    Raises:
+        UsageError: the settings allow none.
+    """
+    key = (settings, settings.run, attempts)
+    with _clients_lock:
+        if key not in _clients:
+            _clients[key] = _connected(settings, attempts)
+            while len(_clients) > CLIENTS_MAX:
+                _clients.popitem(last=False)[1].close()
+        _clients.move_to_end(key)
+        return _clients[key]
+
+
+def payer_of(settings: S3Settings) -> dict[str, str]:
+    """Who pays, where that is not the owner of the bucket."""
+    return {"RequestPayer": "requester"} if settings.requester_pays else {}
+
+
+def access_of(settings: S3Settings) -> dict[str, Any]:
+    """What goes with every request for an object."""
+    key = _customer_key(settings)
+    return payer_of(settings) if key is None else {**payer_of(settings), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
+
+
+class PutOutcome(Enum):
+    """What an attempt to put an object came to."""
+
+    DONE = "done"
+    UNPROVEN = "unproven"
+    """Done, and no checksum in the answer says that it holds our bytes."""
+    TAKEN = "taken"
+    """The condition does not hold: a name is taken, or the object is another one."""
+    GONE = "gone"
+    """There is no such object, or no such bucket."""
+    CONFLICT = "conflict"
+    """Another attempt for the same key was under way (409): this one took no effect."""
+    REPEAT = "repeat"
+    """It took no effect, and may be tried again."""
+    FAILED = "failed"
+    """It took no effect, and never will."""
+    UNKNOWN = "unknown"
+    """It was sent, and what became of it nobody told."""
+
+
+def put_outcome(error: Exception) -> PutOutcome:
+    """What an error says of the attempt."""
+    status = status_of(error)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return PutOutcome.TAKEN
+    if status == HTTPStatus.NOT_FOUND:
+        return PutOutcome.GONE
+    if status == HTTPStatus.CONFLICT:
+        return PutOutcome.CONFLICT
+    if status == HTTPStatus.TOO_MANY_REQUESTS or code_of(error) in ("SlowDown", "RequestTimeout"):
+        return PutOutcome.REPEAT
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return PutOutcome.FAILED
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
+        return PutOutcome.REPEAT
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ParamValidationError)):
+        return PutOutcome.FAILED
+    return PutOutcome.UNKNOWN
+
+
+def md5(data: bytes) -> str:
+    """In hexadecimal: how stores form the ETags of objects without a key of their own."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+class ShortBodyError(Exception):
+    """The body of an answer ended before its time."""
+
+
+def _connected(settings: S3Settings, attempts: int) -> Any:
+    # The SDK tells headers and credentials in its log, which -vv would show.
+    for name in ("boto3", "botocore", "urllib3"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=2 * THREADS,
+        s3={"addressing_style": "path" if settings.path_style else "auto"},
+        signature_version=UNSIGNED if settings.anonymous else None,
+        user_agent_extra=f"snaprebuild/{__version__}",
+    )
+    try:
+        session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
+        client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
+    except ProfileNotFound:
+        raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
+    endpoint = urlsplit(client.meta.endpoint_url)
+    is_secret = endpoint.scheme == "https" or endpoint.hostname in _LOOPBACK
+    if not is_secret and _customer_key(settings) is not None:
+        place = _key_place(settings)
+        raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
+    check_answers(client)
+    limit_answers(client)
+    meter = meter_of(settings.run)
+    # Of each attempt, those of the SDK among them.
+    client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
+    return client
+
+
+def _sdk_session() -> botocore.session.Session:
+    """One of the SDK, which looks for credentials anew."""
+    session = botocore.session.Session()
+    session.register_component("data_loader", _descriptions())
+    return session
+
+
+@functools.cache
+def _descriptions() -> Loader:
+    """Of services, parsed once for all sessions: they take 12 MiB and 70 ms."""
+    loader: Loader = botocore.session.Session().get_component("data_loader")
+    return loader
+
+
+def _key_place(settings: S3Settings) -> str:
+    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "--s3-sse-c-key-file"
+
+
+def _customer_key(settings: S3Settings) -> bytes | None:
+    """The key in the file or in the variable, None without one; no message repeats a byte of it, and it is kept nowhere.
+
+    Raises:
+        UsageError: what stands there is no such key.
+    """
+    path = settings.sse_c_key_file
+    if path is None:
+        data = os.environb.get(KEY_VARIABLE.encode(), b"")
+        if not data:
+            return None
+    else:
+        try:
+            with open(path, "rb") as file:
+                data = file.read(100)
+        except OSError as error:
+            raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
+    if path is None or len(data) != KEY_BYTES:
+        try:
+            data = base64.b64decode(data.strip(), validate=True)
+        except binascii.Error:
+            data = b""
+    if len(data) != KEY_BYTES:
+        expected = "in base64" if path is None else "raw or in base64"
+        raise UsageError(f"{_key_place(settings)}: expected {KEY_BYTES} bytes, {expected}", path=path)
+    return data
+
+
+def bucket_and_key(location: str) -> tuple[str, str]:
+    """Of a location."""
+    bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
+    return bucket, key
+
+
+# ------------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
+    """Calls ``get`` until an answer came whole. Requests are repeated by the SDK; a body that breaks off is repeated here."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return get()
+        except ClientError as error:
+            raise read_failed(error, location, what) from None
+        except (BotoCoreError, ShortBodyError) as error:
+            if attempt + 1 == ATTEMPTS or isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+                raise read_failed(error, location, what) from None
+            time.sleep(PAUSE_SECONDS * 2**attempt)
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def reading(body: StreamingBody) -> Iterator[ReadInto]:
+    """The body of an answer, closed afterwards; a connection whose body was read to its end serves again.
+
+    The SDK makes objects of all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
+
+    Raises:
+        ShortBodyError: by what is yielded, where nothing more comes.
+    """
+    inside: Any = getattr(body, "_raw_stream", None)
+    answer = getattr(inside, "_fp", None)
+    if not hasattr(inside, "release_conn") or not isinstance(answer, http.client.HTTPResponse) or answer.chunked:
+        with contextlib.closing(body):
+            yield lambda buffer: _some(int(body.readinto(buffer)))
+        return
+
+    def read_into(buffer: memoryview) -> int:
+        try:
+            count = answer.readinto(buffer)
+        except (OSError, http.client.HTTPException):
+            raise ShortBodyError from None
+        if answer.isclosed():  # by itself, behind the last byte
+            inside.release_conn()
+        return _some(count)
+
+    with contextlib.closing(inside):
+        yield read_into
+
+
+def _some(count: int) -> int:
+    if not count:
+        raise ShortBodyError
+    return count
+
+
+def length_of(answer: Mapping[str, Any], location: str) -> int:
+    """Bytes of an object, or of the range of it that comes.
+
+    Raises:
+        ReadFailedError: the store does not say, as one that sends its answers in chunks.
+    """
+    length = answer.get("ContentLength")
+    if length is None:
+        raise ReadFailedError(
+            "the store does not tell the length of its answer, which would tell whether it is whole", path=location
+        )
+    return int(length)
+
+
+def object_changed(location: str) -> RefusedError:
+    """The error to raise where an object is not what it was."""
+    return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an answer; 0 where there is none."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) if isinstance(error, ClientError) else 0
+
+
+def code_of(error: Exception) -> str:
+    """The code of S3 in an answer, or nothing."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def is_gone(error: Exception) -> bool:
+    """The answer says that there is no such object."""
+    return code_of(error) in _GONE
+
+
+def read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
+    """The error to raise where reading failed."""
+    return ReadFailedError(f"{what}: {told(error)}", path=location, errno=errno.ENOENT if is_gone(error) else None)
+
+
+def told(error: Exception) -> str:
+    """What went wrong, without a word of the SDK or the store that could hold a key, a token, or the password of a URL."""
+    if isinstance(error, ClientError):
+        request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
+        parts = [str(status_of(error) or ""), code_of(error), f"request {request_id}" if request_id else ""]
+        return "the store answers " + " ".join(part for part in parts if part and _HARMLESS.fullmatch(part.replace(" ", "")))
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return "no credentials were found in the environment, the shared configuration files, or the machine's role"
+    if isinstance(error, ShortBodyError):
+        return "the answer breaks off every time"
+    if isinstance(error, LargeAnswerError):
+        return f"the answer has more than {ANSWER_BYTES_MAX} bytes"
+    if isinstance(error, ReadTimeoutError):
+        return f"no answer came whole in {ANSWER_SECONDS:g} s ({type(error).__name__})"
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
+        return f"nothing answers at the endpoint ({type(error).__name__}), which --s3-endpoint-url, AWS_ENDPOINT_URL or the profile names"
+    return f"the store does not answer as it should ({type(error).__name__})"

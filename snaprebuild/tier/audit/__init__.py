@@ -1,0 +1,1 @@
+"""Compares producer snapshots in remote storage with a replay."""

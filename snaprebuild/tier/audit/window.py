@@ -1,0 +1,446 @@
+"""Snapshots in remote storage held against a replay of one window, which knows nothing of what lies below.
+
+The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. So a snapshot is right
+where, beside that, another one vouches for what lies below: one at or in front of it that leads to all later ones, as the snapshot at
+the first offset of a log does, or the last one of all, as behind the window of ``rebuild --replay-from window``. No snapshot vouches for
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from formats.errors import FormatError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
+from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare, impossible_entries
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
+from snaprebuild.snapshots.engine.partition_task import PartitionWork
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.summary_stream import Arrivals, feed
+from snaprebuild.snapshots.engine.window_proof import (
+    Clock,
+    Held,
+    WindowProof,
+    boundary_after,
+    holds_entry_below,
+    in_order,
+    prefixes_of,
+    prove_window,
+    read_snapshot_file,
+    trusted_base,
+)
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, RemoteVerdict, SnapshotVerdict, snapshot_needs
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+
+__all__ = ["Window", "WindowJob", "WindowWork"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is replayed of a partition.
+
+    Attributes:
+        source: the partition, with all of its segments; of its snapshots those from the window on.
+        first_index: of the first segment that is read.
+        least_offset: snapshots below it are judged by nobody: they are evidence.
+        proof: what would prove that which the window does not.
+        below_is_old: all producers below the window have expired, as the KIP's window promises. Else, and in a log with transactions,
+            another snapshot counts as evidence only if it holds an entry from below: a broker that once lost its state writes snapshots
+            that all agree and hold none.
+    """
+
+    source: PartitionSource
+    first_index: int
+    least_offset: int
+    proof: str
+    below_is_old: bool = True
+
+    @property
+    def start_offset(self) -> int:
+        """Base offset of the first segment that is read."""
+        return self.source.directory.segments[self.first_index].base_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing lies below it."""
+        return self.start_offset == 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Of segments."""
+        return sum(each.size_bytes for each in self.source.directory.segments[self.first_index :])
+
+
+NOTHING = RunningEffect()
+
+BASES_MAX = 8
+"""Snapshots that are tried as a base: each try replays the effects of the whole window."""
+
+REMEMBERED_BYTES_MAX = 64 << 20
+"""Of the snapshots of a window; what is more is read again where it is evidence."""
+
+
+@dataclass(slots=True)
+class _RememberingStore:
+    """Another store, small files of which are read once."""
+
+    base: ReadStore
+    _found: dict[str, bytes | None] = field(default_factory=dict)
+    _size: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """As the other one."""
+        return self.base.is_local
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``ReadStore.read_small``."""
+        if location in self._found:
+            return self._found[location]
+        data = self.base.read_small(location, bytes_max)
+        size = 0 if data is None else len(data)
+        if self._size + size <= REMEMBERED_BYTES_MAX:
+            self._found[location] = data
+            self._size += size
+        return data
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``ReadStore.read_end``."""
+        return self.base.read_end(location, count)
+
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
+        """See ``ReadStore.open_bytes``."""
+        return self.base.open_bytes(location, identity, deadline, may_grow)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A snapshot at a boundary of the window.
+
+    Attributes:
+        offset: of it.
+        listed: the file.
+        prefix: everything from the window up to there, as long as it is open what the snapshot is: a state may take 100 MB.
+        doubt: why the replay proves nothing there; None where it does.
+        entries: of the snapshot, likewise; None where it does not parse.
+        comparison: with what the window alone tells; changed by what else is known.
+        snapshot_class: of the replay.
+    """
+
+    offset: int
+    listed: ListedFile
+    prefix: RunningEffect
+    doubt: str | None
+    entries: np.ndarray | None
+    comparison: Comparison
+    snapshot_class: SnapshotClass | None = None
+
+
+class WindowWork(PartitionWork):
+    """One partition."""
+
+    def __init__(self, window: Window, verdict: PartitionVerdict, clock: Clock) -> None:
+        """Takes what is replayed.
+
+        Args:
+            window: of it.
+            verdict: gets what is found.
+            clock: for expiry: entries that a load at that moment drops are not compared.
+        """
+        super().__init__(window.source, verdict.findings, None)
+        self._window, self._verdict, self._clock = window, verdict, clock
+        # Snapshots are evidence for one another: each is asked for once.
+        self._directory = replace(window.source.directory, store=_RememberingStore(window.source.directory.store))
+        self._next = window.first_index
+        self._held: dict[int, list[SegmentSummary]] = {}
+
+    def all_tasks(self) -> list[ReadTask]:
+        """Those of the window."""
+        directory = self._window.source.directory
+        indices = range(self._window.first_index, len(directory.segments))
+        cuts = sorted({offset for offset, _ in directory.snapshots if offset > self._window.start_offset})
+        return read_tasks(directory, indices, check_crc=True, cuts=cuts)
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        """Kept until the end: what proves a snapshot may lie behind it."""
+        self._verdict.bytes_read += summary.bytes_read
+        self._held.setdefault(index, []).append(summary)
+        return True
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """Nothing can be judged."""
+        super().fail(error)
+        self._tell([], f"the replay failed: {error}")
+
+    def finish(self) -> None:
+        """Judges the snapshots."""
+        judged, reason = self._by_the_window()
+        if not self._window.is_whole:
+            self._by_others(judged)
+        self._tell(judged, reason)
+
+    def job(self) -> WindowJob:
+        """As ``schedule.Work``."""
+        return WindowJob(self._window, self._clock)
+
+    def adopt(self, done: RemoteVerdict) -> None:
+        """As ``schedule.Work``."""
+        self._verdict.snapshots, self._verdict.bytes_read = done.snapshots, done.bytes_read
+        self._verdict.findings += done.findings
+
+    # ------------------------------------------------------------------------------------------------------------ the window alone
+
+    def _by_the_window(self) -> tuple[list[_Judged], str | None]:
+        """Every snapshot that the replay comes to; and why it ended before its time, None where it did not."""
+        record, judged = ReplayRecord(), list[_Judged]()
+        for index, summary, prefix in prefixes_of(self._held):
+            following = self._directory.segments[index + 1 : index + 2]
+            record.take(
+                summary,
+                is_last=not following,
+                following=following[0].base_offset if following else None,
+                path=self._directory.file_path(self._directory.segments[index].log.name),
+                known_end=self._directory.log_end_offset or 0,
+            )
+            if record.damage is not None or prefix.failure_offset is not None:
+                return judged, self._damaged(record, prefix)
+            offset, _ = boundary_after(self._directory.segments, index, summary)
+            if offset is None:
+                continue
+            doubts = record.standing().doubts
+            self._tell_unsound(offset, doubts)
+            judged += self._judged_at(offset, summary, prefix, doubts[0] if doubts else None)
+        return judged, None
+
+    def _tell_unsound(self, offset: int, doubts: Sequence[str]) -> None:
+        """As ``verify``: from where on the log proves nothing, once."""
+        findings = self._verdict.findings
+        if doubts and not any(each.code == UNSOUND or each.severity is Severity.DAMAGED for each in findings):
+            message = f"from here on the log proves nothing: {doubts[0]}"
+            findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
+
+    def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
+        reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
+        if record.damage is not None:
+            reason, offset = record.damage.reason, record.damage.offset
+        message = f"{reason}: nothing above it can be judged"
+        self._verdict.findings.append(
+            Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset, is_unread=True)
+        )
+        return reason
+
+    def _judged_at(self, offset: int, summary: SegmentSummary, prefix: RunningEffect, doubt: str | None) -> Iterator[_Judged]:
+        for listed in self._directory.snapshots_at(offset):
+            try:
+                entries = read_snapshot_file(self._directory, offset, listed)
+            except ReadFailedError as error:
+                self._verdict.findings.append(finding_of_error(error, self._directory.path))
+                continue
+            except FormatError as error:
+                comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)
+                continue
+            if entries is None:
+                continue
+            if summary.cut_batch_offset is not None and doubt is None:
+                reason = (
+                    f"no broker writes a snapshot here: {offset} lies inside the batch that begins at {summary.cut_batch_offset}"
+                )
+                comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, len(entries), 0, (), reason)
+            else:
+                knowledge = self._knowledge(doubt, is_complete=self._window.is_whole)
+                comparison = compare(prefix.total(), entries, offset, knowledge)
+            if self._window.is_whole or comparison.proven_wrong or offset < self._window.least_offset:
+                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)  # nothing more is asked of it
+            else:
+                yield _Judged(offset, listed, prefix, doubt, entries, comparison)
+
+    def _knowledge(self, doubt: str | None, *, is_complete: bool) -> Knowledge:
+        start, clock = self._window.start_offset, self._clock
+        return Knowledge(is_complete, doubt, start, start, clock.as_of_ms, clock.expiration_ms)
+
+    # ------------------------------------------------------------------------------------------------------------ what vouches for it
+
+    def _by_others(self, judged: list[_Judged]) -> None:
+        """Of those that the window does not contradict: which are right, and what keeps the others from being proven."""
+        wrong = {each.listed.name for each in judged if each.comparison.proven_wrong}
+        open_ones = [each for each in judged if each.listed.name not in wrong and each.offset >= self._window.least_offset]
+        settled = self._from_base(wrong)
+        rest = [each for each in open_ones if each.doubt is not None or settled is None or not settled(each)]
+        witness = self._witness(judged) if rest else None
+        for each in rest:
+            if each.doubt is None and witness is not None and self._is_witnessed(each, witness):
+                continue
+            each.snapshot_class = SnapshotClass.UNPROVEN
+            why = each.doubt or self._gap(each, witness)
+            each.comparison = replace(
+                each.comparison,
+                status=SnapshotStatus.UNVERIFIABLE,
+                differences=(),
+                difference_count=0,
+                reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {why}; {self._window.proof}",
+            )
+
+    def _from_base(self, wrong: set[str]) -> Callable[[_Judged], bool] | None:
+        """Settles a snapshot by one below it that leads to all later ones which the window does not contradict; None without one."""
+        good = tuple(each for each in self._directory.snapshots if each[1].name not in wrong)
+        attempts = 0
+        for index in range(self._window.first_index, len(self._directory.segments)):
+            first = self._directory.segments[index].base_offset
+            if attempts == BASES_MAX or first >= self._window.least_offset > 0:
+                break
+            if not self._knows_below(first) or not self._is_confirmed(first, good):
+                continue
+            attempts += 1
+            held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
+            part = replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
+            base, _ = trusted_base(part, held, self._clock)
+            if base is not None:
+                return partial(self._settled_by, first, self._states(part, held, base))
+        return None
+
+    def _knows_below(self, offset: int) -> bool:
+        """Whether the snapshot at an offset may vouch for what producers did below the window."""
+        if self._window.below_is_old and not self._shows_transactions():
+            return True
+        listed = self._directory.snapshot_at(offset)
+        try:
+            entries = None if listed is None else read_snapshot_file(self._directory, offset, listed)
+        except (FormatError, ReadFailedError):
+            return False
+        return entries is not None and holds_entry_below(entries, self._window.start_offset)
+
+    def _shows_transactions(self) -> bool:
+        """A transaction that was opened below never expires."""
+        return any(shows_transactions(summary.effect) for _, summary in in_order(self._held))
+
+    def _is_confirmed(self, offset: int, good: Sequence[tuple[int, ListedFile]]) -> bool:
+        """Whether a snapshot other than the one that is judged can confirm a base."""
+        return self._window.below_is_old or sum(at > offset for at, _ in good) > 1
+
+    def _states(self, part: PartitionDir, held: Held, base: SegmentEffect) -> dict[int, RunningEffect]:
+        """The state at each boundary that is judged, replayed on a base."""
+        states: dict[int, RunningEffect] = {}
+        for index, summary, prefix in prefixes_of(held, base):
+            offset, _ = boundary_after(part.segments, index, summary)
+            if offset is not None and offset >= self._window.least_offset:
+                states[offset] = prefix
+        return states
+
+    def _settled_by(self, first: int, states: dict[int, RunningEffect], judged: _Judged) -> bool:
+        state = states.get(judged.offset)
+        if state is None or judged.entries is None:
+            return False
+        comparison = compare(state.total(), judged.entries, judged.offset, self._knowledge(None, is_complete=True))
+        if comparison.status not in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY):
+            return False
+        how = f"replayed from {first} on, on the snapshot there, which all later ones confirm"
+        judged.comparison, judged.snapshot_class = replace(comparison, reason=f"{comparison.reason}, {how}"), SnapshotClass.EXACT
+        return True
+
+    def _witness(self, judged: list[_Judged]) -> tuple[int, WindowProof] | None:
+        """The last snapshot of all, with what it proves of the window; None where the window contradicts it, or there is none."""
+        last = judged[-1] if judged else None
+        if last is None or last.comparison.proven_wrong or last.doubt is not None or not self._knows_below(last.offset):
+            return None
+        return last.offset, prove_window(self._directory, self._held, last.offset, self._clock)
+
+    def _is_witnessed(self, judged: _Judged, witness: tuple[int, WindowProof]) -> bool:
+        offset, proof = witness
+        if offset == judged.offset or proof.fault is not None or judged.entries is None:
+            return False
+        as_of_ms, expiration_ms = self._clock.as_of_ms, self._clock.expiration_ms
+        state = settle(judged.prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
+        if state.gap_count or not same_when_loaded(state.entries, judged.entries, as_of_ms, expiration_ms):
+            return False
+        reason = f"different at most in entries that have expired, as the snapshot at {offset} confirms"
+        counts = len(state.entries), len(judged.entries), 0
+        judged.comparison = Comparison(SnapshotStatus.EQUAL_AFTER_EXPIRY, False, *counts, (), reason)
+        judged.snapshot_class = SnapshotClass.LOAD_EQUIVALENT
+        return True
+
+    def _gap(self, judged: _Judged, witness: tuple[int, WindowProof] | None) -> str:
+        """What keeps a snapshot from being proven."""
+        as_of_ms, expiration_ms = self._clock.as_of_ms, self._clock.expiration_ms
+        total = judged.prefix.total()
+        gaps = settle(total, total, IDENTITY, as_of_ms=as_of_ms, expiration_ms=expiration_ms).gaps
+        if gaps:
+            return f"what producer {gaps[0].producer_id} did below is open: {gaps[0].reason} ({gaps[0].name})"
+        if witness is not None and witness[1].fault is not None:
+            return f"no other snapshot vouches for what lies below: {witness[1].fault}"
+        if witness is None:
+            return "no other snapshot holds a producer from below it"
+        return "no other snapshot vouches for what lies below: a transaction that was opened there may be open still"
+
+    # ------------------------------------------------------------------------------------------------------------ the end
+
+    def _tell(self, judged: list[_Judged], reason: str | None) -> None:
+        """The verdicts; those of snapshots that the replay did not come to say what they show by themselves."""
+        least, seen = self._window.least_offset, {each.listed.name for each in judged}
+        for each in judged:
+            if each.offset >= least:
+                is_exact = self._window.is_whole and each.doubt is None
+                found = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
+                self._verdict.snapshots.append(SnapshotVerdict(each.offset, each.comparison, found, each.listed.name))
+        for offset, listed in self._directory.snapshots:
+            if offset >= least and listed.name not in seen:
+                comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
+                if comparison is not None:
+                    self._verdict.snapshots.append(SnapshotVerdict(offset, comparison, None, listed.name))
+        self._verdict.snapshots.sort(key=lambda each: each.offset)
+
+    def _by_itself(self, offset: int, listed: ListedFile, why: str) -> Comparison | None:
+        try:
+            entries = read_snapshot_file(self._directory, offset, listed)
+        except ReadFailedError:
+            return None
+        except FormatError as error:
+            return Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+        if entries is None:
+            return None
+        impossible = impossible_entries(entries, offset)
+        status = SnapshotStatus.UNVERIFIABLE if impossible is None else SnapshotStatus.CORRUPT
+        return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowJob:
+    """The same, to be carried out in another process (``schedule.Job``).
+
+    Attributes:
+        window: what is replayed.
+        clock: for expiry.
+    """
+
+    window: Window
+    clock: Clock
+
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes beside the segments, where an object store is concerned; None where it cannot be told."""
+        return snapshot_needs(self.window.source.directory)
+
+    def carry_out(self, arrivals: Arrivals) -> tuple[RemoteVerdict | None, list[ReadTask]]:
+        """As ``schedule.Job``."""
+        verdict = PartitionVerdict(self.window.source)
+        missing = feed(WindowWork(self.window, verdict, self.clock), arrivals)
+        if missing:
+            return None, missing
+        return RemoteVerdict(verdict.snapshots, verdict.findings, verdict.bytes_read, verdict.from_effects), []

@@ -1,0 +1,1 @@
+"""Replaces wrong producer snapshots in remote storage, and takes that back."""

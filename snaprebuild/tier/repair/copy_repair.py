@@ -1,0 +1,179 @@
+"""A copy in Aiven's layout gets another producer snapshot, by two conditional writes that leave it readable at every moment.
+
+``.indexes`` becomes its old bytes, unchanged, with the right snapshot behind them: the old manifest stays true. Then the manifest becomes
+one that differs in the place of the snapshot alone. Whoever holds an old manifest in a cache reads the old bytes, whole. A run that died
+between the two has left the snapshot behind the indexes, where the next one finds it and writes the manifest only. Behind any other bytes
+there, as of a run whose replay said something else, the right snapshot is appended: whatever was there stays.
+
+Source: ``SegmentManifestV1``, ``KafkaRemoteStorageManager.fetchIndex`` of the plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.limits import MANIFEST_BYTES_MAX
+from formats.remote.aiven_encryption import VECTOR_BYTES, DataKey
+from formats.remote.aiven_key import AivenObject
+from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentIndex, read_aiven_manifest, write_aiven_manifest
+from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
+from snaprebuild.storage.remote.listing import TierCopy
+from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.replacing import ReplacingStore, WholeObject
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["CopyRepair", "carry_out", "copy_repair", "read_back"]
+
+INDEXES_BYTES_MAX = 2**31 - 1
+"""Positions in a manifest are int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRepair:
+    """What is written of one copy.
+
+    Attributes:
+        manifest_key: below the root; ``indexes_key`` likewise.
+        manifest_at: location; ``indexes_at`` likewise.
+        manifest: as it was read; ``indexes`` likewise.
+        appended: to ``.indexes``; nothing where a run that died has done that.
+        new_manifest: its bytes.
+        old_place: of the snapshot, in ``.indexes``.
+        place: of the right one.
+    """
+
+    manifest_key: str
+    indexes_key: str
+    manifest_at: str
+    indexes_at: str
+    manifest: WholeObject = field(repr=False)
+    indexes: WholeObject = field(repr=False)
+    appended: bytes = field(repr=False)
+    new_manifest: bytes = field(repr=False)
+    old_place: IndexPlace
+    place: IndexPlace
+
+
+def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCopy, right: bytes) -> CopyRepair:
+    """Reads what is there, and makes what takes its place. Writes nothing.
+
+    Args:
+        store: that holds the objects.
+        tier: the same, with the private key.
+        root: location of the listing.
+        copy: as it was listed, and audited.
+        right: the snapshot.
+
+    Raises:
+        RefusedError: the objects are not what they were, or are such that they are left alone.
+        ReadFailedError: they cannot be read.
+        FormatError: the manifest is bad.
+    """
+    keys = {kind: copy.objects[kind].key for kind in AivenObject}
+    stem = keys[AivenObject.LOG].removesuffix(f".{AivenObject.LOG}")
+    if copy.others or any(key != f"{stem}.{kind}" for kind, key in keys.items()):
+        message = "objects of this copy lie below several prefixes: name the one that brokers use"
+        raise RefusedError(message, path=f"{root}/{keys[AivenObject.MANIFEST]}")
+    manifest_at, manifest = _read(store, root, copy, AivenObject.MANIFEST, MANIFEST_BYTES_MAX)
+    indexes_at, indexes = _read(store, root, copy, AivenObject.INDEXES, INDEXES_BYTES_MAX)
+    parsed = read_aiven_manifest(manifest.data, file=manifest_at)
+    if write_aiven_manifest(parsed.document) != manifest.data:
+        raise RefusedError("is not written as the plugin writes, and would change in more than one place", path=manifest_at)
+    used = max(place.position + place.size for place in parsed.indexes.values() if place is not None)
+    if used > len(indexes.data):
+        raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest tells of {used}", path=indexes_at)
+    appended, size = _appended(tier.data_key(parsed, manifest_at), indexes.data[used:], right)
+    end = len(indexes.data) + len(appended)
+    if end > INDEXES_BYTES_MAX:
+        raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at)
+    old, place = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
+    assert old is not None, "every manifest has one"
+    data = _with_place(parsed, place)
+    return CopyRepair(
+        keys[AivenObject.MANIFEST],
+        keys[AivenObject.INDEXES],
+        manifest_at,
+        indexes_at,
+        manifest,
+        indexes,
+        appended,
+        data,
+        old,
+        place,
+    )
+
+
+def _read(store: ReplacingStore, root: str, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[str, WholeObject]:
+    listed = copy.objects[kind]
+    location = f"{root}/{listed.key}"
+    found = store.read_whole(location, bytes_max)
+    if found is None:
+        raise RefusedError("is gone since it was listed (somebody is at work here): run again", path=location)
+    if not _is_same(found.identity, listed.identity):
+        raise RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
+    if found.not_kept is not None:
+        raise RefusedError(f"has {found.not_kept}, which a replacement would lose", path=location)
+    return location, found
+
+
+def _is_same(found: FileIdentity, listed: FileIdentity) -> bool:
+    if listed.etag is None:
+        return found == listed
+    return (found.size_bytes, found.etag) == (listed.size_bytes, listed.etag)  # times come rounded, here so and there so
+
+
+def _appended(key: DataKey | None, tail: bytes, right: bytes) -> tuple[bytes, int]:
+    """What is to be appended, and how large it is there; nothing where the tail ends with the right snapshot already."""
+    stored = right if key is None else key.encrypted(right, os.urandom(VECTOR_BYTES))
+    last = tail[-len(stored) :]
+    try:
+        is_right = len(last) == len(stored) and (last if key is None else key.decrypted(last, "snapshot")) == right
+    except FormatError:
+        is_right = False
+    return b"" if is_right else stored, len(stored)
+
+
+def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
+    document = deepcopy(manifest.document)
+    document["segmentIndexes"][SegmentIndex.PRODUCER_SNAPSHOT].update(position=place.position, size=place.size)
+    return write_aiven_manifest(document)
+
+
+def carry_out(store: ReplacingStore, repair: CopyRepair, announce: Callable[[], None]) -> None:
+    """Writes. What raises leaves the copy as it was, or with the right snapshot behind its indexes, or repaired.
+
+    Args:
+        store: that holds the objects.
+        repair: what is written.
+        announce: called before the first write; where it raises, nothing is written.
+
+    Raises:
+        RefusedError: an object changed meanwhile, and was not touched.
+        StorageError: as ``ReplacingStore.replace``, or what was written cannot be read back.
+    """
+    announce()
+    if repair.appended:
+        data = repair.indexes.data + repair.appended
+        store.replace(repair.indexes_at, data, repair.indexes)
+        read_back(store, repair.indexes_at, data)
+    store.replace(repair.manifest_at, repair.new_manifest, repair.manifest)
+    read_back(store, repair.manifest_at, repair.new_manifest)
+
+
+def read_back(store: ReplacingStore, location: str, data: bytes) -> None:
+    """Compares what is there with what was just written.
+
+    Raises:
+        OutcomeUnknownError: it is something else, or cannot be read.
+    """
+    try:
+        found = store.read_whole(location, max(len(data), MANIFEST_BYTES_MAX))
+    except (ReadFailedError, RefusedError) as error:
+        raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=location) from None
+    if found is None or found.data != data:
+        what = "is gone" if found is None else "holds other bytes"
+        raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)

@@ -1,0 +1,1 @@
+"""Uploads rolled segments to remote storage."""

@@ -1,0 +1,248 @@
+"""Tells brokers of copies that are complete: their records go to ``__remote_log_metadata`` of a running cluster.
+
+A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first:
+whoever is stopped leaves a copy that nobody knows of yet, or one that was announced and not called finished, and the next run goes on
+there. The topic is read before anything is uploaded, so that a copy that brokers know is not announced twice (a broker of 3.6 stops
+reading the topic at a record that cannot follow the one before, KAFKA-15632), again right before each copy, and behind it.
+
+Source: ``RLMCopyTask.copyLogSegment``, ``ConsumerTask``, ``RemoteLogMetadataCache``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.remote_log_metadata import (
+    METADATA_TOPIC,
+    PartitionDeletion,
+    RemoteSegment,
+    RemoteSegmentUpdate,
+    SegmentState,
+    TopicIdPartition,
+    metadata_partition,
+    read_remote_log_record,
+    write_remote_log_record,
+)
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UploadRefusedError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.storage.remote.metadata_topic import ClusterTopic
+from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
+from snaprebuild.tier.upload.records import WrittenCopy
+
+__all__ = ["Announced", "Announcer", "RecordTopic"]
+
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+
+FINDINGS_MAX = 100
+"""About the topic; brokers stop at the first bad record."""
+
+AGAIN = "run again: what the topic holds is not produced twice"
+
+
+class Announced(StrEnum):
+    """How brokers come to know of a copy."""
+
+    NOW = "now"
+    """Its records were produced, and read back."""
+    BEFORE = "before"
+    """The topic had them."""
+    NEEDLESS = "needless"
+    """Brokers read another copy of these offsets by now: nothing was produced, and nobody will read this one."""
+
+
+class RecordTopic(Protocol):
+    """``__remote_log_metadata`` of a cluster, and what the cluster says of other topics (``storage.metadata_topic.MetadataTopic``)."""
+
+    def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
+        """Those of the names that there are."""
+        ...
+
+    def place(self, partition: int) -> str:
+        """What messages call a partition."""
+        ...
+
+    def first_offset(self, partition: int) -> int:
+        """Where the log of a partition begins."""
+        ...
+
+    def read_new(self, partition: int) -> Iterator[tuple[int, bytes | None]]:
+        """Offset and value of each record behind those that this gave before."""
+        ...
+
+    def append(self, partition: int, value: bytes) -> None:
+        """Appends a record, and waits until it is safe."""
+        ...
+
+
+@dataclass(slots=True)
+class Announcer:
+    """Knows what brokers know of some partitions, and tells them more.
+
+    Attributes:
+        topic: of the records.
+        partitions: of the topic.
+        wanted: partitions that copies are of; records of others are passed over.
+        cluster: their topics, by name, as far as the cluster has them.
+        logs: what the records say.
+        deleted: copies that brokers deleted, which must not come back.
+        findings: records that cannot be read.
+        is_whole: nothing was deleted from the topic, and all could be read: what it does not tell nobody knows.
+    """
+
+    topic: RecordTopic
+    partitions: int
+    wanted: frozenset[TopicIdPartition]
+    cluster: dict[str, ClusterTopic]
+    logs: RemoteLogs = field(default_factory=RemoteLogs)
+    deleted: set[bytes] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    is_whole: bool = True
+
+    @classmethod
+    def of(cls, topic: RecordTopic, wanted: Iterable[TopicIdPartition]) -> Announcer:
+        """Looks at the cluster, and reads every record of the partitions.
+
+        Args:
+            topic: of the records.
+            wanted: partitions that copies are of.
+
+        Raises:
+            RefusedError: the cluster has no such topic.
+            ReadFailedError: the cluster does not answer.
+        """
+        asked = frozenset(wanted)
+        cluster = topic.topics([METADATA_TOPIC, *sorted({each.topic for each in asked})])
+        own = cluster.pop(METADATA_TOPIC, None)
+        if own is None or not own.partitions:
+            message = "the cluster has no such topic: brokers make it when they start with remote.log.storage.system.enable=true"
+            raise RefusedError(message, path=METADATA_TOPIC)
+        announcer = cls(topic, len(own.partitions), asked, cluster)
+        for number in sorted({announcer.number_of(each) for each in asked}):
+            announcer._begin(number)
+        return announcer
+
+    def number_of(self, partition: TopicIdPartition) -> int:
+        """Partition of the topic that holds the records of a partition."""
+        return metadata_partition(partition, self.partitions)
+
+    def _begin(self, number: int) -> None:
+        first = self.topic.first_offset(number)
+        if first > 0:
+            self.is_whole = False
+            message = f"the topic begins at offset {first}: which copies brokers knew from records below it nobody tells"
+            self.findings.append(Finding("metadata-topic-cut", Severity.NOTE, self.topic.place(number), message))
+        self._read(number)
+
+    def _read(self, number: int) -> None:
+        for offset, value in self.topic.read_new(number):
+            try:
+                if value is not None:
+                    self._take(value)
+            except FormatError as error:
+                self.is_whole = False
+                message = f"offset {offset}: {error}: brokers stop reading the topic there"
+                if len(self.findings) < FINDINGS_MAX:
+                    self.findings.append(
+                        Finding("damaged-metadata-topic", Severity.DAMAGED, self.topic.place(number), message, is_unread=True)
+                    )
+
+    def _take(self, value: bytes) -> None:
+        record = read_remote_log_record(value)
+        partition = (
+            record.topic_id_partition if isinstance(record, PartitionDeletion) else record.id and record.id.topic_id_partition
+        )
+        if partition not in self.wanted:
+            return
+        self.logs.take(record)
+        if (
+            isinstance(record, RemoteSegment | RemoteSegmentUpdate)
+            and record.id is not None
+            and record.state in (DELETING, DELETED)
+        ):
+            self.deleted.add(record.id.id)
+
+    # ---- before the upload ----
+
+    def check(self, partition: TopicIdPartition) -> None:
+        """Makes sure that the cluster has a partition, of this very topic, and is not deleting it.
+
+        Raises:
+            UploadRefusedError: no broker would take notice of its records.
+        """
+        topic = self.cluster.get(partition.topic)
+        if topic is None or partition.partition not in topic.partitions:
+            message = f"the cluster has no partition {partition.topic}-{partition.partition}: no broker would read its records"
+            raise UploadRefusedError(message, reason="not-in-cluster")
+        if topic.topic_id not in (None, partition.topic_id):
+            assert topic.topic_id is not None
+            message = f"the topic {partition.topic} of the cluster has the id {uuid_to_text(topic.topic_id)}, and this one"
+            raise UploadRefusedError(f"{message} {uuid_to_text(partition.topic_id)}", reason="other-topic-id")
+        if partition in self.logs.deletions:
+            raise UploadRefusedError("brokers are deleting this partition from remote storage", reason="deleted")
+
+    def check_not_deleted(self, segment_id: bytes) -> None:
+        """Makes sure that brokers have not deleted a copy.
+
+        Raises:
+            UploadRefusedError: they have.
+        """
+        if segment_id in self.deleted:
+            copy = uuid_to_text(segment_id)
+            message = f"brokers deleted the copy {copy} of it, as retention or DeleteRecords asked: it must not come back"
+            raise UploadRefusedError(message, reason="deleted")
+
+    # ---- behind it ----
+
+    def announce(self, copy: WrittenCopy) -> Announced:
+        """Produces what the topic lacks of a copy that is complete, and reads it back.
+
+        Raises:
+            UploadRefusedError: brokers deleted it.
+            WriteFailedError: a record was refused.
+            OutcomeUnknownError: a record may be in the topic, or not.
+            ReadFailedError: the topic cannot be read.
+        """
+        segment = copy.segment
+        assert segment.id is not None
+        partition = segment.id.topic_id_partition
+        number = self.number_of(partition)
+        self._read(number)
+        self.check_not_deleted(segment.segment_id)
+        known = self._known(partition, segment.segment_id)
+        if known is FINISHED:
+            return Announced.BEFORE
+        if self._is_read_elsewhere(partition, segment):
+            return Announced.NEEDLESS
+        for record in (segment, copy.finished) if known is None else (copy.finished,):
+            try:
+                self.topic.append(number, write_remote_log_record(record))
+            except StorageError as error:
+                message = f"{error.message}, {record.state.name} of the copy {segment.id}, whose objects are complete; {AGAIN}"
+                raise type(error)(message, path=error.path) from error
+        self._read(number)
+        if self._known(partition, segment.segment_id) is not FINISHED and segment.segment_id not in self.deleted:
+            message = f"the records of the copy {segment.id} were produced, and do not stand in the topic as they should; {AGAIN}"
+            raise OutcomeUnknownError(message, path=self.topic.place(number))
+        return Announced.NOW
+
+    def _log(self, partition: TopicIdPartition) -> RemoteLog:
+        return self.logs.partitions.get(partition) or RemoteLog()
+
+    def _known(self, partition: TopicIdPartition, segment_id: bytes) -> SegmentState | None:
+        segment = self._log(partition).segments.get(segment_id)
+        return None if segment is None else segment.state
+
+    def _is_read_elsewhere(self, partition: TopicIdPartition, segment: RemoteSegment) -> bool:
+        """Whether brokers read all of a segment, in its own leader epochs, from other copies."""
+        log, ends = self._log(partition), epoch_end_offsets(segment)
+        for entry in segment.leader_epochs:
+            first = log.lookup(entry.epoch, entry.start_offset)
+            if first is None or first is not log.lookup(entry.epoch, ends[entry.epoch]):
+                return False
+        return True

@@ -1,0 +1,189 @@
+"""Writes one copy of a segment: the claim, the segment, its indexes, and last the manifest, without which nobody reads the rest.
+
+Each object is created where none is. What is there already, of an earlier run with the same claim, is compared and kept; so a run that was
+stopped anywhere is finished by the next one, and nothing is ever replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+
+from formats.limits import MANIFEST_BYTES_MAX
+from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
+from formats.remote.aiven_key import AivenObject
+from formats.remote.aiven_manifest import SegmentIndex
+from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_segment
+from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
+from formats.remote.upload_claim import UploadClaim, write_claim
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
+from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of
+from snaprebuild.storage.store import OpenBytes, Store
+from snaprebuild.tier.upload.fence import NOBODY, BrokerIdentity, UploadFence
+from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+from snaprebuild.tier.upload.target import UploadTarget
+
+__all__ = ["Uploader", "claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
+
+NO_FENCE = UploadFence()
+
+
+@dataclass(frozen=True, slots=True)
+class Uploader:
+    """Who uploads, and how.
+
+    Attributes:
+        name: by which a later run knows that it may go on.
+        run: random name of this one.
+        chunk_size: ``chunk.size`` of the plugin.
+        broker_id: that the records name.
+    """
+
+    name: str
+    run: str
+    chunk_size: int
+    broker_id: int
+
+
+def new_segment_id() -> bytes:
+    """16 random bytes, a version 4 UUID as Kafka makes them: its text never begins with a dash."""
+    while True:
+        data = bytearray(secrets.token_bytes(16))
+        data[6] = data[6] & 0x0F | 0x40
+        data[8] = data[8] & 0x3F | 0x80
+        if bytes(data) != ZERO_UUID and not uuid_to_text(bytes(data)).startswith("-"):
+            return bytes(data)
+
+
+def claimed(
+    target: UploadTarget, upload: PreparedUpload, uploader: Uploader, now_ms: int, identity: BrokerIdentity = NOBODY
+) -> UploadClaim:
+    """Claims a segment, or finds who was first.
+
+    Raises:
+        RefusedError: what is there is no claim.
+        StorageError: it cannot be told.
+    """
+    mine = identity.signed(UploadClaim(new_segment_id(), uploader.name, uploader.run, now_ms))
+    location = target.claim_location(upload.start_offset, upload.end_offset)
+    if _is_created(target.store, location, write_claim(mine)):
+        return mine
+    found = target.claim_of(upload.start_offset, upload.end_offset)
+    if found is None:
+        raise WriteFailedError("was there, and is gone: run again", path=location)
+    return found
+
+
+def write_copy(
+    target: UploadTarget,
+    large: LargeObjects,
+    upload: PreparedUpload,
+    claim: UploadClaim,
+    uploader: Uploader,
+    fence: UploadFence = NO_FENCE,
+) -> RemoteSegment:
+    """Writes the three objects of a copy.
+
+    Args:
+        target: the partition in the store.
+        large: the large files of that.
+        upload: the segment.
+        claim: ours.
+        uploader: we.
+        fence: asked before the manifest, with which the copy is complete.
+
+    Returns:
+        The copy, as its first metadata record tells of it.
+
+    Raises:
+        RefusedError: a local file changed, an object is there that holds other bytes, or the claim is no longer ours.
+        StorageError: an object cannot be written, or it is not known.
+    """
+    segment = remote_segment(upload, claim, uploader.broker_id)
+    indexes = {
+        SegmentIndex.OFFSET: upload.offset_index,
+        SegmentIndex.TIMESTAMP: upload.time_index,
+        SegmentIndex.PRODUCER_SNAPSHOT: upload.snapshot.data,
+        SegmentIndex.LEADER_EPOCH: upload.leader_epoch_checkpoint,
+        SegmentIndex.TRANSACTION: upload.transaction_index,
+    }
+    manifest = plain_manifest(segment, uploader.chunk_size, indexes)
+    location = target.location(upload.start_offset, claim.segment_id, AivenObject.LOG)
+    with upload.open_log() as source:
+        is_created = create_in_turn(lambda: large.create(location, source))
+        if not is_created and not large.holds(location, source):
+            raise _other_bytes(location)
+    _create_or_compare(
+        target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes)
+    )
+    upload.check_unchanged()
+    fence.check(target, claim, upload.start_offset, upload.end_offset)
+    _create_or_compare(target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.MANIFEST), manifest)
+    return segment
+
+
+def finished_copy(
+    target: UploadTarget, large: LargeObjects, log: OpenBytes, claim: UploadClaim, start_offset: int
+) -> RemoteSegment:
+    """A copy of ours that an earlier run completed, as its manifest tells of it.
+
+    What belonged to the segment then need not be what would go with it today: once the log start has moved, indexes, leader epochs and
+    snapshot may be others, and the copy is as good as it was. The segment itself never changes.
+
+    Args:
+        target: the partition in the store.
+        large: the large files of that.
+        log: the segment on disk.
+        claim: ours.
+        start_offset: of the segment.
+
+    Raises:
+        RefusedError: its ``.log`` holds other bytes than the segment.
+        ReadFailedError: an object cannot be read.
+        FormatError: its manifest is not one of ours.
+    """
+    location = target.location(start_offset, claim.segment_id, AivenObject.LOG)
+    if not large.holds(location, log):
+        raise _other_bytes(location)
+    path = target.location(start_offset, claim.segment_id, AivenObject.MANIFEST)
+    partition = TopicIdPartition(target.topic, target.topic_id, target.partition)
+    return plain_segment(target.store.read_small(path, MANIFEST_BYTES_MAX) or b"", partition, claim.segment_id, file=path)
+
+
+def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:
+    """The copy of a segment, as its first metadata record tells of it; the same in every run that goes on with a claim."""
+    partition = TopicIdPartition(upload.topic, upload.topic_id, upload.partition)
+    return RemoteSegment(
+        id=RemoteSegmentId(partition, claim.segment_id),
+        segment_id=claim.segment_id,
+        start_offset=upload.start_offset,
+        end_offset=upload.end_offset,
+        broker_id=broker_id,
+        max_timestamp_ms=upload.max_timestamp_ms,
+        event_timestamp_ms=claim.claimed_ms,
+        leader_epochs=upload.leader_epochs,
+        size_bytes=upload.size_bytes,
+        custom_metadata=None,
+        state=SegmentState.COPY_SEGMENT_STARTED,
+        txn_index_empty=upload.txn_index_empty,
+    )
+
+
+def _is_created(store: Store, location: str, data: bytes) -> bool:
+    """Creates a small object; False where one is there."""
+    directory, name = os.path.split(location)
+    return create_in_turn(lambda: store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name)))
+
+
+def _create_or_compare(store: Store, location: str, data: bytes) -> None:
+    if not _is_created(store, location, data) and store.read_small(location, max(2 * len(data), 1 << 20)) != data:
+        raise _other_bytes(location)
+
+
+def _other_bytes(location: str) -> RefusedError:
+    message = (
+        "is there already with other bytes than this segment has now, and was not touched: another file under this name, or options"
+    )
+    return RefusedError(f"{message} of an earlier run (--chunk-size, --broker-id)", path=location)

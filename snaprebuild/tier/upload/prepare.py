@@ -1,0 +1,293 @@
+"""Everything that goes to remote storage with one closed segment, held together: read, compared with one another, and looked at again.
+
+Source: ``RemoteLogManager.RLMCopyTask.copyLogSegment``, ``LogSegmentData``, ``RemoteLogSegmentMetadata``; KIP-405.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import pairwise
+
+from formats import limits
+from formats.errors import FormatError
+from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from formats.partition.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    FileKind,
+    offset_index_file_name,
+    parse_file_name,
+    time_index_file_name,
+    transaction_index_file_name,
+)
+from formats.partition.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, SnapshotRefusedError, UploadRefusedError, UsageError
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.scan.upload_blockers import Blocker
+from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
+from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolute
+from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
+from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+
+__all__ = ["candidates", "prepare_segment", "topic_id_of"]
+
+Ensure = Callable[[PartitionSource, int], EnsuredSnapshot]
+"""Gives the snapshot at an offset of a partition, or refuses (``snaprebuild.ensure_snapshot``)."""
+
+
+def prepare_segment(
+    log: str,
+    ensure: Ensure,
+    *,
+    topic_id: str | None = None,
+    high_watermark: int | None = None,
+    deadline: float | None = None,
+    settings: S3Settings = USUAL_S3,
+    source: PartitionSource | None = None,
+) -> PreparedUpload:
+    """Puts together what belongs to a segment.
+
+    Args:
+        log: path of its ``.log``.
+        ensure: gives the snapshot.
+        topic_id: Kafka's text of it, where there is no ``partition.metadata``; where there is one, it must say the same.
+        high_watermark: everything below it is replicated; None for what the checkpoint of the log directory says.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        settings: how object stores are reached.
+        source: the segment's directory, already listed; None to list it.
+
+    Raises:
+        UploadRefusedError: it may not be uploaded, or not yet.
+        UsageError: there is no such segment.
+        ReadFailedError: a file cannot be read.
+        SnaprebuildError: whatever ``ensure`` raises.
+    """
+    location = absolute(log)
+    path, name = os.path.split(location)
+    parsed = parse_file_name(name)
+    if parsed is None or parsed.kind is not FileKind.LOG or parsed.offset is None:
+        raise UsageError("expected the path of a segment, <20 digits>.log", path=log)
+    try:
+        partition = opened_partition(path, settings) if source is None else source
+    except RefusedError as error:
+        raise UploadRefusedError(error.message, path=path, reason="no-source") from error
+    bases = [segment.base_offset for segment in partition.directory.segments]
+    number = bisect_left(bases, parsed.offset)
+    if partition.directory.path != path or parsed.offset not in bases[number : number + 1]:
+        raise UsageError("does not exist, or is no regular file", path=log)
+    try:
+        return _Preparation(partition, number, deadline).prepared(ensure, topic_id, high_watermark)
+    except ChangedFileError as error:
+        raise UploadRefusedError(error.message, path=error.path, reason="changed") from error
+
+
+def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
+    """The closed segments that hold offsets at or above the log start, as a broker would come to them."""
+    segments = partition.directory.segments
+    start = partition.log_start_offset
+    return tuple(segment for segment, following in pairwise(segments) if following.base_offset > start)
+
+
+def topic_id_of(partition: PartitionSource, given: str | None) -> bytes:
+    """The topic id of a directory.
+
+    Args:
+        partition: the directory.
+        given: Kafka's text of it, where there is no ``partition.metadata``.
+
+    Raises:
+        UploadRefusedError: it is not known, or another one than was given.
+        ReadFailedError: the file cannot be read.
+    """
+    path = partition.directory.file_path(PARTITION_METADATA)
+    return _topic_id_of(partition.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX), given, path)
+
+
+def _topic_id_of(data: bytes | None, given: str | None, path: str) -> bytes:
+    try:
+        known = None if data is None else read_partition_metadata(data).topic_id
+        wanted = None if given is None else uuid_from_text(given)
+    except FormatError as error:
+        raise UploadRefusedError(error.message, path=path, reason="no-topic-id") from error
+    if wanted == ZERO_UUID:
+        raise UploadRefusedError("the topic id that was given is zero, which no topic has", path=path, reason="no-topic-id")
+    if known is not None and wanted not in (None, known):
+        message = f"names the topic id {uuid_to_text(known)}, not the one that was given"
+        raise UploadRefusedError(message, path=path, reason="other-topic-id")
+    found = wanted if known is None else known
+    if found is None:
+        message = "does not exist, as in directories of brokers before 2.8: the topic id must be given"
+        raise UploadRefusedError(message, path=path, reason="no-topic-id")
+    return found
+
+
+class _Preparation:
+    """One segment, file by file."""
+
+    def __init__(self, partition: PartitionSource, number: int, deadline: float | None) -> None:
+        self._partition = partition
+        self._directory = partition.directory
+        self._store = partition.directory.store
+        self._number = number
+        self._segment = partition.directory.segments[number]
+        self._deadline = deadline
+        self._files: list[tuple[str, FileIdentity | None]] = []
+
+    def prepared(self, ensure: Ensure, topic_id: str | None, high_watermark: int | None) -> PreparedUpload:
+        next_base = self._next_base()
+        watermark = self._watermark(next_base, high_watermark)
+        base = self._segment.base_offset
+        log_path = self._directory.file_path(self._segment.log.name)
+        known_id = self._topic_id(topic_id)
+        epochs = self._epochs(next_base)
+        offset_index = self._needed(offset_index_file_name(base), self._segment.offset_index, Blocker.MISSING_OFFSET_INDEX)
+        time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
+        transaction_index = self._read(transaction_index_file_name(base), limits.INDEX_BYTES_MAX)
+        indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
+        try:
+            source = self._directory.open_segment(self._segment, self._deadline)
+        except RefusedError as error:
+            raise self._refused(error.message, "changed", log_path) from error
+        with source:
+            self._files.append((log_path, source.identity))
+            max_timestamp = check_indexes(source, indexes, self._directory.path)
+        snapshot = self._ensured(ensure, next_base)
+        if snapshot.index_fault is not None:
+            path = self._directory.transaction_index_path(base)
+            raise self._refused(snapshot.index_fault, "index-contradicts-log", path)
+        check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
+        upload = PreparedUpload(
+            topic=self._directory.name.topic,
+            topic_id=known_id,
+            partition=self._directory.name.partition,
+            start_offset=base,
+            end_offset=next_base - 1,
+            log_path=log_path,
+            log_identity=self._segment.log.identity,
+            max_timestamp_ms=self._segment.log.identity.mtime_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
+            offset_index=offset_index,
+            time_index=time_index,
+            transaction_index=transaction_index,
+            leader_epoch_checkpoint=write_leader_epoch_checkpoint(each for each in epochs if each.start_offset < next_base),
+            leader_epochs=_trimmed(epochs, base, next_base),
+            snapshot=snapshot,
+            _files=tuple(self._files),
+            _store=self._store,
+        )
+        upload.check_unchanged()
+        return upload
+
+    def _refused(self, message: str, reason: str, path: str | None = None) -> UploadRefusedError:
+        return UploadRefusedError(message, path=path or self._directory.path, reason=reason)
+
+    def _next_base(self) -> int:
+        """Where the segment ends, if it is one that a broker would upload."""
+        log, segments = self._directory.file_path(self._segment.log.name), self._directory.segments
+        if not self._partition.can_be_tiered:
+            raise self._refused("a topic that is internal or compacted never goes to remote storage", "never-tiered")
+        if not self._partition.log_dir.is_cleaner_known:
+            raise self._refused(
+                "whether the topic is compacted is not known: cleaner-offset-checkpoint cannot be read", "unknown-cleaner"
+            )
+        if self._number + 1 == len(segments):
+            raise self._refused("is the active segment, which is still written to", "active-segment", log)
+        next_base = segments[self._number + 1].base_offset
+        if next_base <= self._partition.log_start_offset:
+            message = f"ends below the log start offset {self._partition.log_start_offset}: its records are deleted"
+            raise self._refused(message, "below-log-start", log)
+        size = self._segment.size_bytes
+        if size > limits.SEGMENT_BYTES_MAX:
+            message = f"has {size} bytes, and the metadata of a segment has room for {limits.SEGMENT_BYTES_MAX}"
+            raise self._refused(message, Blocker.SEGMENT_TOO_LARGE.value, log)
+        if size == 0:
+            raise self._refused("is closed and has no bytes", "empty-segment", log)
+        return next_base
+
+    def _ensured(self, ensure: Ensure, next_base: int) -> EnsuredSnapshot:
+        """A follower that started from remote storage may have lost the producers of what it does not hold, and writes such snapshots."""
+        remote_from, cause = self._partition.remote_from, None
+        try:
+            snapshot = ensure(self._partition, next_base)
+            if remote_from is None or snapshot.snapshot_class is not SnapshotClass.UNPROVEN:
+                return snapshot
+        except SnapshotRefusedError as error:
+            if remote_from is None or error.snapshot_class != SnapshotClass.UNPROVEN.value:
+                raise
+            cause = error
+        message = (
+            f"what producers did from the log start offset {remote_from} up to {self._directory.segments[0].base_offset}, which only "
+            "remote storage holds, is not known here: its snapshots may lack them"
+        )
+        raise self._refused(message, "unknown-producers") from cause
+
+    def _watermark(self, next_base: int, given: int | None) -> int:
+        found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)
+        watermark = found if given is None else given
+        if watermark is None:
+            message = "no replication-offset-checkpoint tells the high watermark, up to which records are replicated"
+            raise self._refused(message, "unknown-high-watermark")
+        if next_base > watermark:
+            message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest is not known to be replicated"
+            raise self._refused(message, "above-high-watermark", self._directory.file_path(self._segment.log.name))
+        return watermark
+
+    def _topic_id(self, given: str | None) -> bytes:
+        data = self._read(PARTITION_METADATA, limits.TEXT_FILE_BYTES_MAX)
+        return _topic_id_of(data, given, self._directory.file_path(PARTITION_METADATA))
+
+    def _epochs(self, next_base: int) -> tuple[LeaderEpochEntry, ...]:
+        path = self._directory.file_path(LEADER_EPOCH_CHECKPOINT)
+        try:
+            entries = read_leader_epoch_checkpoint(
+                self._read(LEADER_EPOCH_CHECKPOINT, limits.TEXT_FILE_BYTES_MAX) or b"", file=path
+            )
+        except FormatError as error:
+            raise self._refused(error.message, "bad-leader-epochs", path) from error
+        ascending = pairwise(entries)
+        if not all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in ascending):
+            raise self._refused("its leader epochs or their offsets do not ascend", "bad-leader-epochs", path)
+        if not _trimmed(entries, self._segment.base_offset, next_base):
+            message = (
+                f"no leader epoch covers the offsets {self._segment.base_offset} to {next_base - 1}: brokers refuse such a segment"
+            )
+            raise self._refused(message, Blocker.NO_LEADER_EPOCHS.value, path)
+        return entries
+
+    def _needed(self, name: str, listed: str | None, blocker: Blocker) -> bytes:
+        data = None if listed is None else self._read(name, limits.INDEX_BYTES_MAX)
+        if data is None:
+            raise self._refused(
+                "is missing; the broker makes one when it loads the log", blocker.value, self._directory.file_path(name)
+            )
+        return data
+
+    def _read(self, name: str, bytes_max: int) -> bytes | None:
+        """A whole file, whose identity is kept; None where there is none."""
+        path = self._directory.file_path(name)
+        try:
+            source = self._store.open_bytes(path)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            self._files.append((path, None))
+            return None
+        with source:
+            if source.size_bytes > bytes_max:
+                raise ReadFailedError(f"has {source.size_bytes} bytes, more than the limit of {bytes_max}", path=path)
+            data = bytearray(source.size_bytes)
+            if source.read_into(0, memoryview(data)) != len(data):
+                raise self._refused("became shorter while it was read", "changed", path)
+            self._files.append((path, source.identity))
+        return bytes(data)
+
+
+def _trimmed(entries: tuple[LeaderEpochEntry, ...], base: int, next_base: int) -> tuple[LeaderEpochEntry, ...]:
+    """The epochs over a range of offsets; the one that began before it, moved to its begin (``LeaderEpochFileCache``)."""
+    before = [entry for entry in entries if entry.start_offset <= base]
+    within = tuple(entry for entry in entries if base < entry.start_offset < next_base)
+    return (*(LeaderEpochEntry(entry.epoch, base) for entry in before[-1:]), *within)

@@ -1,0 +1,571 @@
+"""What a merge decides about partitions of which each replica is known, and the order of restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from budgets import scaled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from manifests import FIXTURES
+from pages import scan_document, scanned, written
+
+from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
+from snaprebuild.cluster.fleet.election_risk import TopicStorage
+from snaprebuild.cluster.fleet.elections import elections_of, write_elections
+from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult, Outcome, merge_scans
+from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
+from snaprebuild.cluster.fleet.restart_order import restart_order
+from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
+from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.findings import Severity
+
+TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
+
+
+def merged(place: Path, brokers: dict[int, list[dict[str, Any]]], **options: Any) -> FleetResult:
+    paths = [str(written(scan_document(each, node_id=node), place / f"{node}.json")) for node, each in brokers.items()]
+    return merge_scans(paths, **options)
+
+
+def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
+    return {each.name: (each.outcome, each.elect) for each in result.partitions}
+
+
+def helpless(name: str) -> dict[str, Any]:
+    partition = scanned(name, missing=2)
+    partition["upload"] |= {
+        "blockers": {"no-leader-epochs": {"segments": 2, "freed_by": "retention"}},
+        "stuck_bytes_after_rebuild": 7,
+    }
+    return partition
+
+
+def started(name: str) -> dict[str, Any]:
+    partition = scanned(name, missing=2)
+    partition["upload"] |= {"blockers": {"missing-time-index": {"segments": 2, "freed_by": "broker start"}}}
+    return partition
+
+
+def doubted(name: str) -> dict[str, Any]:
+    partition = scanned(name)
+    partition["boundaries"][1]["state"] = "suspect"
+    return partition
+
+
+def test_what_to_do_about_each(tmp_path: Path) -> None:
+    result = merged(
+        tmp_path,
+        {
+            1: [
+                scanned("fine"),
+                scanned("free", missing=3),
+                scanned("both", missing=3),
+                helpless("never"),
+                doubted("odd"),
+                started("index"),
+            ],
+            2: [scanned("fine"), scanned("free"), scanned("both", missing=1), helpless("never"), doubted("odd"), helpless("index")],
+        },
+    )
+    assert outcomes(result) == {
+        "fine-0": (Outcome.HEALTHY, None),
+        "free-0": (Outcome.ELECT, 2),
+        "both-0": (Outcome.TREAT, 1),
+        "never-0": (Outcome.WAIT, None),
+        "odd-0": (Outcome.VERIFY, None),
+        "index-0": (Outcome.TREAT, 1),
+    }
+    assert result.cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
+    (step,) = result.steps
+    assert (step.node_id, step.needs_rebuild, step.missing) == (1, True, 3 + 2)
+    assert step.replay_bytes == (3 + 2) << 20, "the segments below the last boundary that lacks a snapshot"
+    assert {each.code for each in result.findings if each.severity} == {
+        "stuck-until-treated",
+        "stuck-until-elected",
+        "stuck-for-good",
+        "every-replica-in-doubt",
+    }
+
+
+def test_a_start_is_enough_where_only_an_index_is_missing(tmp_path: Path) -> None:
+    partition = started("index")
+    for boundary in partition["boundaries"]:
+        boundary |= {"state": "present", "at_next_start": "kept"}
+    (step,) = merged(tmp_path, {1: [partition]}).steps
+    assert (step.needs_rebuild, step.missing, step.replay_bytes) == (False, 0, 0)
+
+
+def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
+    result = merged(
+        tmp_path, {1: [scanned("a", segments=9, missing=8)], 2: [scanned("a", segments=9, missing=2)]}, rate_bytes=1 << 20
+    )
+    assert result.cover.brokers == (2,)
+    assert [(step.replay_bytes, step.seconds, step.freed_bytes) for step in result.steps] == [(2 << 20, 2.0, 8 << 20)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"leader_epoch": 2}, "it had leader epoch 2 when it was scanned, another one 3"),
+        ({"log_end": {"offset": 400, "known_by": "x", "at_least": 400}}, "its log ended at 400 when it was scanned, below 500"),
+        ({}, None),
+    ],
+)
+def test_a_replica_that_lagged_leads_only_when_it_is_in_sync(tmp_path: Path, changed: dict[str, Any], said: str | None) -> None:
+    (partition,) = merged(tmp_path, {1: [scanned("a", missing=1)], 2: [scanned("a", **changed)]}).partitions
+    assert (partition.outcome, partition.elect) == (Outcome.ELECT, 2)
+    assert partition.condition is None if said is None else said in str(partition.condition)
+
+
+def view(**placements: Placement) -> ClusterView:
+    return ClusterView(9, {(name, 0, TOPIC_ID): each for name, each in placements.items()}, frozenset({2, 3}), 3)
+
+
+def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
+    placed = view(
+        leads=Placement((1, 2), frozenset({1, 2}), 2),
+        out=Placement((1, 2), frozenset({1}), 1),
+        more=Placement((1, 2, 9), frozenset({1}), 1),
+    )
+    result = merged(
+        tmp_path,
+        {
+            1: [scanned("leads", missing=1), scanned("out", missing=1), scanned("more", missing=1)],
+            2: [scanned("leads"), scanned("out"), scanned("more", missing=1)],
+        },
+        view=placed,
+    )
+    by_name = {each.name: each for each in result.partitions}
+    assert by_name["leads-0"].outcome is Outcome.HEALTHY, "who leads has every snapshot"
+    assert (by_name["out-0"].elect, by_name["out-0"].condition) == (2, "it is not in sync: elect it when it is")
+    assert by_name["more-0"].not_scanned == (9,)
+    codes = {each.code: each.message for each in result.findings}
+    assert "replica-not-scanned" in codes
+    assert "is the only one in sync for 2 partitions (more-0, out-0)" in codes["last-in-sync"]
+    assert result.steps[0].node_id == 1, "with as much to read, who is no controller"
+
+
+def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
+    def key(name: str) -> PartitionKey:
+        return (name, 0, TOPIC_ID)
+
+    everybody = frozenset({1, 2})
+    view = ClusterView(
+        9,
+        {
+            key("free"): Placement((1, 2), everybody, 1),
+            key("first"): Placement((2, 1), everybody, 1),
+            key("treated"): Placement((2, 1), everybody, 2),
+            key("lags"): Placement((1, 2), frozenset({1}), 1),
+            key("moves"): Placement((1, 2), everybody, 1, is_reassigned=True),
+            key("slow"): Placement((2, 1), frozenset({2}), 2),
+            key("leads"): Placement((2, 1), everybody, 2),
+        },
+    )
+    result = merged(
+        tmp_path,
+        {
+            1: [scanned(name, missing=2) for name in ("free", "first", "treated", "lags", "moves", "slow", "leads")],
+            2: [
+                scanned("treated", missing=3),
+                scanned("slow", missing=3),
+                *(scanned(name) for name in ("free", "first", "lags", "moves", "leads")),
+            ],
+        },
+        view=view,
+    )
+    moments = result.elections()
+    assert moments is not None
+    assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
+    told = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
+    # One that leads and is the preferred leader stays; one that lags, treated or not, or is moved, waits.
+    assert [step.node_id for step in result.steps] == [1]
+    conditions = {each.key[0]: each.condition for each in result.partitions}
+    assert conditions["lags"] == conditions["slow"] == "it is not in sync: elect it when it is"
+    assert conditions["treated"] is None
+    assert told == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
+    assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None
+    files = {Path(path).name: json.loads(Path(path).read_text()) for path in write_elections(moments, str(tmp_path / "files"))}
+    free = {"topic": "free", "partition": 0}
+    assert files == {
+        "now-reassignment.json": {"version": 1, "partitions": [free | {"replicas": [2, 1]}]},
+        "now-election.json": {"partitions": [{"topic": "first", "partition": 0}, free]},
+        "now-reassignment-back.json": {"version": 1, "partitions": [free | {"replicas": [1, 2]}]},
+        "step-1-reassignment.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [1, 2]}]},
+        "step-1-election.json": {"partitions": [{"topic": "treated", "partition": 0}]},
+        "step-1-reassignment-back.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [2, 1]}]},
+    }
+
+
+CLUSTER = frozenset({1, 2, 3})
+
+
+@pytest.mark.parametrize("missing", [0, 1], ids=["ready", "cheapest"])
+def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path, missing: int) -> None:
+    """Broker 4 was down while orders-0 was moved away from it: its old directory is whole, or the cheapest to rebuild."""
+    view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
+    brokers = {node: [scanned("orders", missing=3)] for node in (1, 2, 3)} | {
+        4: [scanned("orders", missing=missing), scanned("gone")]
+    }
+    result = merged(tmp_path, brokers, view=view)
+    (partition,) = [each for each in result.partitions if each.key[0] == "orders"]
+    assert (partition.outcome, partition.elect, partition.condition) == (Outcome.TREAT, 1, None), "what is stuck is treated"
+    assert [each.node_id for each in partition.replicas] == [1, 2, 3]
+    assert [(step.node_id, step.missing) for step in result.steps] == [(1, 3)]
+    (told,) = [each for each in result.findings if each.code == "replica-not-assigned"]
+    assert (told.severity, told.path) == (Severity.NOTE, str(tmp_path / "4.json"))
+    assert told.message.startswith("broker 4 has files of 1 partition (orders-0)")
+    assert elected_again(result) == [], "broker 1 leads, and is the first"
+
+
+def test_files_of_nothing_but_lost_replicas_are_told_and_left_out(tmp_path: Path) -> None:
+    view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
+    result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
+    assert (result.partitions, result.steps, result.elections()) == ((), (), ())
+    assert [each.code for each in result.findings] == ["replica-not-assigned", "partition-not-scanned"]
+
+
+def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
+    moments = result.elections()
+    assert moments is not None
+    return [(each.topic, each.partition, each.replicas, each.replicas_before) for moment in moments for each in moment.elections]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(1, 4), min_size=1, unique=True),  # replicas, as the metadata log has them
+            st.frozensets(st.integers(1, 4)),  # of which are in sync
+            st.dictionaries(
+                st.integers(1, 4), st.tuples(st.integers(0, 3), st.booleans()), min_size=1
+            ),  # scanned: lacks, has an id
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(max_examples=scaled(150))
+def test_a_reassignment_has_the_replicas_that_the_metadata_log_has(
+    partitions: list[tuple[list[int], frozenset[int], dict[int, tuple[int, bool]]]],
+) -> None:
+    placements = {
+        ("t", number, TOPIC_ID): Placement(tuple(replicas), in_sync & set(replicas), replicas[-1])
+        for number, (replicas, in_sync, _) in enumerate(partitions)
+    }
+    brokers: dict[int, list[dict[str, Any]]] = {}
+    for number, (_, _, scans) in enumerate(partitions):
+        for node, (missing, has_id) in scans.items():
+            brokers.setdefault(node, []).append(
+                scanned("t", number, missing=missing, topic_id=TOPIC_ID if has_id else None, path=f"/kafka/t-{number}")
+            )
+    with TemporaryDirectory() as place:
+        found = elected_again(merged(Path(place), brokers, view=ClusterView(9, placements)))
+    assert len({each[:2] for each in found}) == len(found), "no partition twice"
+    for topic, number, order, before in found:
+        placement = placements[topic, number, TOPIC_ID]
+        assert before == placement.replicas
+        assert sorted(order) == sorted(before)
+        assert order[0] in placement.in_sync
+        assert order[0] in partitions[number][2], "of which there is a scan"
+
+
+def test_elections_name_no_broker_without_a_replica() -> None:
+    placement = Placement((1, 2, 3), CLUSTER, 1)
+    stray = FleetPartition(("orders", 0, TOPIC_ID), (replica(4, 1),), Outcome.ELECT, 4, None, placement)
+    assert elections_of([stray], []) == ()
+
+
+def test_a_replica_without_a_topic_id_is_of_the_topic_that_the_metadata_log_has(tmp_path: Path) -> None:
+    """Three scans, three keys of one name: only one is the cluster's, and it is elected once."""
+    other = "1c1GoXd6QF-vQBe4uplTrw"
+    view = ClusterView(9, {("a", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
+    brokers = {1: [scanned("a", missing=1)], 2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}
+    result = merged(tmp_path, brokers, view=view)
+    told = [(each.key[2], [one.node_id for one in each.replicas], each.placement is None) for each in result.partitions]
+    assert told == [(other, [3], True), (TOPIC_ID, [1, 2], False)]
+    assert elected_again(result) == [("a", 0, (2, 1, 3), (1, 2, 3))]
+    # Also where no scan knows the id, or only one that is not the cluster's.
+    brokers = {2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}
+    assert [(each.key[2], len(each.replicas)) for each in merged(tmp_path, brokers, view=view).partitions] == [
+        (other, 1),
+        (TOPIC_ID, 1),
+    ]
+
+
+def test_elections_lie_nowhere_in_a_log_directory(tmp_path: Path) -> None:
+    log_dir, copy = tmp_path / "log", tmp_path / "copy" / "orders-0"
+    (log_dir / "orders-0").mkdir(parents=True)
+    (log_dir / "meta.properties").write_text("version=1\n")
+    copy.mkdir(parents=True)
+    (copy / "00000000000000000000.log").touch()
+    (tmp_path / "link").symlink_to(log_dir)
+    before = sorted(tmp_path.rglob("*"))
+    for inside in ("log/a", "log/a/b", "log/a/b/c", "log/orders-0/a/b", "link/a/b", "copy/orders-0/a", "copy/orders-0/a/b"):
+        with pytest.raises(RefusedError):
+            write_elections([], str(tmp_path / inside))
+        assert sorted(tmp_path.rglob("*")) == before, inside
+    with pytest.raises(UsageError, match="no directory"):
+        write_elections([], str(log_dir / "meta.properties" / "a"))
+    assert write_elections([], str(tmp_path / "new" / "a" / "b")) == []
+    assert (tmp_path / "new" / "a" / "b").is_dir()
+
+
+def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> None:
+    brokers = {node: [scanned(f"own{node}", segments=node + 2, missing=1)] for node in (1, 2, 3, 4)}
+    assert [step.node_id for step in merged(tmp_path, brokers).steps] == [4, 3, 2, 1], "who frees most for as much reading"
+    steps = merged(tmp_path, brokers, view=view()).steps
+    assert [(step.node_id, step.is_controller) for step in steps] == [(4, False), (1, False), (2, True), (3, True)]
+    assert [step.node_id for step in merged(tmp_path, brokers, controllers=frozenset({4})).steps] == [3, 2, 1, 4]
+
+
+class Treated:
+    def __init__(self, number: int, stuck_bytes: int) -> None:
+        self.key: PartitionKey = ("t", number, None)
+        self.stuck_bytes = stuck_bytes
+
+
+def replica(node: int, replay_bytes: int) -> Replica:
+    return Replica(node, ReplicaState.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
+
+
+@given(
+    st.lists(st.tuples(st.frozensets(st.integers(0, 5), min_size=1), st.integers(0, 99), st.integers(0, 99)), max_size=12),
+    st.frozensets(st.integers(0, 5)),
+    st.none() | st.integers(0, 5),
+)
+def test_each_partition_once_in_any_order(
+    partitions: list[tuple[frozenset[int], int, int]], controllers: frozenset[int], leader: int | None
+) -> None:
+    choices = [
+        (Treated(number, stuck), {node: replica(node, read) for node in nodes})
+        for number, (nodes, stuck, read) in enumerate(partitions)
+    ]
+    brokers = sorted({node for nodes, _, _ in partitions for node in nodes})
+    steps = restart_order(brokers, choices, controllers, leader, 10)
+    assert sorted(step.node_id for step in steps) == brokers, "each is restarted once, and no two at a time"
+    treated = [key for step in steps for key in step.partitions]
+    assert sorted(treated) == [("t", number, None) for number in range(len(partitions))]
+    for step in steps:
+        assert all(step.node_id in partitions[key[1]][0] for key in step.partitions)
+        assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.partitions)
+        assert step.seconds == step.replay_bytes / 10
+    flags = [(step.node_id == leader, step.is_controller) for step in steps]
+    assert flags == sorted(flags)
+
+
+# --- what cannot be merged -------------------------------------------------------------------------------------------------
+
+
+def refused(place: Path, *documents: dict[str, Any]) -> str:
+    paths = [str(written(each, place / f"{number}.json")) for number, each in enumerate(documents)]
+    with pytest.raises(UsageError) as caught:
+        merge_scans(paths)
+    return str(caught.value).replace(str(place), "")
+
+
+def of_cluster(cluster_id: str, node_id: int) -> dict[str, Any]:
+    document = scan_document([scanned("a")], node_id=node_id)
+    document["log_dirs"][0]["cluster_id"] = cluster_id
+    return document
+
+
+def test_a_replica_that_lost_its_disk_lacks_no_snapshot_and_does_not_lead(tmp_path: Path) -> None:
+    """A directory without a segment, as a broker makes it on a new disk before the first fetch: nothing is missing in it."""
+    lost = scanned("orders", leader_epoch=None, log_end={"offset": None, "known_by": None, "at_least": 0})
+    lost["segments"] = {"base_offsets": [], "sizes_bytes": [], "modified_ms": []}
+    lost["boundaries"], lost["counts"] = [], {"segments": 0, "size_bytes": 0}
+    result = merged(tmp_path, {1: [lost], 2: [scanned("orders", missing=1)]})
+    (orders,) = result.partitions
+    assert (orders.elect, orders.condition) == (
+        1,
+        "its log ended at 0 when it was scanned, below 500 of another one: elect it when it is in sync",
+    )
+
+
+def nothing_in(name: str) -> dict[str, Any]:
+    """A replica with one empty segment."""
+    empty = scanned(name, segments=1, log_end={"offset": 0, "known_by": None, "at_least": 0})
+    empty["segments"] = {"base_offsets": [0], "sizes_bytes": [0], "modified_ms": [0]}
+    empty["boundaries"], empty["counts"] = [], {"segments": 1, "size_bytes": 0}
+    return empty
+
+
+def test_an_only_replica_that_is_empty_is_not_called_healthy(tmp_path: Path) -> None:
+    """Nothing in a scan shows whether it was never written to, or lost with its disk."""
+    result = merged(tmp_path, {1: [nothing_in("alone"), nothing_in("both")], 2: [nothing_in("both"), scanned("full")]})
+    assert outcomes(result) == {
+        "alone-0": (Outcome.VERIFY, None),
+        "both-0": (Outcome.HEALTHY, None),
+        "full-0": (Outcome.HEALTHY, None),
+    }
+    assert [(each.code, each.path) for each in result.findings if each.severity] == [("only-replica-empty", "alone")]
+
+
+@pytest.mark.parametrize(("leader_epoch", "outcome"), [(0, Outcome.HEALTHY), (1, Outcome.VERIFY)])
+def test_an_only_replica_of_which_no_other_was_elected_was_never_written_to(
+    leader_epoch: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    placed = view(alone=Placement((1,), frozenset({1}), 1, leader_epoch=leader_epoch))
+    assert outcomes(merged(tmp_path, {1: [nothing_in("alone")]}, view=placed)) == {"alone-0": (outcome, None)}
+
+
+def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
+    """Its directory id is none of those that the broker registered with: its replicas are left out, and that is a finding."""
+    placed = view(a=Placement((1, 2), frozenset({1, 2}), 1))
+    scans = {1: [scanned("a")], 2: [scanned("a", missing=1)]}
+    assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (Outcome.HEALTHY, 1)}
+    replaced = ClusterView(9, placed.placements, placed.controllers, 3, {1: frozenset({TOPIC_ID})})
+    result = merged(tmp_path, scans, view=replaced)
+    assert outcomes(result) == {"a-0": (Outcome.TREAT, 2)}
+    (finding,) = [each for each in result.findings if each.code == "scan-not-whole"]
+    assert "has directory id none, and broker 1 registered with" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"log_dirs": []}, "it has no log directory of any broker"),
+        (
+            {"findings": [{"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "message": "is gone"}] * 2},
+            "2 places could not be looked at, first /disk2: is gone",
+        ),
+        ({"inputs": {"topics": ["o*"], "partitions": []}}, "it was made of chosen topics or partitions alone"),
+    ],
+)
+def test_a_scan_that_is_not_whole_is_told(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    whole = written(scan_document([scanned("orders")]), tmp_path / "1.json")
+    assert merge_scans([str(whole)]).findings == ()
+    partitions = [] if "log_dirs" in changed else [scanned("orders")]
+    other = written({**scan_document(partitions, node_id=2), **changed}, tmp_path / "2.json")
+    (told,) = merge_scans([str(whole), str(other)]).findings
+    assert (told.code, told.severity, told.path) == ("scan-not-whole", Severity.FINDING, str(other))
+    assert said in told.message
+
+
+def test_partitions_that_nobody_scanned_are_told(tmp_path: Path) -> None:
+    here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
+    result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
+    (told,) = [each for each in result.findings if each.code == "partition-not-scanned"]
+    assert (told.severity, told.path) == (Severity.NOTE, "brokers 8, 9")
+    assert "1 partition (there-0)" in told.message
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    assert (
+        refused(tmp_path, of_cluster("x", 1), of_cluster("y", 2))
+        == "/1.json: is of another cluster: expected x, as /0.json; found y"
+    )
+    twice = scan_document([scanned("a")], node_id=3)
+    assert refused(tmp_path, twice, twice) == "/1.json: is of broker 3, as /0.json: name one scan of each broker"
+    assert "has a-0 twice for broker 1" in refused(tmp_path, scan_document([scanned("a"), scanned("a", path="/kafka2/a-0")]))
+    nobody = scan_document([scanned("a")])
+    nobody["log_dirs"][0]["node_id"] = None
+    assert "does not tell whose /kafka is: it has no meta.properties" in refused(tmp_path, nobody)
+    older = scan_document([scanned("a")])
+    del older["partitions"][0]["segments"]
+    assert "was written by an older snaprebuild, whose scans lack what a merge needs: scan again" in refused(tmp_path, older)
+    older = scan_document([scanned("a")])
+    del older["log_dirs"][0]["directory_id"]
+    assert "scan again" in refused(tmp_path, older)
+    assert "is of another version: expected snaprebuild.scan/1, found snaprebuild.scan/0" in refused(
+        tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/0"}
+    )
+    copied = scan_document([])
+    copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]
+    assert "has the directory id d twice: one is a copy of the other, /copy" in refused(tmp_path, copied)
+    damaged = scan_document([scanned("a")])
+    damaged["partitions"][0]["upload"] = None
+    assert refused(tmp_path, damaged).startswith(
+        "/0.json: is damaged: partitions[0]: a value has not the form that its schema tells"
+    )
+    with pytest.raises(UsageError, match="name at least one document"):
+        merge_scans([])
+    copied["log_dirs"] = copied["log_dirs"][:1]  # one that has an id of its own
+    one = written(copied, tmp_path / "one.json")
+    (tmp_path / "link.json").symlink_to(one)
+    for again in ("one.json", "link.json"):
+        with pytest.raises(UsageError, match=f"{again}: is named twice"):
+            merge_scans([str(one), str(tmp_path / again)])
+
+
+def test_topics_that_were_made_again_and_brokers_without_topic_ids(tmp_path: Path) -> None:
+    other = "1c1GoXd6QF-vQBe4uplTrw"
+    result = merged(
+        tmp_path,
+        {1: [scanned("a", missing=1)], 2: [scanned("a", topic_id=other)], 3: [scanned("b", topic_id=None)], 4: [scanned("b")]},
+    )
+    assert [(each.name, each.key[2], len(each.replicas)) for each in result.partitions] == [
+        ("a-0", other, 1),
+        ("a-0", TOPIC_ID, 1),
+        ("b-0", TOPIC_ID, 2),
+    ]
+    assert "several-topic-ids" in {each.code for each in result.findings}
+
+
+def test_internal_and_compacted_topics_do_not_count(tmp_path: Path) -> None:
+    result = merged(tmp_path, {1: [scanned("a", missing=3, can_be_tiered=False), scanned("b")]})
+    assert [each.name for each in result.partitions] == ["b-0"]
+    assert result.fleet.brokers[1].replicas == 2
+
+
+def test_elections_that_may_delete_data_are_in_no_file(tmp_path: Path) -> None:
+    """KAFKA-20732: one finding for each kind, whatever the number of partitions; nothing for those that are not affected."""
+    names = ("off", "unlimited", "sized", "unstated", "upgraded")
+    placements = {(name, 0, TOPIC_ID): Placement((1, 2), frozenset({1, 2}), 1) for name in names}
+    topics = {name: TopicStorage(name != "off", {"unlimited": -1, "unstated": None}.get(name, 1 << 30)) for name in names}
+    brokers = {1: [scanned(name, missing=2) for name in names], 2: [scanned(name) for name in names]}
+    result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 21}))
+    risks = {each.key[0]: each.risk.outcome.value for each in result.partitions if each.risk is not None}
+    assert risks == {
+        "off": "not-affected",
+        "unlimited": "not-affected",
+        "sized": "affected",
+        "upgraded": "affected",
+        "unstated": "unknown",
+    }
+    messages = {each.code: each.message for each in result.findings}
+    assert "2 partitions (sized-0, upgraded-0)" in messages["election-may-delete-data"]
+    assert "kafka-configs.sh" in messages["election-risk-unknown"]
+    assert [each.code for each in result.findings].count("election-risk-unknown") == 1
+
+    def elected(found: FleetResult) -> set[str]:
+        return {each.topic for moment in found.elections() or () for each in moment.elections}
+
+    assert elected(result) == {"off", "unlimited"}
+    view = ClusterView(9, placements, topics=topics, levels={2: 21})
+    assert elected(merged(tmp_path, brokers, view=view, allows_risk=True)) == set(names)
+    fixed = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 33}))
+    assert elected(fixed) == set(names)
+    assert not any("KAFKA-20732" in each.message for each in fixed.findings)
+
+
+def test_a_restart_elects_other_leaders(tmp_path: Path) -> None:
+    """Broker 1 has to be restarted for one partition, and leads another one, which is affected."""
+    everybody = frozenset({1, 2})
+    placements = {(name, 0, TOPIC_ID): Placement((1, 2), everybody, 1) for name in ("stuck", "tiered")}
+    brokers = {1: [scanned("stuck", missing=1), scanned("tiered")], 2: [scanned("stuck", missing=5), scanned("tiered")]}
+    sized = {"tiered": TopicStorage(is_remote=True, retention_bytes=5)}
+    for levels, code in (({2: 29}, "restart-may-delete-data"), ({}, "restart-risk-unknown"), ({2: 33}, None)):
+        result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=sized, levels=levels))
+        found = [each.code for each in result.findings if each.code.startswith("restart-")]
+        assert found == ([] if code is None else [code])
+
+
+def test_what_the_metadata_log_says_of_storage() -> None:
+    configs = {
+        ConfigResource(ResourceType.TOPIC, "t"): {"remote.storage.enable": "true", "retention.bytes": "77"},
+        ConfigResource(ResourceType.TOPIC, "u"): {"retention.ms": "5"},
+        ConfigResource(ResourceType.BROKER, ""): {"log.retention.bytes": "9"},
+        ConfigResource(ResourceType.BROKER, "2"): {"log.retention.bytes": "-1"},
+    }
+    view = view_of(MetadataImage(configs=configs))
+    assert view.topics == {"t": TopicStorage(True, 77), "u": TopicStorage()}
+    assert view.retention_bytes == {None: 9, 2: -1}
+    node = view_of(read_image(str(FIXTURES / "kraft-cluster3" / "node1")).fold.image())
+    assert set(node.levels.values()) == {30}, "4.3.1"

@@ -1,0 +1,71 @@
+"""A replica that moved on between the check and the plan gets nothing: what was found out belongs to its old first segment."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from log_dirs import snapshot_name, tree
+from manifests import FIXTURES
+
+from snaprebuild.followers.check import FollowerCheck, follower_check
+from snaprebuild.followers.repair import repair_plan
+from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.tier.remote_partition import open_tier
+
+LOST = FIXTURES / "follower-lost-state"
+MINUTES_AFTER = 1_795_269_600_000  # 2026-11-21T14:00:00Z
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(LOST / "node2", tmp_path / "node2"))
+
+
+def checked(node: Path) -> FollowerCheck:
+    tier = open_tier(LOCAL, str(LOST / "remote"))
+    return follower_check(open_source([str(node)]), tier, Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1)
+
+
+def deletes_its_first_segment(node: Path) -> None:
+    """As retention does on a broker that goes on."""
+    for path in (node / "payments-0").glob(f"{561:020d}.*"):
+        path.unlink()
+
+
+def takes_a_snapshot(node: Path) -> None:
+    (node / "payments-0" / snapshot_name(900)).write_bytes((node / "payments-0" / snapshot_name(561)).read_bytes())
+
+
+def moves_its_log_start(node: Path) -> None:
+    (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 400\n")
+
+
+def is_deleted(node: Path) -> None:
+    """Its name stays, for a new one of the topic."""
+    shutil.rmtree(node / "payments-0")
+    (node / "payments-0").mkdir()
+
+
+def test_as_it_was_checked(node: Path) -> None:
+    plan, refused = repair_plan(checked(node), set_aside=True)
+    assert refused == ()
+    assert plan is not None
+    assert plan.partitions[0].boundaries[0].offset == 561
+
+
+@pytest.mark.parametrize("moves", [deletes_its_first_segment, takes_a_snapshot, moves_its_log_start, is_deleted])
+def test_a_replica_that_moved_gets_nothing(node: Path, moves: object) -> None:
+    check = checked(node)
+    assert callable(moves)
+    moves(node)
+    before = tree(node)
+    plan, refused = repair_plan(check, set_aside=True)
+    assert plan is None
+    (finding,) = refused
+    assert (finding.code, finding.offset, "changed since it was checked" in finding.message) == ("follower-not-repaired", 561, True)
+    assert tree(node) == before

@@ -1,0 +1,257 @@
+"""Statistics in columns against a count batch by batch: generated logs, however they are cut, and what survives of broken ones."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counted_by_hand import over_partitions, partition_of, totals_of
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import batch, batch_positions, marker, write_partition
+from manifests import FIXTURES
+from strategies import GeneratedLog, block_sizes, logs
+
+from formats.log.batch_headers import BytesSegment
+from snaprebuild.cli.render.stats import stats_document
+from snaprebuild.cli.result import json_text
+from snaprebuild.findings import Severity
+from snaprebuild.inspect import stats as stats_module
+from snaprebuild.inspect.stats import stats
+from snaprebuild.replay.segment_statistics import BatchFacts
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
+
+CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 86_400_000), Clock(0, 2**63 - 1)))
+
+
+def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
+    result = stats(open_source([str(root)]), clock, **{"top": 100, **options})
+    return json.loads("".join(json_text(stats_document(result, 0.0))))  # type: ignore[no-any-return]
+
+
+def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in names}
+
+
+def segments_of(log: GeneratedLog, cuts: Sequence[int]) -> dict[int, bytes]:
+    parts = [part for part in log.segments(cuts) if part.batches]
+    return {part.batches[0].header.base_offset: part.data for part in parts}
+
+
+cut_logs = logs(min_batches=1).flatmap(
+    lambda log: st.lists(st.integers(0, len(log.batches)), max_size=4).map(lambda cuts: segments_of(log, sorted(cuts)))
+)
+
+
+@given(st.lists(cut_logs, min_size=1, max_size=4), CLOCKS)
+def test_generated_partitions(partitions: list[dict[int, bytes]], clock: Clock) -> None:
+    """Two topics of up to two partitions, in which the same producers write."""
+    names = ("a-0", "a-1", "b-0", "b-1")[: len(partitions)]
+    with tempfile.TemporaryDirectory() as place:
+        for name, segments in zip(names, partitions, strict=True):
+            write_partition(Path(place) / name, segments)
+        document = document_of(Path(place), clock)
+    hand = {
+        name: partition_of(sorted(segments.items()), clock.as_of_ms, clock.expiration_ms)
+        for name, segments in zip(names, partitions, strict=True)
+    }
+    moment = clock.as_of_ms, clock.expiration_ms
+    assert without(document["total"], "bytes_read") == totals_of(list(hand.values()), *moment)
+    assert {each["topic"]: without(each, "topic", "bytes_read") for each in document["topics"]} == {
+        topic: totals_of([each for name, each in hand.items() if name.startswith(topic)], *moment)
+        for topic in {name[0] for name in names}
+    }
+    for each in document["partitions"]:
+        expected = hand[each["topic_partition"]]
+        assert without(each, "path", "topic_partition", "bytes_read", "segment_list") == totals_of([expected], *moment)
+        assert each["segment_list"] == expected.segments
+    rows = over_partitions(list(hand.values())).values()
+    assert document["producers"] == sorted(rows, key=lambda row: (-row["batches"], row["producer_id"]))
+
+
+@given(logs(max_batches=30), block_sizes, st.lists(st.integers(0, 60), unique=True, max_size=3).map(sorted))
+def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: list[int]) -> None:
+    """However a segment is read and cut, its pieces together are what all its batches are."""
+    base = log.batches[0].header.base_offset if log.batches else 0
+    at = [base + cut for cut in cuts if cut]
+    pieces = summarise_pieces(
+        BytesSegment(log.data), base, at, is_last=True, block_bytes=block_bytes, with_statistics=True, check_crc=False
+    )
+    statistics = [piece.contents.statistics for piece in pieces if piece.contents.statistics is not None]
+    assert len(statistics) == len(pieces)
+    total = statistics[0].batches
+    for each in statistics[1:]:
+        total = total.plus(each.batches)
+    hand = totals_of([partition_of([(base, log.data)], 0, 1)], 0, 1)
+    facts = BatchFacts.of(total)
+    assert (facts.batches, facts.records, facts.size_bytes) == (hand["batches"], hand["records"], len(log.data))
+    assert (facts.transactional, facts.idempotent, facts.without_producer) == tuple(hand["data_batches"].values())
+    assert facts.control == hand["control_batches"]
+    sizes = hand["batch_bytes"]
+    assert facts.median_range == (None if sizes["median_from"] is None else (sizes["median_from"], sizes["median_below"]))
+    assert facts.sizes == {each["from"].bit_length() - 1: each["batches"] for each in sizes["histogram"]}
+    smallest, largest = total.size_min_bytes, total.size_max_bytes
+    assert (smallest or None, largest or None) == (sizes["min"], sizes["max"])
+
+
+def test_nobody_who_does_not_ask_gets_statistics() -> None:
+    (whole,) = summarise_pieces(BytesSegment(batch(0, producer_id=7)), 0, (), is_last=True)
+    assert whole.contents.statistics is None
+
+
+def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:
+    """Of equal ones the first; and only so many producers are named."""
+    for number, count in enumerate((1, 3, 2, 3)):
+        data = b"".join(batch(offset, producer_id=number) for offset in range(count))
+        write_partition(tmp_path / f"t-{number}", {0: data})
+    document = document_of(tmp_path, Clock(2_000, 1_000), top=2)
+    assert [(each["topic_partition"], each["segment_list"] is not None) for each in document["partitions"]] == [
+        ("t-1", True),
+        ("t-3", True),
+        ("t-2", False),
+        ("t-0", False),
+    ]
+    assert [(each["producer_id"], each["batches"]) for each in document["producers"]] == [(1, 3), (3, 3)]
+    assert document["total"]["producers"]["seen"] == 4
+    (kept,) = [each for each in document_of(tmp_path, Clock(2_000, 1_000), top=1)["partitions"] if each["segment_list"] is not None]
+    assert kept["topic_partition"] == "t-1"
+
+
+def test_a_producer_for_each_request(tmp_path: Path) -> None:
+    """The sign that is looked for: everybody wrote one batch in one transaction, in two partitions."""
+    for partition in range(2):
+        data, offset = b"", 0
+        for producer_id in range(partition, 40, 2):
+            data += batch(offset, producer_id=producer_id, attributes=0x10) + marker(offset + 1, producer_id)
+            offset += 2
+        write_partition(tmp_path / f"t-{partition}", {0: data})
+    facts = document_of(tmp_path, Clock(2_000, 10_000))["total"]
+    assert facts["producers"] == {
+        "seen": 40,
+        "one_batch": 40,
+        "transactional": 40,
+        "one_transaction": 40,
+        "bumped": 0,
+        "near_limit": 0,
+        "highest_epoch": 0,
+    }
+    assert (facts["entries"], facts["snapshot_bytes"]) == (40, 2 * 10 + 40 * 46)
+
+
+def test_expirations_to_the_millisecond(tmp_path: Path) -> None:
+    """At an age that equals the expiration a producer is gone; an open transaction stays, however old."""
+    day = 86_400_000
+    data = (
+        batch(0, producer_id=1, timestamp=0)
+        + batch(1, producer_id=2, timestamp=1)
+        + batch(2, producer_id=3, timestamp=0, attributes=0x10)
+    )
+    write_partition(tmp_path / "t-0", {0: data})
+    kept = {each["expiration_ms"]: each["entries"] for each in document_of(tmp_path, Clock(day, day + 1))["total"]["kept"]}
+    assert kept == {3_600_000: 1, 6 * 3_600_000: 1, day: 2, day + 1: 3, 7 * day: 3}
+
+
+def test_many_producers_take_columns(tmp_path: Path) -> None:
+    """Ids far apart and in no order, over more blocks than one."""
+    ids = [(7 * number) % 1000 * (1 << 33) for number in range(1000)]
+    data = b"".join(
+        batch(offset, producer_id=producer_id, count=2) for offset, producer_id in zip(range(0, 4000, 2), ids * 2, strict=True)
+    )
+    write_partition(tmp_path / "t-0", {0: data[: len(data) // 2], 2000: data[len(data) // 2 :]})
+    document = document_of(tmp_path, Clock(2_000, 10_000), top=3)
+    assert document["total"]["producers"]["seen"] == 1000
+    assert [each["new_producers"] for each in document["partitions"][0]["segment_list"]] == [1000, 0]
+    assert [(each["producer_id"], each["batches"], each["records"]) for each in document["producers"]] == [
+        (0, 2, 4),
+        (1 << 33, 2, 4),
+        (2 << 33, 2, 4),
+    ]
+
+
+def test_damage_ends_nothing(tmp_path: Path) -> None:
+    """A segment that breaks in the middle counts up to there, and the next one counts whole."""
+    broken = batch(0, producer_id=7) + batch(1, producer_id=8)[:-3]
+    torn = batch(2, producer_id=9) + batch(3, producer_id=9)[:20]
+    write_partition(tmp_path / "t-0", {0: broken, 2: torn})
+    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    found = [(each.code, each.severity, each.offset) for each in result.findings]
+    assert found == [("damaged-segment", Severity.DAMAGED, 1), ("torn-tail", Severity.NOTE, 3)]
+    assert (result.total.facts.seen, result.total.batch_count, result.total.segments) == (2, 2, 2)
+
+
+SEGMENT = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0" / "00000000000000005821.log"
+STARTS = batch_positions(SEGMENT)
+
+damages = st.tuples(
+    st.sampled_from(STARTS),
+    st.integers(0, 80),
+    st.sampled_from(("flip", "cut", "zero", "junk", "insert", "remove")),
+    st.binary(min_size=1),
+)
+
+
+@given(damages)
+def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, bytes]) -> None:
+    """As far as the grammar reads, batch by batch; nothing throws."""
+    start, within, kind, junk = damage
+    data, at = bytearray(SEGMENT.read_bytes()), start + within
+    if kind == "flip":
+        data[at] ^= 1 << junk[0] % 8
+    elif kind == "cut":
+        del data[at:]
+    elif kind == "zero":
+        data[at:] = bytes(len(data) - at)
+    elif kind == "remove":
+        del data[at : at + len(junk)]
+    else:
+        data[at : at + (len(junk) if kind == "junk" else 0)] = junk
+    clock = Clock(1_795_262_000_000, 86_400_000)
+    segments = {5821: bytes(data), 6390: (SEGMENT.parent / "00000000000000006390.log").read_bytes()}
+    with tempfile.TemporaryDirectory() as place:
+        write_partition(Path(place) / "t-0", segments)
+        document = document_of(Path(place), clock)
+    expected = partition_of(segments.items(), clock.as_of_ms, clock.expiration_ms)
+    assert document["partitions"][0]["segment_list"] == expected.segments
+    assert without(document["total"], "bytes_read") == totals_of([expected], clock.as_of_ms, clock.expiration_ms)
+    is_whole = sum(header.size_bytes for header in expected.headers) == expected.size_bytes
+    assert (document["exit_code"] == 0) <= is_whole
+
+
+def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
+    take = stats_module._StatsWork.take
+
+    def fails(work: stats_module._StatsWork, summary: SegmentSummary) -> bool:
+        if work._place == 1:
+            raise MemoryError
+        return take(work, summary)
+
+    monkeypatch.setattr(stats_module._StatsWork, "take", fails)
+    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    assert [each.code for each in result.findings] == ["out-of-memory"]
+    assert result.total.facts.seen == result.topics["t"].facts.seen == 2
+
+
+def test_a_sum_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the end of a partition is what fails: its finding is there, and its topic is counted without it."""
+    for number in range(2):
+        write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
+    whole = stats_module._whole
+
+    def fails(*arguments: Any) -> Any:
+        made = whole(*arguments)
+        if 0 in made.key:
+            raise MemoryError
+        return made
+
+    monkeypatch.setattr(stats_module, "_whole", fails)
+    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    assert [each.code for each in result.findings] == ["out-of-memory"]
+    assert result.total.facts.seen == result.topics["t"].facts.seen == 1

@@ -1,0 +1,58 @@
+"""Random histories from three fresh brokers: without epochs they lose, with them they do not, but for the last in-sync replica."""
+
+from __future__ import annotations
+
+import pytest
+from played_steps import losses_of
+
+from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr.scenarios import STORIES
+from snaprebuild.simulations.isr.search import search, shortened
+from snaprebuild.simulations.isr.steps import Cause, parse_steps
+
+pytestmark = pytest.mark.full
+
+RUNS, STEPS, SEED = 1000, 60, 1
+SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
+    """With a third of the default effort."""
+    result = search(Mode.NO_EPOCHS, runs=RUNS, steps=STEPS, seed=seed)
+    found = result.found[Cause.STALE_EPOCH]
+    assert result.losses[Cause.OTHER] == 0
+    assert len(found.steps) <= 20
+    assert losses_of(Mode.NO_EPOCHS, found.steps) == [Cause.STALE_EPOCH]
+    assert losses_of(Mode.KIP_903, found.steps) == []
+    for place in range(len(found.steps)):
+        assert losses_of(Mode.NO_EPOCHS, found.steps[:place] + found.steps[place + 1 :]) != [Cause.STALE_EPOCH], (
+            "it is not shortest"
+        )
+
+
+@pytest.mark.parametrize("mode", SAFE)
+def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
+    """The same randomness; not even a join without a loss."""
+    result = search(mode, runs=RUNS, steps=STEPS, seed=SEED)
+    assert result.losses[Cause.LAST_MEMBER] > 10
+    assert result.losses[Cause.STALE_EPOCH] == result.losses[Cause.OTHER] == result.stale_joins == 0
+    steps = result.found[Cause.LAST_MEMBER].steps
+    assert losses_of(Mode.KIP_903, steps) == [Cause.LAST_MEMBER]
+
+
+def test_the_same_seed_gives_the_same() -> None:
+    first, second = (search(Mode.KIP_903, runs=60, steps=STEPS, seed=7) for _ in range(2))
+    assert first == second
+    assert first != search(Mode.KIP_903, runs=60, steps=STEPS, seed=8)
+
+
+def test_what_has_nothing_to_do_with_the_loss_is_left_out() -> None:
+    """The race of the KIP among other things; what is left are its own twelve steps."""
+    race = STORIES["race"].steps
+    noise = parse_steps(["fetch 3", "crash 3", "start 3", "hold-metadata 3"])
+    history = (race[0], *noise, *race[1:])
+    steps, loss = shortened(Mode.NO_EPOCHS, history, Cause.STALE_EPOCH)
+    assert len(steps) <= len(race) == 12
+    assert set(steps) <= {*race, *noise}
+    assert loss.cause is Cause.STALE_EPOCH

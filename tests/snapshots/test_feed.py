@@ -1,0 +1,153 @@
+"""Feeding a work from what was read elsewhere: it must come to what ``schedule.run`` brings it to, in whatever order it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from budgets import scaled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_dirs import batch, write_partition
+
+from formats.errors import FormatError
+from formats.partition.file_names import PartitionDirectoryName
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.schedule import ReadTask, Work, read_segment, run
+from snaprebuild.snapshots.engine.summary_stream import Arrivals, Outcome, feed
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+
+SEGMENTS = 8
+
+
+class InRounds(Work):
+    """Asks for segments as it is told to, and writes down everything."""
+
+    def __init__(
+        self, listing: PartitionDir, rounds: Sequence[Sequence[int]], *, enough: int | None = None, bad: int | None = None
+    ):
+        self.listing = listing
+        self.rounds = list(rounds)
+        self.enough, self.bad = enough, bad
+        self.said: list[object] = []
+
+    def tasks(self) -> list[ReadTask]:
+        return read_tasks(self.listing, self.rounds.pop(0), check_crc=True, cuts=(3,)) if self.rounds else []
+
+    def take(self, summary: SegmentSummary) -> bool:
+        self.said.append((summary.base_offset, summary.cut_offset))
+        if len(self.said) == self.bad:
+            raise StorageError("no space")
+        return len(self.said) != self.enough
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self.said.append(str(error))
+
+    def finish(self) -> None:
+        self.said.append("finished")
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> PartitionDir:
+    """Eight segments of two batches."""
+    segments = {2 * at: batch(2 * at) + batch(2 * at + 1) for at in range(SEGMENTS)}
+    directory = write_partition(tmp_path_factory.mktemp("logs") / "t-0", segments)
+    return list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
+
+
+def outcome_of(task: ReadTask) -> Outcome:
+    try:
+        return read_segment(task)
+    except SnaprebuildError as error:
+        return error
+
+
+def fed(make: Callable[[], InRounds]) -> tuple[InRounds, int]:
+    """In each round the work begins anew, with all that was read."""
+    read: dict[int, Outcome] = {task.base_offset: outcome_of(task) for task in make().tasks()}
+    rounds = 1
+    while True:
+        fresh = make()
+        missing = feed(fresh, Arrivals(iter(sorted(read.items()))))
+        if not missing:
+            return fresh, rounds
+        assert not {task.base_offset for task in missing} & read.keys(), "what has arrived is not asked for again"
+        read |= {task.base_offset: outcome_of(task) for task in missing}
+        rounds += 1
+
+
+going_back = st.lists(st.integers(0, SEGMENTS - 1), unique=True, min_size=1).map(
+    lambda all_of_them: [sorted(all_of_them[at::3]) for at in range(3) if all_of_them[at::3]]
+)
+"""Each segment once, in rounds that may lie anywhere, as where a replay asks for segments further back."""
+
+
+@settings(max_examples=scaled(300))
+@given(going_back, st.none() | st.integers(1, 6), st.none() | st.integers(1, 6), st.none() | st.integers(0, SEGMENTS - 1))
+def test_a_work_that_is_fed_equals_one_that_is_run(
+    partition: PartitionDir, rounds: list[list[int]], enough: int | None, bad: int | None, gone: int | None
+) -> None:
+    """Also where it has enough, where taking fails, and where a segment cannot be read."""
+
+    def make() -> InRounds:
+        return InRounds(partition, rounds, enough=enough, bad=bad)
+
+    expected = make()
+    aside = Path(partition.path, "gone")
+    path = aside.with_name(f"{2 * gone:020d}.log") if gone is not None else None
+    if path is not None:
+        path.rename(aside)
+    try:
+        run([expected], 1)
+        found, count = fed(make)
+    finally:
+        if path is not None:
+            aside.rename(path)
+    assert found.said == expected.said
+    assert 1 <= count <= len(rounds)
+
+
+def segment_of(listing: PartitionDir, index: int) -> Outcome:
+    return read_segment(read_tasks(listing, [index], check_crc=True)[0])
+
+
+def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir) -> None:
+    drawn: list[int] = []
+
+    def stream() -> Iterator[tuple[int, Outcome]]:
+        for index in range(5):
+            drawn.append(index)
+            yield 2 * index, segment_of(partition, index)
+
+    arrivals = Arrivals(stream())
+    assert arrivals.take(4) is not None
+    assert drawn == [0, 1, 2], "no further than asked for"
+    assert arrivals.take(4) is None, "once"
+    assert arrivals.take(5) is None
+    assert drawn == [0, 1, 2, 3]
+    assert arrivals.take(6) is not None
+    assert arrivals.take(0) is not None
+    assert arrivals.take(0) is None
+    assert arrivals.take(8) is not None
+    assert arrivals.take(99) is None
+    assert arrivals.take(2) is not None
+
+
+def test_an_error_in_the_stream_ends_the_work(partition: PartitionDir) -> None:
+    work = InRounds(partition, [[0, 1, 2]])
+    arrived = [(0, segment_of(partition, 0)), (2, ReadFailedError("cannot be read", path="/gone"))]
+    assert feed(work, Arrivals(iter(arrived))) == []
+    assert work.said == [(0, None), "/gone: cannot be read"]
+
+
+def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:
+    class Surprising(InRounds):
+        def finish(self) -> None:
+            raise ZeroDivisionError("by nothing")
+
+    work = Surprising(partition, [[0]])
+    assert feed(work, Arrivals(iter([(0, segment_of(partition, 0))]))) == []
+    assert work.said == [(0, None), "unforeseen ZeroDivisionError: by nothing"]

@@ -1,0 +1,298 @@
+"""Missing evidence never raises trust: every small file of a directory deleted, emptied, overwritten, or from an earlier time.
+
+A verdict, its line and the exit code are compared with those of the intact directory: less may be trusted, and never more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from budgets import FACTORS, TIER
+from manifests import FIXTURES
+
+from formats.partition.partition_metadata import read_partition_metadata
+from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
+from snaprebuild.cluster.source import metadata_logs as cluster_truth
+from snaprebuild.cluster.source.evidence import Purpose
+from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
+from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict
+from snaprebuild.cluster.source.verifier import word_needed
+from snaprebuild.errors import RefusedError
+from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.followers.bootstrap_target import judge_target
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.source.source import Selection, open_source
+from snaprebuild.storage.store import USUAL_S3
+from snaprebuild.tier.upload.source_check import UploadSources
+
+if TYPE_CHECKING:
+    from snaprebuild.followers.bootstrap_build import FollowerPlan
+
+NOW_MS = 1_795_300_000_000
+METADATA = FIXTURES / "kraft-cluster3" / "node1"
+GARBAGE = b"\x00garbage \xff\n" * 7
+
+
+@dataclass(frozen=True)
+class Case:
+    """A directory with what is asked of it.
+
+    Attributes:
+        directory: below the fixtures.
+        topic: whose partitions are judged.
+        changes: makes it a case of its own, after it was copied.
+        metadata: location of a metadata log that is named.
+        is_leader_by_word: the operator asserts it.
+        broker_epoch: of a live broker, as the operator gives it.
+    """
+
+    directory: str
+    topic: str
+    changes: Callable[[Path], object] | None = None
+    metadata: Path | None = None
+    is_leader_by_word: bool = False
+    broker_epoch: int | None = None
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(topics=(self.topic,), partitions=frozenset((0,)))
+
+
+def cut_last_segment(log_dir: Path) -> None:
+    """The log ends below its high watermark."""
+    (directory,) = log_dir.glob("orders-0")
+    os.truncate(sorted(directory.glob("*.log"))[-1], 0)
+
+
+def recreate_topic(log_dir: Path) -> None:
+    """The log is that of an earlier topic of the name."""
+    (log_dir / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+
+
+def older_marker(log_dir: Path) -> None:
+    """Without a metadata log of its own, which would be as old as the marker."""
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":14}')
+    shutil.rmtree(log_dir / "__cluster_metadata-0")
+
+
+def no_marker(log_dir: Path) -> None:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+
+
+def low_mark(log_dir: Path) -> None:
+    no_marker(log_dir)
+    path = log_dir / "replication-offset-checkpoint"
+    path.write_text(path.read_text().replace("orders 0 533", "orders 0 300"))
+
+
+def disordered_epochs(log_dir: Path) -> None:
+    (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text("0\n3\n1 0\n0 292\n2 500\n")
+
+
+CLUSTER, OLD = "kraft-cluster3", "kraft-cluster3/old"
+CASES = {
+    "healthy": Case(f"{CLUSTER}/node1", "orders"),
+    "not in sync, and the operator's word": Case(f"{CLUSTER}/node2", "orders", is_leader_by_word=True),
+    "old copy": Case(f"{OLD}/node3-clean-stopped", "orders", metadata=METADATA),
+    "made again": Case(f"{OLD}/node3-clean-stopped", "reborn", metadata=METADATA, is_leader_by_word=True),
+    "replaced disk": Case(f"{OLD}/node2-replaced-disk", "orders", metadata=METADATA),
+    "killed": Case(f"{OLD}/node2-killed", "orders"),
+    "unclean, with a low mark": Case(f"{CLUSTER}/node1", "orders", low_mark),
+    "cut": Case(f"{CLUSTER}/node1", "orders", cut_last_segment),
+    "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, is_leader_by_word=True),
+    "marker of another epoch": Case(f"{CLUSTER}/node1", "orders", older_marker, METADATA),
+    "live": Case(f"{CLUSTER}/node1", "orders", no_marker, broker_epoch=15),
+    "disordered epochs": Case(f"{CLUSTER}/node1", "orders", disordered_epochs),
+    "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", is_leader_by_word=True),
+    "before KRaft, killed": Case("kafka27-killed/logs", "k-mixed", is_leader_by_word=True),
+    "no metadata log": Case("kafka4-mixed/logs", "mixed", is_leader_by_word=True),
+}
+STRIDE = round(1 / min(FACTORS[TIER], 1.0))
+"""The quick tier takes a part of the changes to each directory, the full tier all of them."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one command answers: how far the replica is trusted, and the exit code."""
+
+    verdict: str
+    rank: float
+    line: float
+    exit_code: int
+
+
+@pytest.fixture(autouse=True)
+def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metadata log that has not changed is not folded again: the cases ask for it a thousand times."""
+    known: dict[object, ImageAt] = {}
+
+    def remembered(location: str, offset: int | None = None, *others: Any) -> ImageAt:
+        place = Path(location)
+        files = sorted((place if place.name.endswith("-0") else place / "__cluster_metadata-0").iterdir())
+        key = location, offset, tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+        if key not in known:
+            known[key] = read_image(location, offset, *others)
+        return known[key]
+
+    monkeypatch.setattr(cluster_truth, "read_image", remembered)
+
+
+def rank_of(verdict: SourceVerdict) -> float:
+    if verdict.is_rejected:
+        return -2
+    if verdict.outcome is Outcome.UNKNOWN:
+        return -1
+    return math.inf if verdict.offset is None else verdict.offset
+
+
+def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
+    if verdict is None:  # nothing is judged, and nothing is written
+        return Answer("none", -2, 0, exit_code)
+    line = math.inf if verdict.offset is None else verdict.offset
+    return Answer(str(verdict), rank_of(verdict), 0 if verdict.is_rejected else line, exit_code)
+
+
+def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
+    """Of ``bootstrap build``: whether this log directory may get the partition."""
+    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
+    metadata = None if case.metadata is None else str(case.metadata)
+    try:
+        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, USUAL_S3)
+    except RefusedError:
+        return answer_of(None, 3)
+    return answer_of(verdict, exit_code_of(findings))
+
+
+def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answer]:
+    """Of every command, on partition 0 of the topic."""
+    metadata = None if case.metadata is None else str(case.metadata)
+    found = {"bootstrap build": bootstrap_answer(case, log_dir, topic_id)}
+    for purpose in (Purpose.REBUILD, Purpose.UPLOAD):  # another replica is judged as an upload is
+        question = SourceQuestion(
+            (str(log_dir),),
+            purpose,
+            metadata,
+            is_leader_by_word=case.is_leader_by_word,
+            broker_epoch=case.broker_epoch,
+            selection=case.selection,
+        )
+        result = check_sources(question, NOW_MS, 1)
+        verdicts = [each.verdict for each in result.replicas]
+        found[f"source check --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
+    request = Request(
+        paths=(str(log_dir),), topics=(case.topic,), partitions=(0,), boundaries="all", as_of_ms=NOW_MS, metadata=metadata
+    )
+    plan = make_plan(request, judges_all=True)
+    verdict = plan.partitions[0].verdict if plan.partitions else None
+    found["plan"] = answer_of(verdict, exit_code_of(plan.findings))
+    source = open_source([str(log_dir)], selection=case.selection)
+    sources = UploadSources(
+        source.partitions, metadata, USUAL_S3, broker_epoch=case.broker_epoch, is_leader_by_word=case.is_leader_by_word
+    )
+    for each in source.partitions:
+        verdict = sources.judge(each)
+        needed = word_needed(verdict, "", Severity.REFUSED)
+        is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.on_word)
+        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.judges.findings]))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- what happens to files
+
+
+def earlier(path: Path) -> bytes | None:
+    """A file as it may have been before; None where there is no such file."""
+    data = path.read_bytes()
+    match path.name:
+        case ".kafka_cleanshutdown":
+            return (
+                b"" if not data else json.dumps({"version": 0, "brokerEpoch": max(json.loads(data)["brokerEpoch"] - 1, 0)}).encode()
+            )
+        case "meta.properties":
+            return b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b"directory.id"))
+        case "partition.metadata":
+            return b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+        case "leader-epoch-checkpoint" if len(lines := data.splitlines()) > 3:
+            return b"\n".join((b"0", str(len(lines) - 3).encode(), *lines[2:-1])) + b"\n"
+        case "recovery-point-offset-checkpoint" | "replication-offset-checkpoint":
+            halved = [[*line.split()[:-1], str(int(line.split()[-1]) // 2)] for line in data.decode().splitlines()[2:]]
+            return f"0\n{len(halved)}\n{''.join(' '.join(each) + chr(10) for each in halved)}".encode()
+    return None
+
+
+def without_line(path: Path, topic: str) -> bytes | None:
+    if not path.name.endswith("-offset-checkpoint"):
+        return None
+    lines = [line for line in path.read_text().splitlines()[2:] if not line.startswith(f"{topic} 0 ")]
+    return f"0\n{len(lines)}\n{''.join(line + chr(10) for line in lines)}".encode()
+
+
+SMALL = (".checkpoint", ".snapshot", "-checkpoint", ".metadata", ".properties", "quorum-state", ".kafka_cleanshutdown")
+
+
+def small_files(log_dir: Path, topic: str) -> Iterator[Path]:
+    """Those of the log directory, of the partition, and of the metadata log; of snapshots and checkpoints the newest, as all are alike."""
+    for place in (log_dir, log_dir / f"{topic}-0", log_dir / "__cluster_metadata-0"):
+        newest: dict[str, Path] = {}
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if path.is_file() and path.name.endswith(SMALL):
+                newest[path.suffix if path.name[0].isdigit() else path.name] = path
+        yield from newest.values()
+
+
+def mutations(log_dir: Path, topic: str) -> Iterator[tuple[str, Path, bytes | None]]:
+    for path in small_files(log_dir, topic):
+        yield f"{path.name}: deleted", path, None
+        yield f"{path.name}: emptied", path, b""
+        yield f"{path.name}: garbage", path, GARBAGE
+        for what, data in (("earlier", earlier(path)), ("without its line", without_line(path, topic))):
+            if data is not None:
+                yield f"{path.name}: {what}", path, data
+
+
+def is_more_trusting(before: Answer, after: Answer) -> bool:
+    """A rejected replica may become one of which nothing is known; both are written to by no upload, and cost an exit code."""
+    if after.exit_code == 0 and before.exit_code != 0:
+        return True
+    if after.rank > max(before.rank, -1):
+        return True
+    return before.rank > -2 and after.line > before.line
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_small_file_raises_trust(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    kept_topics = (f"{case.topic}-0", "__cluster_metadata-0")
+    log_dir = Path(shutil.copytree(FIXTURES / case.directory, tmp_path / "logs"))
+    for path in [each for each in log_dir.iterdir() if each.is_dir() and each.name not in kept_topics]:
+        shutil.rmtree(path)
+    if case.changes is not None:
+        case.changes(log_dir)
+    known = log_dir / f"{case.topic}-0" / "partition.metadata"
+    topic_id = read_partition_metadata(known.read_bytes()).topic_id if known.exists() else None
+    intact = answers(case, log_dir, topic_id)
+    raised = []
+    count = 0
+    first = list(CASES).index(name) % STRIDE
+    for what, path, data in list(mutations(log_dir, case.topic))[first::STRIDE]:
+        kept = path.read_bytes()
+        path.unlink()
+        if data is not None:
+            path.write_bytes(data)
+        for command, answer in answers(case, log_dir, topic_id).items():
+            count += 1
+            if is_more_trusting(intact[command], answer):
+                raised.append(f"{what}: {command}: {intact[command]} -> {answer}")
+        path.write_bytes(kept)
+    assert count * STRIDE >= 80
+    assert raised == [], "\n".join(raised)

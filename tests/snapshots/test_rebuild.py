@@ -1,0 +1,541 @@
+"""Rebuilding, in this process: workers give the bytes that one process gives, evidence decides, and nothing moves meanwhile unseen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    copy_of,
+    make_log_dir,
+    marker,
+    remove_snapshots,
+    snapshot_bytes,
+    snapshot_name,
+    snapshots_in,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, bundled, partition_fixtures
+
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.errors import BusyError
+from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine import crosscheck, schedule
+from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.rebuild import output_writer as write_out
+from snaprebuild.snapshots.rebuild.rebuild import WRITERS, rebuild
+from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
+from snaprebuild.storage.local import atomic_file
+from snaprebuild.storage.local import store as local_store
+from snaprebuild.storage.local.broker_lock import lock_holder
+
+NOW_MS = 1_795_270_000_000
+BUNDLED = sorted({each.fixture for each in partition_fixtures()})
+
+
+SAME_NAMES = {"tiered-local", "txn-state4", "kafka4-compacted", "kafka4-mixed", "kraft-metadata-moved"}
+
+
+def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildResult:
+    request = Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options})  # type: ignore[arg-type]
+    return rebuild(make_plan(request), jobs=jobs)
+
+
+def all_bytes(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bundled directories at once, which are fifty partitions, by one process and by really used workers."""
+    # Those with the same partition names would go to other places, which makes no difference here.
+    paths = [bundled(fixture) for fixture in BUNDLED if fixture not in SAME_NAMES]
+    options = {"boundaries": "all", "replay_from": "log-start"}
+    one = rebuilt(*paths, out=str(tmp_path / "one"), **options)
+    pools = []
+    pool = schedule.ProcessPoolExecutor
+
+    def counted(*arguments: object, **named: object) -> object:
+        pools.append(arguments)
+        return pool(*arguments, **named)
+
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "ProcessPoolExecutor", counted)
+    two = rebuilt(*paths, out=str(tmp_path / "two"), jobs=2, **options)
+    assert pools == [(2,)]
+    assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two")
+    assert len(all_bytes(tmp_path / "two")) > 60
+    told = [
+        [
+            (each.offset, each.action, each.snapshot_class, each.reasons)
+            for partition in result.partitions
+            for each in partition.boundaries
+        ]
+        for result in (one, two)
+    ]
+    assert told[0] == told[1]
+    assert [finding.code for finding in one.findings] == [finding.code for finding in two.findings]
+
+
+@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
+def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    result = rebuilt(logs, jobs=2, replay_from=replay_from)
+    assert result.findings == ()
+    for partition in ("mixed-0", "logappend-0"):
+        assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
+
+
+def killed_at_2181(task: ReadTask) -> SegmentSummary:
+    """As the kernel does when memory runs out."""
+    if task.base_offset == 2181:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_segment(task)
+
+
+def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    result = rebuilt(logs, jobs=2)
+    assert exit_code_of(result.findings) == 5
+    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
+    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert "a worker process died while it read this file" in finding.message
+    expected = truth("kafka27-mixed", "mixed-0")
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+# --- another run writes the same file -----------------------------------------------------------------------------------------
+
+
+HOLDS_AND_ENDS = """
+import fcntl, os, struct, sys
+path, data, ends = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
+file = open(path, "x+b")
+fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
+file.write(data[:7])
+file.flush()
+print("ready", flush=True)
+sys.stdin.readline()
+file.write(data[7:])
+file.flush()
+if ends == "done":
+    os.link(path, path.removesuffix(".tmp"))
+    os.unlink(path)
+if ends != "killed":
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+"""Another run in the middle of a file: it has the lock, and a few bytes are written."""
+
+
+@pytest.fixture
+def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Popen[str]]]:
+    """Starts one that writes the boundary 583 into ``out``, and tells it to go on once our run has met its lock."""
+    started: list[subprocess.Popen[str]] = []
+    target = tmp_path / "out" / "mixed-0"
+    target.mkdir(parents=True)
+
+    def start(data: bytes, ends: str) -> subprocess.Popen[str]:
+        arguments = [str(target / f"{snapshot_name(583)}.tmp"), data.hex(), ends]
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDS_AND_ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.communicate("\n\n", timeout=180)
+
+
+def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The other run goes on the first time that ours has to wait."""
+    met: list[str] = []
+    create = local_store.create_file
+
+    def creating(directory: str, name: str, *arguments: object, **named: object) -> None:
+        try:
+            create(directory, name, *arguments, **named)  # type: ignore[arg-type]
+        except BusyError:
+            if not met:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            met.append(name)
+            raise
+
+    monkeypatch.setattr(local_store, "create_file", creating)
+    return met
+
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+
+
+@pytest.mark.parametrize(
+    ("written", "ends", "action", "code"),
+    [
+        ("same", "done", "equal", 0),
+        ("other", "done", "kept", 1),
+        ("same", "killed", "written", 0),
+    ],
+)
+def test_another_run_writes_the_same_file(
+    written: str,
+    ends: str,
+    action: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another_run: Callable[[bytes, str], subprocess.Popen[str]],
+) -> None:
+    """It is waited for, and what it leaves is compared; where it is killed, the file is ours to write."""
+    right = truth("kafka27-mixed", "mixed-0")[583]
+    data = snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)) if written == "same" else EMPTY_SNAPSHOT
+    met = goes_on_when_met(another_run(data, ends), monkeypatch)
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    assert set(met) == {snapshot_name(583)}
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == action
+    assert set(actions.values()) == {"written"}
+    assert exit_code_of(result.findings) == code
+    found = snapshots_in(tmp_path / "out" / "mixed-0")
+    assert found[583] == (right if written == "same" else frozenset())
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_another_run_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
+) -> None:
+    """Its file is waited for so long and no longer; all others are written."""
+    monkeypatch.setattr(write_out, "BUSY_SECONDS_MAX", 0.3)
+    another_run(b"never to be whole", "hangs")
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == "failed"
+    assert set(actions.values()) == {"written"}
+    assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
+    assert "another run writes this file now" in result.findings[0].message
+    assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
+
+
+def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 3)
+    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 4, "t-1": 4})
+    data = b"".join(batch(producer, producer_id=producer, timestamp=NOW_MS) for producer in range(4))
+    for number in range(2):
+        partition = write_partition(logs / f"t-{number}", {0: data})
+        (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuilt(logs, boundaries="all")
+    comparisons = [partition.boundaries[0].comparison for partition in result.partitions]
+    assert [None if each is None else (each.difference_count, len(each.differences)) for each in comparisons] == [(4, 3), (4, 0)]
+    assert result.differences_not_listed == 5
+
+
+# --- evidence --------------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_the_window_leaves_open_is_read(tmp_path: Path) -> None:
+    """One snapshot is missing close to the end of a log that is old but for its last segments: the one behind it may speak for the rest."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0", 7637)
+    segments = truth("kafka27-mixed", "mixed-0")
+    newest = max(entry.timestamp for entry in segments[8231])
+    result = rebuilt(logs, topics=("mixed",), offset_from=7637, as_of_ms=newest, expiration_ms=5000)
+    (partition,) = result.partitions
+    (boundary,) = partition.boundaries
+    assert boundary.action == "written"
+    live = {e for e in segments[7637] if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000}
+    found = snapshots_in(logs / "mixed-0")[7637]
+    assert {e for e in found if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000} == live
+    assert found <= segments[7637] or boundary.snapshot_class.value != "EXACT"
+
+
+def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    held = []
+    create = local_store.create_file
+
+    def slow(*arguments: object, **named: object) -> None:
+        time.sleep(0.2)
+        held.append(lock_holder(logs))
+        create(*arguments, **named)  # type: ignore[arg-type]
+
+    def interrupt(result: object, size_bytes: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_store, "create_file", slow)
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
+    assert held
+    assert None not in held
+    assert lock_holder(logs) is None
+
+
+def test_the_window_alone_proves_nothing_and_says_so(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {n: batch(n, producer_id=7 + n, timestamp=1000 * (n + 1)) for n in range(5)})
+    for n in range(5):
+        (logs / "t-0" / f"{n:020d}.timeindex").write_bytes((1000 * (n + 1)).to_bytes(8, "big") + bytes(4))
+    result = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500)
+    classes = {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries if each.snapshot_class}
+    assert set(classes.values()) == {"UNPROVEN"}
+    assert snapshots_in(logs / "t-0") == {}
+    assert exit_code_of(result.findings) == 1
+    forced = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500, allow_unproven=True)
+    assert {each.action for each in forced.partitions[0].boundaries} == {"written"}
+    assert exit_code_of(forced.findings) == 1
+    full = {n + 1: {ProducerEntry(7 + k, 0, 0, k, 0, 1000 * (k + 1)) for k in range(n + 1)} for n in range(5)}
+    for boundary, entries in snapshots_in(logs / "t-0").items():
+        assert entries <= full[boundary]
+        assert {entry for entry in full[boundary] if 5000 - entry.timestamp < 2500} <= entries
+    again = rebuilt(logs, boundaries="all", set_aside=True, as_of_ms=5000, expiration_ms=2500)
+    assert exit_code_of(again.findings) == 0, "what auto can prove agrees"
+
+
+def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
+    """Kafka's own two replay paths may differ there; --allow-unproven writes what the fold batch by batch gives."""
+    logs = make_log_dir(tmp_path / "logs")
+    first = batch(0, producer_id=7, epoch=5) + batch(1, producer_id=7, epoch=3, sequence=9)
+    write_partition(logs / "t-0", {0: first, 2: batch(2, producer_id=8)})
+    refused = rebuilt(logs)
+    assert {each.action for each in refused.partitions[0].boundaries} == {"refused"}
+    assert {finding.code for finding in refused.findings} == {"unproven-boundary"}
+    assert exit_code_of(refused.findings) == 1
+    rebuilt(logs, allow_unproven=True)
+    assert snapshots_in(logs / "t-0") == {
+        2: {ProducerEntry(7, 3, 9, 1, 0, 1000)},
+        3: {ProducerEntry(7, 3, 9, 1, 0, 1000), ProducerEntry(8, 0, 0, 2, 0, 1000)},
+    }
+
+
+def deleted_prefix(tmp_path: Path) -> tuple[Path, dict[int, set[ProducerEntry]]]:
+    """A log whose first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
+    logs = make_log_dir(tmp_path / "logs")
+    kept = {
+        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
+        20: batch(20, producer_id=8, sequence=1, timestamp=4000),
+        30: batch(30, producer_id=8, sequence=2, timestamp=5000),
+    }
+    write_partition(logs / "t-0", kept)
+    nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
+    before = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3)
+    after = ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
+    states = {
+        10: {nine, before},
+        20: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
+        30: {nine, after, ProducerEntry(8, 0, 1, 20, 0, 4000)},
+        31: {nine, after, ProducerEntry(8, 0, 2, 30, 0, 5000)},
+    }
+    return logs, states
+
+
+def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
+    logs, states = deleted_prefix(tmp_path)
+    # There are offsets without a batch between the segments: their ends are made to meet.
+    write_partition(
+        logs / "t-0",
+        {
+            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
+            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
+        },
+    )
+    for offset in (10, 30):
+        (logs / "t-0" / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
+    result = rebuilt(logs, as_of_ms=6000)
+    assert result.findings == ()
+    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {20: "EXACT", 31: "EXACT"}
+    assert snapshots_in(logs / "t-0") == states
+
+
+@pytest.mark.parametrize("later", ["none", "contradicting"])
+def test_a_snapshot_at_the_first_offset_that_nothing_confirms(later: str, tmp_path: Path) -> None:
+    logs, states = deleted_prefix(tmp_path)
+    write_partition(
+        logs / "t-0",
+        {
+            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
+            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
+        },
+    )
+    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
+    if later == "contradicting":
+        # Without 9, of whom the one at 10 says that it wrote 4 seconds before.
+        (logs / "t-0" / snapshot_name(30)).write_bytes(snapshot_bytes(e for e in states[30] if e.producer_id != 9))
+    result = rebuilt(logs, as_of_ms=6000, offset_to=20)
+    (boundary,) = result.partitions[0].boundaries
+    assert boundary.snapshot_class.value == "EXACT_FROM_LOG_START"
+    # The marker alone: whose batch it was the retained log does not say.
+    assert snapshots_in(logs / "t-0")[20] == {ProducerEntry(7, 0, -1, -1, 0, 3000, 4), ProducerEntry(8, 0, 0, 11, 0, 3000)}
+
+
+def test_log_start_ignores_what_survives(tmp_path: Path) -> None:
+    logs, states = deleted_prefix(tmp_path)
+    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
+    (logs / "t-0" / snapshot_name(20)).write_bytes(snapshot_bytes(states[20]))
+    rebuilt(logs, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
+    found = snapshots_in(tmp_path / "out" / "t-0")
+    assert {entry.producer_id for entries in found.values() for entry in entries} == {7, 8}
+
+
+# --- while it runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_changes_between_plan_and_lock_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert any("segments or snapshots changed since the plan was made" in finding.message for finding in result.findings)
+    assert sorted(snapshots_in(logs / "mixed-0")) == [1151, 7045, 7637, 8231]
+    assert (logs / "mixed-0" / snapshot_name(1151)).read_bytes() == EMPTY_SNAPSHOT
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+def test_a_broker_that_ran_between_plan_and_lock_is_noticed(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    (logs / ".kafka_cleanshutdown").unlink()
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert any("the broker's files changed since the plan was made" in finding.message for finding in result.findings)
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+
+
+def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look under the lock and the link: the other boundaries are written all the same."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild._check_unchanged", lambda _plan: None)
+    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert any(
+        finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
+    )
+    assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
+
+
+def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
+        file.write(b"x")
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+
+
+def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker from 3.8 on removes the file when it stops; the next one makes another: nothing is written any more."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    create = atomic_file.create_file
+    written = []
+
+    def create_and_replace(directory: object, name: str, *arguments: object, **named: object) -> None:
+        create(directory, name, *arguments, **named)  # type: ignore[arg-type]
+        written.append(name)
+        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).replace(logs / ".lock")
+
+    monkeypatch.setattr(local_store, "create_file", create_and_replace)
+    result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert 1 <= len(written) <= WRITERS, "those that were on their way"
+    assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(1, {1}), (1 << 30, set(range(2, WRITERS + 1)))])
+def test_states_that_wait_to_be_written_are_few_where_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, at_once: set[int]
+) -> None:
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild.PENDING_BYTES_MAX", limit)
+    write = write_out.OutWriter.write
+    writing: set[int] = set()
+    most = [0]
+    is_met = threading.Event()
+
+    def slow(writer: write_out.OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
+        writing.add(snapshot.wanted.offset)
+        most[0] = max(most[0], len(writing))
+        if most[0] >= min(at_once):
+            is_met.set()
+        is_met.wait(120)  # a busy machine may begin the second one late
+        time.sleep(0.02)
+        try:
+            return write(writer, snapshot)
+        finally:
+            writing.discard(snapshot.wanted.offset)
+
+    monkeypatch.setattr(write_out.OutWriter, "write", slow)
+    directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})
+    rebuilt(directory, out=str(tmp_path / "out"), boundaries="all")
+    assert sorted(snapshots_in(tmp_path / "out" / "t-0")) == list(range(1, 31))
+    assert most[0] in at_once
+
+
+def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / f"{583:020d}.log").chmod(0o600)
+    if os.getuid() == 0:
+        os.chown(logs / "mixed-0" / f"{583:020d}.log", 4711, 4712)
+    rebuilt(logs)
+    for offset, base in ((583, 0), (1151, 583), (1662, 1151)):
+        snapshot = (logs / "mixed-0" / snapshot_name(offset)).stat()
+        segment = (logs / "mixed-0" / f"{base:020d}.log").stat()
+        assert (snapshot.st_mode, snapshot.st_uid, snapshot.st_gid) == (segment.st_mode, segment.st_uid, segment.st_gid)
+
+
+def test_one_bad_partition_among_many(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    for number in range(20):
+        write_partition(logs / f"t-{number}", {0: batch(0, producer_id=number), 1: batch(1, producer_id=number, sequence=1)})
+    (logs / "t-7" / f"{0:020d}.log").write_bytes(b"\xff" * 100)
+    shutil.rmtree(logs / "t-9")
+    write_partition(logs / "t-9", {0: batch(0)})
+    (logs / "t-9" / f"{1:020d}.log").mkdir()
+    result = rebuilt(logs)
+    assert exit_code_of(result.findings) == 5
+    assert {Path(finding.path).name if finding.severity is Severity.DAMAGED else "" for finding in result.findings} >= {"t-7"}
+    for number in set(range(20)) - {7, 9}:
+        state = ProducerEntry(number, 0, 0, 0, 0, 1000)
+        assert snapshots_in(logs / f"t-{number}") == {1: {state}, 2: {ProducerEntry(number, 0, 1, 1, 0, 1000)}}
+    assert snapshots_in(logs / "t-7") == {}
+    assert snapshots_in(logs / "t-9") == {}
+
+
+def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
+    told: dict[str, int] = {}
+
+    def progress(name: str, size_bytes: int) -> None:
+        told[name] = told.get(name, 0) + size_bytes
+
+    plan = make_plan(Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", as_of_ms=NOW_MS))
+    rebuild(plan, jobs=1, progress=progress)
+    sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in told}
+    assert told == sizes
+    assert len(told) == 4
+    assert sum(told.values()) == plan.bytes_least

@@ -1,0 +1,277 @@
+"""Replays that begin inside the log: what each class claims holds, whatever the log and whoever wrote the snapshots beside it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from budgets import EXAMPLES, each_seed
+from manifests import partition_fixtures
+from replays import (
+    EXACT,
+    NOW,
+    OLD,
+    PROVEN,
+    UNPROVEN,
+    UNSOUND,
+    WEAK,
+    YOUNG,
+    Hand,
+    case_of,
+    check,
+    difference,
+    entries_in,
+    run,
+    windowed,
+)
+from simulated_broker import Client, listed, loaded
+from strategies import LogBatch
+
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.reference.producer_state import ProducerState, is_expired
+from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.source.source import open_source
+
+
+def test_auto_is_sound(tmp_path: Path) -> None:
+    """Of every boundary that is called load-equivalent, a broker that loads it has what the whole log gives."""
+    reached: Counter[str] = Counter()
+
+    @each_seed()
+    def holds(seed: int) -> None:
+        case = case_of(seed)
+        rng = random.Random(seed ^ 1)
+        snapshots = {case.witness: case.live(case.witness) if rng.random() < 0.7 else case.broker.forget(case.witness)}
+        for offset in case.ends:
+            if offset < case.witness and rng.random() < 0.2:
+                snapshots[offset] = case.live(offset)
+        directory = case.broker.write(tmp_path / "t-0", {at: entries.values() for at, entries in snapshots.items()}, case.deleted)
+        try:
+            result = case.run(directory)
+        finally:
+            shutil.rmtree(tmp_path / "t-0")
+        assert {state.offset for state in result.states} >= {
+            offset for offset in case.ends if case.first_wanted <= offset <= case.witness
+        }
+        check(case, result, reached)
+
+    holds()
+    assert reached["LOAD_EQUIVALENT"] >= EXAMPLES * 0.06
+    assert reached["SUPERSET_SAFE"] >= EXAMPLES * 0.08
+    assert reached["EXACT"] >= EXAMPLES * 0.3
+    assert reached["EXACT_FROM_LOG_START"] >= EXAMPLES * 0.06
+    assert reached["window"] >= EXAMPLES * 0.08
+    assert reached["extended by some"] >= EXAMPLES * 0.003
+    assert reached["gave up"] >= EXAMPLES * 0.06
+
+
+def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> None:
+    """Segments 10 and 11 are young. What the transaction in 10 needs stands in 5: replay begins at 9, at 8, at 6, and then at 3."""
+    log, client = Hand(), Client(9, is_transactional=True, epoch=1)
+    everything = []
+    for index in range(12):
+        if index:
+            boundary = log.roll()
+        timestamp = OLD if index < 10 else YOUNG
+        everything.append(log.add(Client(100 + index, is_transactional=False).data(log.end, 1, timestamp)))
+        if index == 5:
+            everything.append(log.add(client.marker(log.end, OLD, 6, commit=True)))
+        if index == 10:
+            everything.append(log.add(client.data(log.end, 1, YOUNG)))
+            truth = ProducerState()
+            list(truth.append(batch.meaning for batch in everything if batch.meaning is not None))
+    everything.append(log.add(client.marker(log.end, YOUNG, 7, commit=True)))
+    whole = ProducerState()
+    list(whole.append(batch.meaning for batch in everything if batch.meaning is not None))
+    directory = log.write(tmp_path / "t-0", {log.end: loaded(whole.entries.values(), NOW).values()})
+    result = run(directory, as_of_ms=NOW, window=10, first_wanted=boundary)
+    assert (result.replay.start_index, result.extensions) == (3, 4)
+    assert result.replay.start_reason.startswith("extended back: producer 9")
+    state = result.at(boundary)
+    assert state.judgement.snapshot_class is SnapshotClass.SUPERSET_SAFE
+    assert loaded(entries_in(state.entries).values(), NOW) == loaded(truth.entries.values(), NOW)
+    assert entries_in(state.entries)[9].coordinator_epoch == 6
+    assert set(entries_in(state.entries)) == {9, *range(103, 111)}
+    # At the log end the marker says all: nothing more than the window is needed.
+    at_end = run(directory, as_of_ms=NOW, window=10, first_wanted=log.end)
+    assert (at_end.replay.start_index, at_end.extensions) == (10, 0)
+    assert entries_in(at_end.at(log.end).entries) == loaded(whole.entries.values(), NOW)
+
+
+def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
+    reached: Counter[str] = Counter()
+
+    @each_seed()
+    def holds(seed: int) -> None:
+        case = case_of(seed)
+        has_witness = random.Random(seed ^ 4).random() < 0.5
+        snapshots = {case.witness: case.live(case.witness).values()} if has_witness else {}
+        directory = case.broker.write(tmp_path / "t-0", snapshots, case.deleted)
+        try:
+            result = case.run(directory, ReplayFrom.WINDOW)
+        finally:
+            shutil.rmtree(tmp_path / "t-0")
+        assert result.extensions == 0
+        assert [state.offset for state in result.states] == case.ends[: case.stop]
+        start = result.replay.start_index
+        assert start == min(case.window, case.stop, len(case.bases) - 1)
+        if start == 0:
+            return
+        for index, state in enumerate(result.states):
+            klass = state.judgement.snapshot_class
+            assert not state.is_complete
+            if index < start:
+                assert (klass, len(state.entries)) == (UNPROVEN, 0)
+                reached["below"] += 1
+            elif klass in PROVEN:
+                assert has_witness
+                assert not difference(case, state)
+                reached["proven"] += 1
+            else:
+                assert klass in WEAK
+                if not has_witness:
+                    assert "nothing proves what lies below the window: no readable snapshot" in state.judgement.reasons[0]
+                gaps = {reason[-3:-1] for reason in state.judgement.reasons if reason.endswith(")")} & {"G1", "G2", "G3", "G4"}
+                assert (klass is UNSOUND) == bool(gaps - {"G4"})
+                reached.update(gaps)
+                # Where no gap is named for a producer of the window, its entry is right all the same.
+                named = {int(reason.split()[1][:-1]) for reason in state.judgement.reasons if reason.startswith("producer ")}
+                if len(state.judgement.reasons) < 10:
+                    seen = case.touched(case.bases[start], state.offset)
+                    assert not (difference(case, state) & seen) - named
+
+    holds()
+    assert all(reached[name] for name in ("below", "G1", "G2", "G3", "G4")), reached
+
+
+WINDOWED = [
+    ("kafka27-mixed", "logappend-0"),
+    ("kafka4-mixed", "logappend-0"),
+    ("kafka27-mixed", "deleted-0"),
+    ("kafka4-mixed", "deleted-0"),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("partition", WINDOWED, ids="-".join)
+def test_windows_of_bundled_partitions(partition: tuple[str, str]) -> None:
+    """Real logs of some seconds under expirations of seconds: what a broker's snapshot proves is what Kafka's classes gave."""
+    (about,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == partition]
+    directory = listed(about.directory)
+    largest = [part.max_timestamp for part in about.segments]
+    bases = [part.base_offset for part in about.segments]
+    right = {part.snapshot_offset: part.entries for part in about.segments}
+    reached: Counter[str] = Counter()
+    for expiration_ms, at in itertools.product(range(200, 20_000, 800), [offset for offset, _ in directory.snapshots]):
+        as_of_ms = max(largest)
+        window = window_start(largest, as_of_ms, expiration_ms)
+        stop = bases.index(at) if at in bases else len(bases)
+        for wanted in (offset for offset in right if offset <= at):
+            result = run(directory, as_of_ms=as_of_ms, expiration_ms=expiration_ms, window=window, stop=stop, first_wanted=wanted)
+            reached["window"] += result.replay.start_index > 0
+            reached["extended"] += result.extensions > 0
+            for state in result.states:
+                klass = state.judgement.snapshot_class
+                found = frozenset(entries_in(state.entries).values())
+                if state.offset >= wanted and klass in PROVEN:
+                    reached["proven"] += 1
+                    assert kept(found, as_of_ms, expiration_ms) == kept(right[state.offset], as_of_ms, expiration_ms)
+                elif state.offset >= wanted:
+                    assert (klass, found) == (EXACT, right[state.offset])
+    assert reached["extended"] > 0, reached
+    if partition[0] == "kafka4-mixed":
+        assert reached["window"] > 0, reached
+        assert reached["proven"] > 0, reached
+
+
+def kept(entries: Iterable[ProducerEntry], as_of_ms: int, expiration_ms: int) -> set[ProducerEntry]:
+    return {entry for entry in entries if not is_expired(entry, as_of_ms, expiration_ms)}
+
+
+def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) -> None:
+    log = Hand()
+    log.data(Client(6, is_transactional=False), OLD)
+    log.roll()
+    client = Client(7, is_transactional=False)
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    log.write(tmp_path / "t-0", {log.end: [ProducerEntry(7, 0, 1, 2, 0, YOUNG)]})
+    path = tmp_path / "t-0" / f"{boundary:020d}.log"
+    data = bytearray(path.read_bytes())
+    healthy = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert (healthy.replay.start_index, healthy.classes[boundary]) == (1, SnapshotClass.LOAD_EQUIVALENT)
+    data[30] ^= 1  # its base timestamp, which is in no entry: only the checksum tells
+    path.write_bytes(data)
+    result = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert result.replay.start_index == 0
+    assert result.classes == {1: EXACT, boundary: EXACT, log.end: UNSOUND}
+    by_letter = run(listed(path.parent), ReplayFrom.WINDOW, as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert by_letter.classes == {1: UNPROVEN, boundary: UNPROVEN, log.end: UNSOUND}
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["no wrap is possible", "the sequence wrapped"])
+def test_a_sequence_that_wraps_is_no_new_producer(beyond: bool, tmp_path: Path) -> None:
+    """0 follows 2147483647 in the same epoch, and the transaction goes on. Below offset 2147483648 that cannot be."""
+    log, client = Hand(), Client(9, is_transactional=True)
+    other = Client(10, is_transactional=False)
+    log.segments, log.end = [(2**31 if beyond else 0, [])], 2**31 if beyond else 0
+    everything: list[LogBatch] = []
+    if beyond:
+        client.sequence = 2**31 - 1
+        everything.append(log.add(client.data(log.end, 1, OLD)))
+        client.sequence = 0
+    everything.append(log.add(other.data(log.end, 1, OLD)))
+    log.roll()
+    everything.append(log.add(other.data(log.end, 1, YOUNG)))
+    boundary = log.roll()
+    true = ProducerState()
+    list(true.append(batch.meaning for batch in everything if batch.meaning is not None))
+    behind = [client.data(log.end, 1, YOUNG), client.marker(log.end + 1, YOUNG, 7, commit=True)]
+    everything += [log.add(batch) for batch in behind]
+    whole = ProducerState()
+    list(whole.append(batch.meaning for batch in everything if batch.meaning is not None))
+    directory = log.write(tmp_path / "t-0", {log.end: loaded(whole.entries.values(), NOW).values()})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    state = result.at(boundary)
+    assert loaded(entries_in(state.entries).values(), NOW) == loaded(true.entries.values(), NOW)
+    expected = (0, SnapshotClass.EXACT_FROM_LOG_START) if beyond else (1, SnapshotClass.LOAD_EQUIVALENT)
+    assert (result.replay.start_index, state.judgement.snapshot_class) == expected
+
+
+def old_client(root: Path) -> tuple[Hand, int]:
+    """A client of 1.0 to 2.4 whose batches were deleted begins again at sequence 0 in the same epoch (UNKNOWN_PRODUCER_ID).
+
+    The broker, of 1.0 to 2.3, forgot its open transaction with them. The first segment holds them still. Returns the log, and a boundary.
+    """
+    log, client, other = Hand(), Client(9, is_transactional=True), Client(10, is_transactional=False)
+    log.data(client, OLD, 3)
+    log.data(other, OLD)
+    log.roll()
+    log.data(other, YOUNG)
+    boundary = log.roll()
+    client.sequence = 0
+    log.data(client, YOUNG)
+    log.marker(client, YOUNG)
+    log.data(other, YOUNG)
+    (root / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 3\n")
+    return log, boundary
+
+
+def test_a_client_that_begins_again_at_sequence_0(tmp_path: Path) -> None:
+    log, boundary = old_client(tmp_path)
+    live = [ProducerEntry(9, 0, 0, boundary, 0, YOUNG, 1), ProducerEntry(10, 0, 2, log.end - 1, 0, YOUNG)]
+    log.write(tmp_path / "t-0", {log.end: live})
+    result = windowed(tmp_path / "t-0", boundary)
+    assert result.classes[boundary] is EXACT
+    assert entries_in(result.at(boundary).entries)[9].current_txn_first_offset == 0
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 0\n")
+    (partition,) = open_source([str(tmp_path / "t-0")]).partitions
+    assert partition.log_start_offset == 0, "nothing was deleted, so that no client had to begin again"

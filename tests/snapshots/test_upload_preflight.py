@@ -1,0 +1,249 @@
+"""Preflight: what becomes of each closed segment, what a leader tries next, and what is known of the last stable offset."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name, truth
+from manifests import FIXTURES, bundled
+
+from snaprebuild.snapshots.scan.result import PartitionScan
+from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.upload_blockers import Blocker
+from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+from snaprebuild.snapshots.source.source import open_source
+
+BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)
+"""Of mixed-0 of kafka27-mixed; its log end is 8231."""
+
+OPEN_FROM = 6913
+"""A transaction hangs there: brokers of 3.6.2, 3.9.2 and 4.3.1 uploaded the twelve segments below it, after a rebuild, and no more."""
+
+NULL_POINTER, ILLEGAL = "java.lang.NullPointerException", "java.lang.IllegalArgumentException"
+UNTIL, FROM, ALL = "3.6.0 to 3.7.0", "3.7.1 to 4.4", "3.6.0 to 4.4"
+
+
+def scanned(path: Path) -> PartitionScan:
+    (partition,) = scan(open_source([str(path)])).partitions
+    return partition
+
+
+def stable_at(offset: int) -> int:
+    """The last stable offset as Kafka's own classes had it at a boundary."""
+    opened = [entry.current_txn_first_offset for entry in truth("kafka27-mixed", "mixed-0")[offset]]
+    return min((first for first in opened if first >= 0), default=offset)
+
+
+def runs(partition: PartitionScan) -> list[tuple[int, int, str]]:
+    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.runs]
+
+
+def attempt(partition: PartitionScan) -> NextAttempt:
+    assert partition.preflight.next_attempt is not None
+    return partition.preflight.next_attempt
+
+
+def outcomes(partition: PartitionScan) -> list[tuple[str, str | None, bool]]:
+    return [(each.versions, each.exception, each.announces) for each in attempt(partition).outcomes]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """mixed-0 of 2.7.2 after a clean stop; 12 snapshots are missing."""
+    return copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+
+
+@pytest.fixture
+def whole(mixed: Path) -> Path:
+    """The same, rebuilt."""
+    assert snaprebuild("rebuild", mixed, "--receipt", mixed.parent.parent / "receipt.jsonl").exit_code == 0
+    return mixed
+
+
+def test_a_directory_of_two_seven(mixed: Path) -> None:
+    partition = scanned(mixed)
+    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "waits")]
+    first = partition.preflight.runs[0]
+    assert (first.segments, first.blockers) == (12, (Blocker.MISSING_SNAPSHOT,))
+    assert first.size_bytes == sum((mixed / f"{base:020d}.log").stat().st_size for base in BASES[:12])
+    assert (attempt(partition).base_offset, attempt(partition).next_base_offset, attempt(partition).fails) == (0, 583, True)
+    # Seen on 3.6.2 (no record in __remote_log_metadata), and on 3.9.2 and 4.3.1 (one more with each exception).
+    assert outcomes(partition) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
+    logged = 'Cannot invoke "java.io.File.toPath()" because "producerStateSnapshotFile" is null'
+    assert [each.message for each in attempt(partition).outcomes] == [None, logged]
+    bound = partition.preflight.bound
+    assert (bound.exact, bound.at_least, bound.known_by) == (OPEN_FROM, OPEN_FROM, "the snapshot at the log end, of a clean stop")
+
+
+def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> None:
+    partition = scanned(whole)
+    assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
+    assert outcomes(partition) == [(ALL, None, True)]
+    assert not attempt(partition).fails
+    assert sum(partition.closed_segments().values()) == 14
+
+
+def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
+    (whole / snapshot_name(2596)).unlink()
+    partition = scanned(whole)
+    assert runs(partition) == [
+        (0, 2181, "uploadable"),
+        (2181, 2596, "blocked"),
+        (2596, 6390, "behind-blocked"),
+        (6390, 7637, "waits"),
+    ]
+    # A leader that uploaded nothing yet begins at the first one, and comes to this one behind those of 0, 583, 1151 and 1662.
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
+    assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
+    assert "segment 2181 of mixed-0, once 4 segments have gone up before it, in vain: " in snaprebuild("scan", whole).stdout
+    (document,) = in_json("scan", whole).document["partitions"]
+    assert document["upload"]["next_attempt"]["uploads_before"] == 4
+    (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 0\n")  # as where remote storage is on
+    partition = scanned(whole)
+    assert partition.source.is_tiered
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 0)
+    assert attempt(partition).assumes == ("remote storage is on: everything below was uploaded before, and this was not",)
+
+
+@pytest.mark.parametrize("data", [b"", EMPTY_SNAPSHOT], ids=["corrupt", "false empty"])
+def test_a_bad_snapshot_stops_nothing_and_is_told(whole: Path, data: bytes) -> None:
+    (whole / snapshot_name(583)).write_bytes(data)
+    partition = scanned(whole)
+    assert runs(partition)[0] == (0, 583, "uploadable-with-bad-snapshot")
+    assert runs(partition)[1] == (583, 6390, "uploadable")
+    assert outcomes(partition) == [(ALL, None, True)]
+
+
+def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(mixed: Path) -> None:
+    """The trap that was seen on 4.3.1: after a start without any snapshot it uploads beyond the last stable offset."""
+    remove_snapshots(mixed)
+    partition = scanned(mixed)
+    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "behind-blocked")]
+    bound = partition.preflight.bound
+    assert (bound.exact, bound.at_least, bound.known_by) == (None, 0, None)
+    assert attempt(partition).assumes == (
+        "nothing of the partition was uploaded before",
+        "it lies below the last stable offset, which these files do not tell",
+    )
+
+
+def test_what_the_high_watermark_holds_back(whole: Path) -> None:
+    (whole.parent / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 1662\n")
+    partition = scanned(whole)
+    bound = partition.preflight.bound
+    # A transaction that ended behind 1662 is not known to be replicated, so that those that were open there count.
+    seen = stable_at(1662)
+    assert seen < 1662
+    assert (bound.exact, bound.at_least, bound.at_most) == (None, seen, 1662)
+    certain = max(base for base in BASES if base <= seen)
+    expected = [(0, certain, "uploadable"), (certain, 1662, "not-known"), (1662, 7637, "waits")]
+    assert runs(partition) == [run for run in expected if run[0] != run[1]]
+    (whole.parent / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 582\n")
+    partition = scanned(whole)
+    assert runs(partition) == [(0, 7637, "waits")]
+    assert partition.preflight.next_attempt is None
+
+
+def test_after_a_crash_the_last_stable_offset_is_known_from_below(whole: Path) -> None:
+    (whole.parent / ".kafka_cleanshutdown").unlink()
+    (whole / snapshot_name(8231)).unlink()
+    partition = scanned(whole)
+    bound = partition.preflight.bound
+    # The newest snapshot of a segment knows of the transaction from 6913 on.
+    assert (bound.exact, bound.at_least, bound.known_by) == (None, OPEN_FROM, "the snapshot at 7637, below the high watermark")
+    assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "not-known")]
+    for offset in (7637, 7045, 6390):
+        (whole / snapshot_name(offset)).write_bytes(b"")
+    assert scanned(whole).preflight.bound.at_least == stable_at(5821)
+
+
+def test_a_blocked_one_above_the_last_stable_offset_is_not_tried(whole: Path) -> None:
+    """It waits first; the ones below go up."""
+    (whole / snapshot_name(7637)).unlink()
+    partition = scanned(whole)
+    assert runs(partition)[0] == (0, 6390, "uploadable")
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (0, False, 0)
+
+
+def test_segments_without_leader_epochs(whole: Path) -> None:
+    epochs = whole / "leader-epoch-checkpoint"
+    epochs.write_text("0\n1\n0 1151\n")
+    partition = scanned(whole)
+    assert runs(partition)[0] == (0, 1151, "blocked")
+    assert outcomes(partition) == [(ALL, ILLEGAL, False)]
+    (whole / snapshot_name(583)).unlink()
+    assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, ILLEGAL, False)]
+
+
+def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
+    (whole / snapshot_name(583)).unlink()
+    (whole / snapshot_name(583)).mkdir()
+    assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
+
+
+def test_segments_below_the_log_start_are_no_candidates(whole: Path) -> None:
+    (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 2200\n")
+    partition = scanned(whole)
+    assert runs(partition)[0][0] == 2181
+    assert attempt(partition).base_offset == 2181
+
+
+@pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
+def test_every_closed_segment_is_told_once(fixture: str) -> None:
+    """In order and without holes, with all bytes; the table and the document say it."""
+    if not any((bundled(fixture)).rglob("*.log")):
+        assert fixture == "aiven-layout"
+        return
+    for partition in scan(open_source([str(bundled(fixture))])).partitions:
+        segments = partition.source.directory.segments
+        closed = [
+            (segment.base_offset, following.base_offset, segment.size_bytes)
+            for segment, following in pairwise(segments)
+            if following.base_offset > partition.source.log_start_offset and partition.source.can_be_tiered
+        ]
+        found = partition.preflight.runs
+        assert sum(run.segments for run in found) == len(closed)
+        assert sum(run.size_bytes for run in found) == sum(size for *_, size in closed)
+        assert [run.base_offset for run in found][:1] == [base for base, *_ in closed][:1]
+        assert all(one.next_base_offset == other.base_offset for one, other in pairwise(found))
+        assert sum(run.segments for run in found if run.blockers) == len(partition.blocked)
+
+
+def test_the_document_tells_what_stops_the_attempts(mixed: Path) -> None:
+    document = in_json("scan", mixed).document
+    (partition,) = document["partitions"]
+    assert partition["upload"]["next_attempt"]["outcomes"][0] == {
+        "versions": UNTIL,
+        "exception": NULL_POINTER,
+        "message": None,
+        "thrown_in": "ProducerStateManager.fetchSnapshot",
+        "announces": False,
+    }
+    assert [run["state"] for run in partition["upload"]["closed_segments"]] == ["blocked", "waits"]
+    assert document["upload_attempts"]["ways_to_stop"][0]["setting"] == "topic: remote.log.copy.disable=true"
+    assert any("remote.copy.lag.ms" in each for each in document["upload_attempts"]["not_looked_at"])
+
+
+def test_the_table_tells_it_in_words(mixed: Path) -> None:
+    told = snaprebuild("scan", mixed.parent, "--details").stdout
+    assert (
+        "Next attempt of a leader with remote storage on: segment 0 of mixed-0, in vain, and of 1 more partition: 3.6.0 to 3.7.0: "
+        in told
+    )
+    assert "remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft; wants local.retention.*" in told
+    assert (
+        "  2 closed segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"
+        in told
+    )
+    shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", mixed.parent.parent / "healthy")
+    assert "Next attempt" not in snaprebuild("scan", mixed.parent.parent / "healthy").stdout
+
+
+def test_entries_of_the_fixture_say_the_same() -> None:
+    """The manifest, which Kafka's own classes wrote, says what is open at the log end."""
+    opened = [entry.current_txn_first_offset for entry in truth("kafka27-mixed", "mixed-0")[8231]]
+    assert min(offset for offset in opened if offset >= 0) == OPEN_FROM

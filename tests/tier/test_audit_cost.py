@@ -1,0 +1,129 @@
+"""What an audit costs: requests as counted, cold storage classes refused unless somebody sets a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from manifests import FIXTURES
+
+from snaprebuild.errors import RefusedError
+from snaprebuild.findings import Severity
+from snaprebuild.followers.bootstrap_build import PartitionWanted, plan_follower
+from snaprebuild.followers.check import ReplicaVerdict, follower_check
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.store import OpenBytes, S3Settings, Status
+from snaprebuild.tier.audit.audit import tier_audit
+from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.levels import AuditLevel
+from snaprebuild.tier.remote_partition import Tier, open_tier
+
+ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")
+CLOCK = Clock(1, 1)
+
+
+@dataclass(frozen=True)
+class ClassedStore(LocalStore):
+    """Files that a listing tells a storage class of; what is asked for is noted."""
+
+    storage_class: str
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
+        for key, status in LocalStore.list_below(self, location):
+            same = {name: getattr(status, name) for name in ("st_size", "st_mtime_ns", "st_ino", "st_mode", "st_uid", "st_gid")}
+            yield key, cast(Status, SimpleNamespace(**same, st_storage_class=self.storage_class))
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        self.asked.append(location)
+        return LocalStore.read_small(self, location, bytes_max)
+
+    def open_bytes(self, location: str, *more: Any, **named: Any) -> OpenBytes:
+        # Its identity, where it is not known, and a range of objects that are as small as these.
+        self.asked.extend([location] * (1 if more and more[0] is not None else 2))
+        return LocalStore.open_bytes(self, location)
+
+
+def announced(storage_class: str, **settings: Any) -> AuditCost:
+    """What is told, of an audit that comes to its end."""
+    told: list[AuditCost] = []
+    store = ClassedStore(storage_class)
+    audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=told.append)
+    assert audit.cost == told[0]
+    assert any(each.bytes_read for each in audit.partitions)
+    return told[0]
+
+
+def test_the_usual_class_costs_requests_alone() -> None:
+    cost = announced("STANDARD")
+    assert cost.cold == {}
+    assert cost.dollars == pytest.approx(cost.requests * 0.0004 / 1000)
+
+
+@pytest.mark.parametrize("name", ["plain", "zstd", "diseased", "encrypted-zstd", "custom-metadata"])
+@pytest.mark.parametrize("level", list(AuditLevel))
+def test_as_many_requests_as_were_told(name: str, level: AuditLevel) -> None:
+    """Beside the manifests, each of which is read once, and before anything else; the rest is asked for after it was told."""
+    store, before = ClassedStore("STANDARD"), list[str]()
+    root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
+    audit = tier_audit(
+        store, root, CLOCK, level=level, private_keys=PrivateKeys.of([key]), jobs=1, announce=lambda _: before.extend(store.asked)
+    )
+    manifests = [str(path) for path in Path(root).rglob("*.rsm-manifest")]
+    assert sorted(before) == sorted(manifests)
+    assert audit.cost is not None
+    assert len(store.asked) == len(manifests) + audit.cost.requests
+
+
+@pytest.mark.parametrize("name", ["STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE"])
+def test_cold_classes_need_a_limit(name: str) -> None:
+    store = ClassedStore(name)
+    with pytest.raises(RefusedError, match=f"bytes in {name}.*--max-read-bytes"):
+        tier_audit(store, ROOT, CLOCK, jobs=1)
+    assert store.asked == []
+    cost = announced(name, max_read_bytes=1 << 30)
+    assert cost.cold == {name: cost.read_bytes}
+    assert cost.dollars is not None
+    assert cost.dollars > cost.read_bytes * 0.009 / 1e9
+
+
+FOLLOWER = FIXTURES / "follower-lost-state"
+AFTER = Clock(1_795_269_600_000, 86_400_000)
+
+
+def cold_tier(**settings: Any) -> Tier:
+    return open_tier(ClassedStore("GLACIER"), str(FOLLOWER / "remote"), (), S3Settings(**settings))
+
+
+def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
+    told: list[AuditCost] = []
+    with pytest.raises(RefusedError, match=r"bytes in GLACIER.*--max-read-bytes"):
+        plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
+    plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
+    logs = list((FOLLOWER / "remote").rglob("*.log"))
+    assert [each.copies for each in told] == [len(logs), len(logs)]
+    assert told[0].cold == {"GLACIER": told[0].read_bytes}
+    assert plan.state.bytes_read == sum(path.stat().st_size for path in logs)
+
+
+def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
+    source, told = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
+    (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=told.append).replicas
+    assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
+    assert [each.severity for each in refused.findings if "--max-read-bytes" in each.message] == [Severity.REFUSED]
+    (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=told.append).replicas
+    assert looked_at.remote is not None  # no segment is read
+    (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=told.append).replicas
+    assert (checked.verdict, len(told)) == (ReplicaVerdict.LOST, 2)
+
+
+def test_a_class_of_unknown_price_has_none() -> None:
+    cost = announced("EXPRESS_TIER_X")
+    assert (cost.dollars, cost.storage_classes) == (None, {"EXPRESS_TIER_X": cost.read_bytes})

@@ -1,0 +1,492 @@
+"""The two writes of a repair: killed before and after each call, with answers lost, and raced; the store is old or right, never worse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiven_index_reader import INDEXES, entries_sha256, fetch_index
+from faulty_store import FaultyStore, faulty_store
+from manifests import FIXTURES
+from object_store import ObjectStore
+
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.local.journal_file import JournalFile
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
+from snaprebuild.storage.s3 import replace as s3_replace
+from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3 import store as s3
+from snaprebuild.storage.s3.store import S3Store
+from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.tier.audit.audit import tier_audit
+from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.repair import repair as operation
+from snaprebuild.tier.repair import undo as tier_undo
+from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
+from snaprebuild.tier.repair.undo import undo_repairs
+
+AIVEN = FIXTURES / "aiven-layout"
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+PEM = AIVEN / "keys" / "key1.private.pem"
+CLOCK = Clock(1_795_132_800_000, 86_400_000)
+"""Before the records, so that nobody has expired."""
+
+NAMES = ("diseased-zstd", "diseased-encrypted")
+
+
+class Killed(BaseException):
+    """As a signal that nobody survives."""
+
+
+@dataclass
+class Dying:
+    """A store that ends the run at one of its calls.
+
+    Attributes:
+        base: the real one.
+        at: number of the call.
+        how: ``before`` it, ``after`` it, or after a replacement with its answer lost.
+        calls: so far.
+    """
+
+    base: ReplacingStore
+    at: int
+    how: str
+    calls: int = 0
+
+    def _call(self, name: str, work: Callable[[], Any]) -> Any:
+        self.calls += 1
+        is_due = self.calls - 1 == self.at
+        if is_due and self.how == "before":
+            raise Killed
+        result = work()
+        if is_due and self.how == "after":
+            raise Killed
+        if is_due and self.how == "lost" and name == "replace":
+            raise OutcomeUnknownError("nobody tells")
+        return result
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        found: WholeObject | None = self._call("read_whole", lambda: self.base.read_whole(location, bytes_max))
+        return found
+
+    def prepare(self, directory: str) -> None:
+        self._call("prepare", lambda: self.base.prepare(directory))
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        self._call("replace", lambda: self.base.replace(location, data, was))
+
+
+@dataclass
+class Place:
+    """A store with the objects of a variant."""
+
+    name: str
+    store: Store
+    root: str
+    get: Callable[[str], bytes]
+    undo_files: Iterator[Path] = field(default_factory=lambda: iter(()))
+
+    @property
+    def segments(self) -> list[dict[str, Any]]:
+        found = READS["variants"][self.name]["segments"]
+        assert isinstance(found, list)
+        return found
+
+    def repair(self) -> TierRepair:
+        undo = str(next(self.undo_files))
+        return tier_repair(
+            self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True, undo_path=undo
+        )
+
+    def verdicts(self) -> dict[int, Verdict]:
+        audit = tier_audit(self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1)
+        return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
+
+    def is_right(self) -> list[bool]:
+        """Of each segment, as an independent reader sees it; whatever is neither old nor right fails."""
+        found = []
+        for segment in self.segments:
+            read = {index: fetch_index(self.get, segment["key"], index, PEM.read_bytes()) for index in INDEXES}
+            snapshot = read["producerSnapshot"]
+            assert snapshot is not None
+            is_right = bool(snapshot) and entries_sha256(snapshot) == segment["right_snapshot"]["entries_sha256"]
+            old = segment["golden"]["producer_snapshot"]["size"]
+            assert is_right or (len(snapshot) == old and segment["disease"] is not None)
+            for index, golden in (("offset", "offset"), ("timestamp", "timestamp"), ("leaderEpoch", "leader_epoch")):
+                assert len(read[index] or b"") == segment["golden"][golden]["size"]
+            found.append(is_right)
+        return found
+
+
+def local_place(name: str, to: Path) -> Place:
+    root = Path(shutil.copytree(AIVEN / READS["variants"][name]["store"], to / "store"))
+    files = (to / f"undo-{number}.jsonl" for number in count())
+    return Place(name, LOCAL, str(root), lambda key: (root / key).read_bytes(), files)
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, at: int, how: str) -> list[Dying]:
+    made: list[Dying] = []
+
+    def make(store: Store) -> Dying:
+        made.append(Dying(replacing(store), at, how))
+        return made[-1]
+
+    monkeypatch.setattr(operation, "replacing", make)
+    return made
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["before", "after", "lost"])
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = sum(segment["disease"] is not None for segment in READS["variants"][name]["segments"])
+    seen: set[int] = set()
+    for at in count():
+        place = local_place(name, tmp_path / str(at))
+        before = place.verdicts()
+        with monkeypatch.context() as patch:
+            made = dying(patch, at, how)
+            try:
+                result = place.repair()
+            except Killed:
+                assert how != "lost"
+            else:
+                unknown = [each for each in result.copies if each.action is RepairAction.UNKNOWN]
+                assert how == "lost" or made[0].calls <= at
+                assert exit_code_of(result.findings) == (5 if unknown else 0)
+                assert len(unknown) <= 1
+        right = place.is_right()
+        seen.add(sum(right))
+        after = place.verdicts()
+        assert all(after[start] in (verdict, Verdict.RIGHT) for start, verdict in before.items())
+        again = place.repair()
+        assert exit_code_of(again.findings) == 0
+        assert all(place.is_right())
+        assert set(place.verdicts().values()) == {Verdict.RIGHT}
+        if at >= made[0].calls:
+            assert made[0].calls == 1 + 6 * wrong
+            break
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = local_place("diseased-encrypted", tmp_path)
+    before = {segment["key"]: place.get(f"{segment['key']}.rsm-manifest") for segment in place.segments}
+    with monkeypatch.context() as patch:
+        dying(patch, at, "after")
+        with pytest.raises(Killed):
+            place.repair()
+    undo = tmp_path / "undo-0.jsonl"
+    if undo.exists():
+        result = undo_repairs(LOCAL, place.root, str(undo), dry_run=False)
+        assert exit_code_of(result.findings) == 0
+        assert len(result.copies) == 1
+    else:
+        assert at < 3, "announced before the first write"
+    assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
+
+
+def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = local_place("diseased-zstd", tmp_path)
+    before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise WriteFailedError("cannot be written: No space left on device")
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = place.repair()
+    assert {each.action for each in result.copies} == {RepairAction.FAILED}
+    assert exit_code_of(result.findings) == 5
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was repaired is told all the same."""
+    place, append = local_place("diseased-encrypted", tmp_path), JournalFile.append
+
+    def full(journal: JournalFile, line: str, *, sync: bool = True) -> None:
+        if '"step":"end"' in line:
+            raise WriteFailedError("cannot be written: No space left on device")
+        append(journal, line, sync=sync)
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = place.repair()
+    assert {each.action for each in result.copies} == {RepairAction.REPAIRED}
+    assert (exit_code_of(result.findings), result.undo_file) == (5, str(tmp_path / "undo-0.jsonl"))
+    assert all(place.is_right())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("how", ["before", "after", "lost"])
+def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its probe, its read and its write: the manifest is that of the repair or the old one, and a second undo ends right."""
+    place = local_place("diseased-encrypted", tmp_path)
+    before = {segment["key"]: place.get(f"{segment['key']}.rsm-manifest") for segment in place.segments}
+    place.repair()
+    undo = str(tmp_path / "undo-0.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(tier_undo, "replacing", lambda store: Dying(replacing(store), at, how))
+        try:
+            result = undo_repairs(LOCAL, place.root, undo, dry_run=False)
+        except Killed:
+            assert how != "lost"
+        else:
+            assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
+    place.is_right()
+    undo_repairs(LOCAL, place.root, undo, dry_run=False)
+    assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
+
+
+@dataclass
+class Overtaken(Dying):
+    """Lets another run go first."""
+
+    other: Callable[[], object] = lambda: None
+
+    def _call(self, name: str, work: Callable[[], Any]) -> Any:
+        self.calls += 1
+        if self.calls - 1 == self.at:
+            self.other()
+        return work()
+
+
+def race(place: Place, at: int, monkeypatch: pytest.MonkeyPatch) -> tuple[TierRepair, TierRepair]:
+    """One run that is overtaken by a whole other one at a call; both results."""
+    results: list[TierRepair] = []
+
+    def make(store: Store) -> ReplacingStore:
+        if results or monkeypatch_is_used:
+            return replacing(store)
+        monkeypatch_is_used.append(True)
+        return Overtaken(replacing(store), at, "", other=lambda: results.append(place.repair()))
+
+    monkeypatch_is_used: list[bool] = []
+    monkeypatch.setattr(operation, "replacing", make)
+    return place.repair(), results[0]
+
+
+def check_race(place: Place, slow: TierRepair, fast: TierRepair) -> None:
+    """The one who came first to an object did it; the other says so, and has not touched it."""
+    assert all(place.is_right())
+    assert set(place.verdicts().values()) == {Verdict.RIGHT}
+    for one in slow.copies:
+        assert one.action in (RepairAction.REPAIRED, RepairAction.REFUSED)
+        others = [each.action for each in fast.copies if each.audited.segment_id == one.audited.segment_id]
+        assert RepairAction.REPAIRED in (one.action, *others)
+        if one.action is RepairAction.REFUSED:
+            assert "changed since" in one.why
+    refused = any(each.action is RepairAction.REFUSED for each in slow.copies)
+    assert exit_code_of(slow.findings) == (3 if refused else 0)
+    assert exit_code_of(fast.findings) == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("name", NAMES)
+def test_two_runs(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = local_place(name, tmp_path)
+    check_race(place, *race(place, at, monkeypatch))
+
+
+@pytest.mark.parametrize("name", sorted(READS["variants"]))
+def test_every_layout(name: str, tmp_path: Path) -> None:
+    """Snapshots of no bytes in every variant: compressed, encrypted, without a transaction index, of the API of Kafka 4."""
+    place = local_place(name, tmp_path)
+    starts: dict[str, int] = {}
+    for segment in place.segments:
+        path = Path(place.root) / f"{segment['key']}.rsm-manifest"
+        manifest = json.loads(path.read_text())
+        manifest["segmentIndexes"]["producerSnapshot"]["size"] = 0
+        path.write_text(json.dumps(manifest, separators=(",", ":")))
+        known = segment["metadata"]
+        starts[known["topic_id"]] = min(known["start_offset"], starts.get(known["topic_id"], known["start_offset"]))
+    result = place.repair()
+    repaired = {uuid_to_text(each.audited.segment_id) for each in result.copies if each.action is RepairAction.REPAIRED}
+    assert len(result.copies) == len(place.segments)
+    for segment in place.segments:
+        known = segment["metadata"]
+        # Two segments of one variant are not next to each other: nothing is proven up to the end of the first, nor behind the gap.
+        is_proven = starts[known["topic_id"]] == 0 and name != "zstd-heuristic"
+        assert (known["segment_id"] in repaired) == is_proven
+        if is_proven:
+            read = {index: fetch_index(place.get, segment["key"], index, PEM.read_bytes()) for index in INDEXES}
+            assert read["producerSnapshot"] is not None
+            assert entries_sha256(read["producerSnapshot"]) == segment["right_snapshot"]["entries_sha256"]
+
+
+def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
+    """Of a backup beside the objects nobody tells which of them brokers read."""
+    place = local_place("diseased-encrypted", tmp_path)
+    before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
+    shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
+    result = place.repair()
+    assert [each.action for each in result.copies] == [RepairAction.REFUSED]
+    assert "lie below several prefixes" in result.copies[0].why
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
+# ---------------------------------------------------------------------------------------------------------------- object stores
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_replace, "_probed", set())
+    monkeypatch.setattr(s3, "_probed", set())
+    with faulty_store() as store:
+        yield store
+
+
+def remote_place(name: str, faulty: FaultyStore, to: Path) -> Place:
+    local = AIVEN / READS["variants"][name]["store"]
+    faulty.objects |= {f"bucket/{path.relative_to(local)}": path.read_bytes() for path in local.rglob("*") if path.is_file()}
+    store = S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True))
+    files = (to / f"undo-{number}.jsonl" for number in count())
+    return Place(name, store, "s3://bucket", lambda key: faulty.objects[f"bucket/{key}"], files)
+
+
+def nth_put(number: int, fault: str) -> Callable[[str, str, dict[str, str]], str]:
+    """The fault of one PUT of an object of the tier."""
+    puts = iter(range(1000))
+
+    def choose(method: str, path: str, headers: dict[str, str]) -> str:
+        is_due = method == "PUT" and s3.PROBE_NAME not in path and next(puts) == number
+        return fault if is_due else ""
+
+    return choose
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["lost", "drop", "500", "503", "409"])
+@pytest.mark.parametrize("number", range(2))
+def test_an_answer_that_is_lost_is_looked_up(number: int, fault: str, faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-encrypted", faulty, tmp_path)
+    faulty.choose = nth_put(number, fault)
+    result = place.repair()
+    assert [each.action for each in result.copies] == [RepairAction.REPAIRED]
+    assert exit_code_of(result.findings) == 0
+    assert all(place.is_right())
+    puts = [headers for method, path, headers in faulty.seen if method == "PUT" and s3.PROBE_NAME not in path]
+    assert all("if-match" in headers for headers in puts)
+    assert len(puts) == (2 if fault == "lost" else 3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("fault", "action", "code"),
+    [("412", RepairAction.REFUSED, 3), ("403", RepairAction.FAILED, 5), ("another", RepairAction.REFUSED, 3)],
+)
+@pytest.mark.parametrize("number", range(2))
+def test_a_write_that_fails(number: int, fault: str, action: RepairAction, code: int, faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-encrypted", faulty, tmp_path)
+    faulty.choose = nth_put(number, fault)
+    result = place.repair()
+    assert [each.action for each in result.copies] == [action]
+    assert exit_code_of(result.findings) == code
+    if fault == "another":
+        return  # somebody else's bytes stand there
+    assert not all(place.is_right())
+    faulty.choose = lambda *_: ""
+    assert exit_code_of(place.repair().findings) == 0
+    assert all(place.is_right())
+
+
+def test_an_outcome_that_nobody_tells(faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-encrypted", faulty, tmp_path)
+    faulty.choose = lambda method, path, _: "500" if method == "PUT" and path.endswith(".rsm-manifest") else ""
+    result = place.repair()
+    assert [each.action for each in result.copies] == [RepairAction.UNKNOWN]
+    assert exit_code_of(result.findings) == 5
+    faulty.choose = lambda *_: ""
+    again = place.repair()
+    assert [each.place.appended_bytes for each in again.copies if each.place is not None] == [0]
+    assert all(place.is_right())
+
+
+def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-zstd", faulty, tmp_path)
+    before = dict(faulty.objects)
+    faulty.ignores_if_match = True
+    with pytest.raises(RefusedError, match="the store ignores If-Match"):
+        place.repair()
+    assert faulty.objects == before
+    assert not (tmp_path / "undo-0.jsonl").exists()
+
+
+def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it comes back."""
+    for at in range(3, 7):
+        place = remote_place("diseased-encrypted", faulty, tmp_path / str(at))
+        (wrong,) = [segment["key"] for segment in place.segments if segment["disease"] is not None]
+
+        def delete(wrong: str = wrong) -> None:
+            for suffix in ("log", "indexes", "rsm-manifest"):
+                faulty.objects.pop(f"bucket/{wrong}.{suffix}", None)
+
+        overtaken = Overtaken(replacing(place.store), at, "", other=delete)
+        with monkeypatch.context() as patch:
+            patch.setattr(operation, "replacing", lambda _, made=overtaken: made)
+            result = place.repair()
+        assert [each.action for each in result.copies] == [RepairAction.REFUSED if at in (3, 5) else RepairAction.UNKNOWN]
+        assert not [key for key in faulty.objects if key.startswith(f"bucket/{wrong}")]
+
+
+@pytest.mark.full
+def test_a_limit_at_each_request(faulty: FaultyStore, tmp_path: Path) -> None:
+    """Nothing is half done; what a run that may go on makes of it is right."""
+    seen = set()
+    for limit in count(4, 3):
+        place = remote_place("diseased-encrypted", faulty, tmp_path / str(limit))
+        faulty.seen.clear()
+        settings = S3Settings(endpoint_url=faulty.endpoint, path_style=True, max_requests=limit, run=f"limit {limit}")
+        limited = replace(place, store=S3Store(settings))
+        try:
+            actions = [each.action for each in limited.repair().copies]
+        except RefusedError:
+            actions = []
+        assert len(faulty.seen) <= limit
+        seen |= set(actions)
+        right = place.is_right()
+        assert (right == [True] * len(right)) or RepairAction.REPAIRED not in actions
+        if actions == [RepairAction.REPAIRED]:
+            break
+        assert exit_code_of(place.repair().findings) == 0
+        assert all(place.is_right())
+    assert seen >= {RepairAction.REPAIRED, RepairAction.REFUSED}
+
+
+def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-zstd", faulty, tmp_path)
+    result = tier_repair(place.store, place.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True)
+    assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
+    assert set(faulty.methods()) == {"GET"}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("at", range(7))
+def test_two_runs_at_a_real_object_store(
+    at: int, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"s3://{object_store.bucket()}/remote"
+    object_store.upload(AIVEN / "diseased-encrypted" / "store", root)
+    store = S3Store(S3Settings(endpoint_url=object_store.endpoint, path_style=True))
+    files = (tmp_path / f"undo-{number}.jsonl" for number in count())
+    place = Place("diseased-encrypted", store, root, lambda key: object_store.get(f"{root}/{key}"), files)
+    check_race(place, *race(place, at, monkeypatch))
