@@ -24,7 +24,7 @@ MARK = "SNAPREBUILD_TEST_RUN"
 
 SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
-from snaprebuild.operations import schedule
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.storage.io_limits.policy import Manners, take_part
 schedule.IN_PROCESS_BYTES_MAX = 0
 take_part(Manners(bytes_per_second=50_000))

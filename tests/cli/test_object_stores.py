@@ -335,7 +335,7 @@ def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch
 
 STARTED_EARLIER = """
 import json, multiprocessing, os, sys
-from snaprebuild.operations import schedule
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.source.source import open_source

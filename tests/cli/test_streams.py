@@ -262,7 +262,7 @@ INTERRUPTED = "snaprebuild: interrupted. What was written is whole; run the same
 
 WAITS_FOR_IT = """
 import sys, time
-from snaprebuild.operations import schedule
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.__main__ import main
 
 submit, seconds = schedule._Pool._submit, float(sys.argv.pop(1))
