@@ -17,7 +17,7 @@ from snaprebuild.operations.planned import PartitionPlan, Request, nothing_plann
 from snaprebuild.operations.source import Source, with_new_listings
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence
-from snaprebuild.operations.verdict.judges import Judges, rejection, unknown_finding
+from snaprebuild.operations.verdict.judges import Judges, damaged_finding, rejection, unknown_finding
 
 __all__ = ["judged_plans"]
 
@@ -127,6 +127,10 @@ def _limited(
             told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
             return replace(plan, verdict=verdict), [told]
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
+        return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
+    if in_place and verdict.damaged:
+        finding = damaged_finding(verdict, directory.path)
+        nothing = nothing_planned(plan.source, plan.target, finding.message, plan.log_end_offset)
         return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
     unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
     if not in_place and not plan.source.log_dir.is_broker_directory:
