@@ -72,14 +72,15 @@ def log_evidence(
     Args:
         directory: the listing.
         state: the small files of its log directory.
-        log_end: end of its last whole batch, where that was read before; else its tail is read.
+        log_end: end of its last whole batch, where that was read before; else, and where it has no leader epochs, its tail is read.
         last_stable: the last stable offset, where it is known.
         asks_stable: it was looked for: without it, it could not be found.
     """
     faults: list[str] = []
     bases = tuple(segment.base_offset for segment in directory.segments)
+    epochs = _epochs(directory, faults)
     tail = None
-    if log_end is None and bases:
+    if bases and (log_end is None or not epochs):  # only the tail shows whether there should be leader epochs
         try:
             tail = log_tail(directory)
         except (ReadFailedError, FormatError) as error:
@@ -98,7 +99,7 @@ def log_evidence(
         high_watermark=(state.high_watermarks or {}).get(name),
         recovery_point=(state.recovery_points or {}).get(name),
         log_start=(state.log_starts or {}).get(name, 0),
-        epochs=_epochs(directory, faults),
+        epochs=epochs,
         tail_epoch=None if tail is None else tail.leader_epoch,
         tail_timestamp_ms=_appended_ms(directory, tail),
         last_stable=last_stable,

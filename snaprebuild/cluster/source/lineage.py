@@ -26,10 +26,13 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     log, epochs = evidence.log, evidence.log.epochs
     fault = next((each for each in log.faults if LEADER_EPOCH_CHECKPOINT in each), None)
     if fault is not None:
-        return not_known(fault)
+        return not_known(fault, is_damaged=True)
     if not epochs:
         if log.tail_epoch is not None and log.tail_epoch >= 0:
-            return not_known(f"leader-epoch-checkpoint has no line, and the last batch has leader epoch {log.tail_epoch}")
+            found = "is missing" if epochs is None else "is empty"
+            return not_known(
+                f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {log.tail_epoch}", is_damaged=True
+            )
         return not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
     for before, after in pairwise(epochs):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:

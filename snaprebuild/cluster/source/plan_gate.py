@@ -10,7 +10,7 @@ from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, rejection, unknown_finding
+from snaprebuild.cluster.source.verifier import Judges, damaged_finding, rejection, unknown_finding
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
@@ -127,6 +127,10 @@ def _limited(
             told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
             return replace(plan, verdict=verdict), [told]
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
+        return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
+    if in_place and verdict.damaged:
+        finding = damaged_finding(verdict, directory.path)
+        nothing = nothing_planned(plan.source, plan.target, finding.message, plan.log_end_offset)
         return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
     unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
     if not in_place and not plan.source.log_dir.is_broker_directory:

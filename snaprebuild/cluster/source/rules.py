@@ -170,7 +170,7 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
     cluster, own = _image(evidence), evidence.log.topic_id
     fault = next((each for each in evidence.log.faults if PARTITION_METADATA in each), None)
     if fault is not None:
-        return not_known(fault)
+        return not_known(fault, is_damaged=True)
     if own is None and (evidence.cluster is not None or evidence.is_cluster_unreadable):
         return fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one")
     if isinstance(cluster, str):
@@ -383,7 +383,7 @@ def log_end(evidence: SourceEvidence) -> Ruling:
     if is_short and log.recovery_point is not None and log.log_end < log.recovery_point and not own.is_live:
         return fails(f"the log ends at {log.log_end}, below its recovery point {log.recovery_point}: what was flushed is gone")
     if fault is not None:
-        return not_known(fault)
+        return not_known(fault, is_damaged=True)
     if mark is not None and log.log_end < mark:
         told = f"the log ends at {log.log_end}, below its high watermark {mark}"
         if evidence.purpose is Purpose.REBUILD and not own.has_marker:

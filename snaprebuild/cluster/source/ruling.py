@@ -30,12 +30,14 @@ class Ruling:
         evidence: the facts, one sentence.
         limit: the replica is trusted below this offset only; None for all of it.
         is_word: it rests on the operator's word.
+        is_damaged: a file of the replica that could reject it is damaged, or missing although each broker of this kind writes it.
     """
 
     state: State
     evidence: str
     limit: int | None = None
     is_word: bool = False
+    is_damaged: bool = False
 
 
 def passes(evidence: str, limit: int | None = None, *, is_word: bool = False) -> Ruling:
@@ -53,9 +55,9 @@ def fails(evidence: str) -> Ruling:
     return Ruling(State.FAIL, evidence)
 
 
-def not_known(evidence: str, limit: int | None = None) -> Ruling:
+def not_known(evidence: str, limit: int | None = None, *, is_damaged: bool = False) -> Ruling:
     """A rule whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
-    return Ruling(State.NOT_KNOWN, evidence, limit)
+    return Ruling(State.NOT_KNOWN, evidence, limit, is_damaged=is_damaged)
 
 
 def not_applicable(evidence: str) -> Ruling:

@@ -140,6 +140,11 @@ class SourceVerdict:
         return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
 
     @property
+    def damaged(self) -> tuple[Rule, ...]:
+        """The rules whose evidence is a file of the replica that is damaged, or missing although each broker of this kind writes it."""
+        return tuple(each.rule for each in self.results if each.ruling.is_damaged)
+
+    @property
     def unknown_despite_word(self) -> tuple[Rule, ...]:
         """Of these, the rules that the operator's word does not answer: it stands for the cluster's evidence, not for the log's own."""
         return tuple(rule for rule in self.unknown if not self.on_word or rule not in _OF_THE_CLUSTER)

@@ -21,7 +21,7 @@ from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import is_object
 
-__all__ = ["Judges", "is_judged", "rejection", "unknown_finding", "verdict_json", "word_needed"]
+__all__ = ["Judges", "damaged_finding", "is_judged", "rejection", "unknown_finding", "verdict_json", "word_needed"]
 
 
 @dataclass(slots=True)
@@ -145,6 +145,17 @@ def rejection(verdict: SourceVerdict, path: str) -> Finding:
     assert verdict.rule is not None
     message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
     return Finding("source-rejected", Severity.REFUSED, path, message, reason=verdict.rule.value)
+
+
+def damaged_finding(verdict: SourceVerdict, path: str) -> Finding:
+    """The finding of a replica that gets nothing in place: the whole file could reject it."""
+    rules = ", ".join(rule.name for rule in verdict.damaged)
+    reasons = "; ".join(dict.fromkeys(verdict.evidence_of(rule) for rule in verdict.damaged))
+    message = (
+        f"nothing is written in place, because a file that could reject this replica is damaged or missing ({rules}): {reasons}. "
+        "Restore the file from a backup, or use --out DIR"
+    )
+    return Finding("source-unknown", Severity.REFUSED, path, message)
 
 
 def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
