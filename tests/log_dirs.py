@@ -177,11 +177,22 @@ def marker(
 
 
 def write_partition(directory: Path, segments: Mapping[int, bytes]) -> Path:
-    """Segments by base offset, without indexes and snapshots."""
+    """Segments by base offset, without indexes and snapshots; in a log directory with leader epochs, as brokers write them."""
     directory.mkdir(parents=True, exist_ok=True)
     for base, data in segments.items():
         (directory / f"{base:020d}.log").write_bytes(data)
+    if (directory.parent / "meta.properties").exists():
+        write_leader_epochs(directory)
     return directory
+
+
+def write_leader_epochs(directory: Path) -> None:
+    """``leader-epoch-checkpoint`` of a log whose batches, of magic 2, all have leader epoch 0, as those of `batch`."""
+    path = directory / "leader-epoch-checkpoint"
+    for log in sorted(directory.glob("*.log")):
+        data = log.read_bytes()
+        if len(data) >= 17 and data[16] == 2 and not path.exists():
+            path.write_text(f"0\n1\n0 {int(log.stem)}\n")
 
 
 def make_log_dir(root: Path, *, clean: bool = True, recovery_points: Mapping[str, int] | None = None, **checkpoints: str) -> Path:
@@ -196,6 +207,8 @@ def make_log_dir(root: Path, *, clean: bool = True, recovery_points: Mapping[str
         (root / name.replace("_", "-")).write_text(text)
     if clean:
         (root / ".kafka_cleanshutdown").write_bytes(b"")
+    for directory in root.glob("*-[0-9]*"):
+        write_leader_epochs(directory)
     return root
 
 

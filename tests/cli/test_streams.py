@@ -315,7 +315,7 @@ def interrupted(logs: str, seconds: float, tmp_path: Path) -> None:
 
 INTERRUPTS_ITSELF = """
 import os, signal, sys
-from snaprebuild.storage import local_store
+from snaprebuild.storage.local import store as local_store
 from snaprebuild.__main__ import main
 
 wanted = signal.Signals[sys.argv.pop()]

@@ -79,6 +79,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = make_log_dir(tmp_path_factory.mktemp("made") / "logs")
     for number in range(PARTITIONS):
         make_partition(root / f"t-{number}", Shape(2048, 2 << 20, segment_bytes=512 << 10, producers=40), seed=number)
+        (root / f"t-{number}" / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")  # of the batches that are made
     return root
 
 

@@ -6,7 +6,7 @@ Source: ``PartitionRegistration``, ``BrokerRegistration``, ``ReplicationControlM
 
 from __future__ import annotations
 
-from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, DirectoryForm
+from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import (
     LOST_DIRECTORY,
@@ -384,6 +384,11 @@ def log_end(evidence: SourceEvidence) -> Ruling:
         return fails(f"the log ends at {log.log_end}, below its recovery point {log.recovery_point}: what was flushed is gone")
     if fault is not None:
         return not_known(fault, is_damaged=True)
+    if own.has_marker and mark is not None and log.recovery_point is None:
+        broken = next((each for each in own.faults if RECOVERY_POINT_CHECKPOINT in each), None)
+        return not_known(
+            broken or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one", is_damaged=True
+        )
     if mark is not None and log.log_end < mark:
         told = f"the log ends at {log.log_end}, below its high watermark {mark}"
         if evidence.purpose is Purpose.REBUILD and not own.has_marker:
