@@ -394,7 +394,7 @@ def test_partitions_without_anything_to_say(tmp_path: Path) -> None:
     assert snapshots_in(out / "rolled-0") == {1: {ProducerEntry(7, 0, 0, 0, 0, 1000)}}
     here = in_json("rebuild", logs)
     assert here.exit_code == 0
-    assert files_below(logs / "rolled-0") == {f"{0:020d}.log", f"{1:020d}.log", snapshot_name(1)}
+    assert files_below(logs / "rolled-0") == {"leader-epoch-checkpoint", f"{0:020d}.log", f"{1:020d}.log", snapshot_name(1)}
     # 100 is its log start, too: a broker deletes a snapshot there.
     assert files_below(logs / "moved-0") == {f"{100:020d}.log"}
 
