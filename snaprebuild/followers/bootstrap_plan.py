@@ -27,7 +27,7 @@ from snaprebuild.followers.bootstrap_rules import (
     decide,
     order_faults,
 )
-from snaprebuild.followers.leader_view import Known, PartitionView, view_partition
+from snaprebuild.followers.leader_view import PartitionView, view_partition
 from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
@@ -40,7 +40,7 @@ from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.followers.replication_cost import Share, drawback, share_of
 from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.last_stable import last_stable_offsets
+from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.source.source import Source, live_broker_notes
 from snaprebuild.tier.remote_partition import Tier
 
@@ -170,7 +170,9 @@ def plan_bootstrap(
         if not view.has_remote or view.remote is not None:  # else which of the copies are its own nobody can tell, and that is told
             views.append((view, view.high_watermark_of(supposed.high_watermark)))
     if supposed.last_stable is None:
-        stable = last_stable_offsets(views, clock, plan.findings, jobs)
+        stable = last_stable_offsets(
+            [(view.source, view.log_start.value, mark) for view, mark in views], clock, plan.findings, jobs
+        )
     else:
         stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--last-stable") for view, mark in views}
     for view, mark in views:

@@ -17,8 +17,9 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.followers.leader_view import Known, PartitionView, view_partition
+from snaprebuild.followers.leader_view import PartitionView, view_partition
 from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.snapshots.last_stable import Known
 from snaprebuild.snapshots.source.source import Source, TopicKind, live_broker_notes
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage

@@ -14,6 +14,7 @@ from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.last_stable import Known
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, with_new_listings
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -21,26 +22,11 @@ from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.remote_log import highest_remote_offset
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
-__all__ = ["Known", "PartitionView", "view_partition"]
+__all__ = ["PartitionView", "view_partition"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
 NEVER_TIERED = "internal and compacted topics have none"
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """An offset.
-
-    Attributes:
-        value: -1 where a broker has none either.
-        origin: file or rule that it was taken from.
-        is_assumed: no file tells it.
-    """
-
-    value: int
-    origin: str
-    is_assumed: bool = False
 
 
 @dataclass(slots=True)

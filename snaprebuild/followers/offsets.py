@@ -8,7 +8,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.followers.answer_profile import Profile
-from snaprebuild.followers.leader_view import Known, PartitionView, view_partition
+from snaprebuild.followers.leader_view import PartitionView, view_partition
 from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
@@ -19,7 +19,7 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.time_search import LogSearch
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.last_stable import last_stable_offsets
+from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.source.source import Source, live_broker_notes
 from snaprebuild.tier.remote_partition import Tier
 
@@ -132,7 +132,11 @@ def list_offsets(
         result.findings += view.findings
         views.append((view, view.high_watermark_of(question.high_watermark)))
     is_committed = question.isolation is Isolation.READ_COMMITTED
-    stable = last_stable_offsets(views, clock, result.findings, jobs) if is_committed else {}
+    stable = (
+        last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, result.findings, jobs)
+        if is_committed
+        else {}
+    )
     for view, mark in views:
         path = view.directory.path
         try:

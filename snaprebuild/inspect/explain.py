@@ -21,8 +21,8 @@ from snaprebuild.replay.broker_answer import (
     next_sequence,
 )
 from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
-from snaprebuild.replay.reference.producer_state import is_expired
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import last_sequence_of
+from snaprebuild.replay.sequences import last_sequence_of
 
 __all__ = [
     "BATCHES_IN_MEMORY",

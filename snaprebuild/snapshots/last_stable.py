@@ -7,6 +7,7 @@ A transaction whose marker is not replicated holds it like one that is open.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
-from snaprebuild.followers.leader_view import Known, PartitionView
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
@@ -24,21 +24,36 @@ from snaprebuild.snapshots.engine.schedule import ReadTask
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["last_stable_offsets", "stable_ends"]
+__all__ = ["Known", "last_stable_offsets", "stable_ends"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An offset.
+
+    Attributes:
+        value: -1 where a broker has none either.
+        origin: file or rule that it was taken from.
+        is_assumed: no file tells it.
+    """
+
+    value: int
+    origin: str
+    is_assumed: bool = False
 
 
 def last_stable_offsets(
-    views: Iterable[tuple[PartitionView, Known]], clock: Clock, findings: list[Finding], jobs: int | None
+    logs: Iterable[tuple[PartitionSource, int, Known]], clock: Clock, findings: list[Finding], jobs: int | None
 ) -> dict[str, Known]:
     """The last stable offset of each partition, by path.
 
     Args:
-        views: partitions whose segments on disk are replayed, with their high watermarks.
+        logs: partitions whose segments on disk are replayed, with their log start offsets and high watermarks.
         clock: for which snapshot at the first offset is trusted.
         findings: gets what is damaged; such partitions are left out.
         jobs: worker processes, None for as many as processors.
     """
-    works = _read([_StateAtMark(view.source, view.log_start.value, mark, clock) for view, mark in views], jobs)
+    works = _read([_StateAtMark(source, log_start, mark, clock) for source, log_start, mark in logs], jobs)
     return {work.source.directory.path: work.last_stable() for work in works if not _take_findings(work, findings)}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.difference import Comparison, DifferenceKind, Knowledge, SnapshotStatus
-from snaprebuild.replay.reference.producer_state import is_expired
+from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
 
 NONE = -1

@@ -36,7 +36,8 @@ from snaprebuild.replay.difference import (
     compare,
     impossible_entries,
 )
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, is_expired
+from snaprebuild.replay.expiry import is_expired
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,

@@ -25,9 +25,9 @@ from snaprebuild.replay.reference.producer_state import (
     Marker,
     ProducerBatch,
     ProducerState,
-    last_sequence_of,
 )
 from snaprebuild.replay.segment_summary import summarise_pieces
+from snaprebuild.replay.sequences import last_sequence_of
 
 LAST = ("last_sequence", "last_offset", "offset_delta")
 

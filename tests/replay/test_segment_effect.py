@@ -47,7 +47,6 @@ from snaprebuild.replay.reference.producer_state import (
     InvalidTransactionStateError,
     Marker,
     ProducerState,
-    last_sequence_of,
 )
 from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import (
@@ -67,6 +66,7 @@ from snaprebuild.replay.segment_effect import (
     entries_of,
     resolve_closes,
 )
+from snaprebuild.replay.sequences import last_sequence_of
 
 Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1

@@ -19,7 +19,8 @@ from strategies import CONTROL, LogBatch, batch_of, header_of
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry, read_entries
-from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState, is_expired
+from snaprebuild.replay.expiry import is_expired
+from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import summarise_segment
 from snaprebuild.replay.window import (

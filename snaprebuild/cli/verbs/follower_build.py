@@ -115,7 +115,7 @@ def bootstrap_build(
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.followers.bootstrap_target import judge_target
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object

@@ -74,7 +74,7 @@ def follower_check(
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.check import follower_check as look
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))

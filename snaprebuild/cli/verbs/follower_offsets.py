@@ -34,8 +34,9 @@ from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, S
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from snaprebuild.followers.leader_view import Known, PartitionView
+    from snaprebuild.followers.leader_view import PartitionView
     from snaprebuild.followers.offsets import Answer, OffsetsResult, PartitionOffsets
+    from snaprebuild.snapshots.last_stable import Known
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.tier.remote_partition import Tier
 
@@ -173,7 +174,7 @@ def offsets(
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))

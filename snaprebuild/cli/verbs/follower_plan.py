@@ -132,7 +132,7 @@ def bootstrap_plan(
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))

@@ -93,7 +93,7 @@ def tier_audit(
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit

@@ -110,7 +110,7 @@ def tier_repair(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.result import begin
     from snaprebuild.errors import UsageError
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
 

@@ -176,7 +176,7 @@ def tier_upload(
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.hooks import prepare_upload
-    from snaprebuild.replay.reference.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source
     from snaprebuild.storage.large_objects import large_objects_of
     from snaprebuild.storage.local.journal_file import check_journal_place

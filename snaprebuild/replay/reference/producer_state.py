@@ -12,21 +12,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.expiry import is_expired
+from snaprebuild.replay.sequences import last_sequence_of
 
 __all__ = [
-    "DEFAULT_EXPIRATION_MS",
     "CompletedTransaction",
     "DataBatch",
     "EmptyControlBatch",
     "InvalidTransactionStateError",
     "Marker",
     "ProducerState",
-    "is_expired",
-    "last_sequence_of",
 ]
-
-DEFAULT_EXPIRATION_MS = 86_400_000
-"""``producer.id.expiration.ms``, one day (KIP-854). Brokers before 3.4 use ``transactional.id.expiration.ms``, seven days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +85,6 @@ class InvalidTransactionStateError(Exception):
 
     def __str__(self) -> str:
         return f"offset {self.offset}: {self.reason}"
-
-
-def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
-    """Sequence of the last record: -1 stays -1, and sequences wrap to 0 after 2^31 - 1 (``DefaultRecordBatch.incrementSequence``)."""
-    if base_sequence == -1:
-        return -1
-    last = base_sequence + last_offset_delta
-    return last - 2**31 if last > 2**31 - 1 else last
-
-
-def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
-    """Whether a broker drops the entry when it loads it at ``now_ms``. An open transaction never expires, equality does."""
-    return entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
 
 
 @dataclass(slots=True)
