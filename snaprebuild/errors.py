@@ -98,7 +98,7 @@ class ChangedFileError(RefusedError):
 class GoneFileError(ChangedFileError):
     """A file that was listed is gone, or another one has its name: a broker deletes while we read.
 
-    List the partition again and read what is there now (``operations.source.with_new_listings``).
+    List the partition again and read what is there now (``snapshots.source.source.with_new_listings``).
     """
 
 

@@ -146,6 +146,21 @@ def test_packages_stand_where_they_belong() -> None:
     assert not wrong
 
 
+def test_docstrings_name_modules_that_exist() -> None:
+    packages = {name.split(".")[1] for name in KNOWN if name.count(".") > 1 and name.startswith("snaprebuild.")}
+    wrong, seen = [], 0
+    for path in (path for _, path in MODULES):
+        for found in re.finditer(r"``(snaprebuild\.|formats\.|operations\.)?([a-z_]+)((?:\.\w+)+)``", path.read_text()):
+            if found[1] is None and found[2] not in packages:
+                continue
+            seen += 1
+            full = f"{found[1] or 'snaprebuild.'}{found[2]}{found[3]}"
+            if not any(full == name or full.rpartition(".")[0] == name for name in KNOWN):
+                wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
+    assert seen >= 5
+    assert wrong == []
+
+
 def test_only_tests_import_the_reference() -> None:
     reference = "snaprebuild.replay.reference"
     wrong = [

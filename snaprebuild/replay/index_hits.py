@@ -1,6 +1,6 @@
 """How many entries of a segment's indexes agree with its batches: a sum over blocks, so that ranges and pieces of a segment add up.
 
-The sum only detects that an index may be damaged. ``operations.index_check`` then finds the entry.
+The sum only detects that an index may be damaged. ``snapshots.engine.index_check`` then finds the entry.
 
 Source: ``OffsetIndex``, ``TimeIndex``, ``LeaderEpochFileCache``.
 """

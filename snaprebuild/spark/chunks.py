@@ -1,8 +1,8 @@
 """How the summaries of segments come to the tasks that replay them: which partitions are cut into chunks, and which task gets what.
 
-A partition whose rows are few is one piece of work. Of a larger one that can be divided (``operations.chunks``) each chunk is one, once the
-state before it is known: chunks are composed side by side, one task goes over what they come to, and states come from there to the tasks
-that replay as rows like any others. The driver knows sizes, bounds, and results.
+A partition whose rows are few is one piece of work. Of a larger one that can be divided (``snapshots.engine.chunks``) each chunk is one,
+once the state before it is known: chunks are composed side by side, one task goes over what they come to, and states come from there to the
+tasks that replay as rows like any others. The driver knows sizes, bounds, and results.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class SparkEngine:
             self._carry_out(wave)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """As ``operations.each.Each``: what the function does is done by tasks.
+        """As ``storage.parallel_map.Each``: what the function does is done by tasks.
 
         Raises:
             StorageError: the job failed.

@@ -1,4 +1,4 @@
-"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``operations.chunks``), and merge the chunks.
+"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``snapshots.engine.chunks``), and merge the chunks.
 
 They take and give rows of Arrow tables, so that they can be driven without Spark, by any distribution of the rows.
 """

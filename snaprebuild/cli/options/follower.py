@@ -52,7 +52,7 @@ def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private
 
     Raises:
         UsageError: nothing is there, or the private key is none.
-        ReadFailedError, RefusedError: as ``operations.remote_partition.open_tier``.
+        ReadFailedError, RefusedError: as ``tier.remote_partition.open_tier``.
     """
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.remote_partition import open_tier as opened

@@ -38,7 +38,7 @@ RULES_TABLES_MAX = 1
 
 
 class PurposeName(StrEnum):
-    """Twin of ``cluster.source_evidence.Purpose``, which would import construct for a help text."""
+    """Twin of ``cluster.source.evidence.Purpose``, which would import construct for a help text."""
 
     REBUILD = "rebuild"
     UPLOAD = "upload"

@@ -53,7 +53,7 @@ class Boundaries(StrEnum):
 
 
 class ReplayStart(StrEnum):
-    """Twin of ``operations.replay_partition.ReplayFrom``, which would import numpy for a help text."""
+    """Twin of ``snapshots.engine.partition_replay.ReplayFrom``, which would import numpy for a help text."""
 
     AUTO = "auto"
     WINDOW = "window"

@@ -1,4 +1,4 @@
-"""How much of a partition was not read, because what it gives was kept by an earlier run (``spark.kept_effects``)."""
+"""How much of a partition was not read, because what it gives was kept by an earlier run (``spark.effect_cache``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The plan of a rebuild as values: what was asked for, and what is to be done for it.
 
-``plan`` makes them, ``verdict.plan_gate`` takes out what a replica is not trusted for, ``rebuild`` carries them out.
+``plan`` makes them, ``cluster.source.plan_gate`` takes out what a replica is not trusted for, ``rebuild`` carries them out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The producer snapshots in remote storage, each held against a replay of the segments there.
 
 The copies of a partition that follow one another are read as if they were a partition directory, through the same port as one
-(``storage.tier_store``), so that the judgement is that of ``verify``.
+(``storage.remote.store``), so that the judgement is that of ``verify``.
 """
 
 from __future__ import annotations

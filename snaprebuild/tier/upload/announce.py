@@ -57,7 +57,7 @@ class Announced(StrEnum):
 
 
 class RecordTopic(Protocol):
-    """``__remote_log_metadata`` of a cluster, and what the cluster says of other topics (``storage.metadata_topic.MetadataTopic``)."""
+    """``__remote_log_metadata`` of a cluster, and the other topics of the cluster (``storage.remote.metadata_topic.MetadataTopic``)."""
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
         """Those of the names that there are."""

@@ -24,11 +24,19 @@ from formats.partition.file_names import (
     transaction_index_file_name,
 )
 from formats.partition.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
-from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, SnapshotRefusedError, UploadRefusedError, UsageError
+from snaprebuild.errors import (
+    ChangedFileError,
+    GoneFileError,
+    ReadFailedError,
+    RefusedError,
+    SnapshotRefusedError,
+    UploadRefusedError,
+    UsageError,
+)
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.scan.upload_blockers import Blocker
-from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
+from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
@@ -76,14 +84,28 @@ def prepare_segment(
         partition = opened_partition(path, settings) if source is None else source
     except RefusedError as error:
         raise UploadRefusedError(error.message, path=path, reason="no-source") from error
-    bases = [segment.base_offset for segment in partition.directory.segments]
-    number = bisect_left(bases, parsed.offset)
-    if partition.directory.path != path or parsed.offset not in bases[number : number + 1]:
+    base = parsed.offset
+    if partition.directory.path != path or _number_of(partition, base) is None:
         raise UsageError("does not exist, or is no regular file", path=log)
+
+    def prepared(listed: PartitionSource) -> PreparedUpload:
+        number = _number_of(listed, base)
+        if number is None:
+            message = f"was deleted while it was read: the log start offset is {listed.log_start_offset} now"
+            raise UploadRefusedError(message, path=log, reason="below-log-start")
+        return _Preparation(listed, number, deadline).prepared(ensure, topic_id, high_watermark)
+
     try:
-        return _Preparation(partition, number, deadline).prepared(ensure, topic_id, high_watermark)
-    except ChangedFileError as error:
+        return with_new_listings(prepared, partition)
+    except (ChangedFileError, GoneFileError) as error:
         raise UploadRefusedError(error.message, path=error.path, reason="changed") from error
+
+
+def _number_of(partition: PartitionSource, base_offset: int) -> int | None:
+    """The index of the segment with this base offset, None if there is none."""
+    bases = [segment.base_offset for segment in partition.directory.segments]
+    number = bisect_left(bases, base_offset)
+    return number if base_offset in bases[number : number + 1] else None
 
 
 def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
@@ -151,6 +173,8 @@ class _Preparation:
         indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
         try:
             source = self._directory.open_segment(self._segment, self._deadline)
+        except GoneFileError:
+            raise  # the directory is listed again
         except RefusedError as error:
             raise self._refused(error.message, "changed", log_path) from error
         with source:
@@ -260,6 +284,8 @@ class _Preparation:
 
     def _needed(self, name: str, listed: str | None, blocker: Blocker) -> bytes:
         data = None if listed is None else self._read(name, limits.INDEX_BYTES_MAX)
+        if data is None and listed is not None:
+            raise GoneFileError("is gone since it was listed", path=self._directory.file_path(name))
         if data is None:
             raise self._refused(
                 "is missing; the broker makes one when it loads the log", blocker.value, self._directory.file_path(name)
