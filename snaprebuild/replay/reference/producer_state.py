@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.expiry import is_expired
-from snaprebuild.replay.sequences import last_sequence_of
 
 __all__ = [
     "CompletedTransaction",
@@ -85,6 +84,14 @@ class InvalidTransactionStateError(Exception):
 
     def __str__(self) -> str:
         return f"offset {self.offset}: {self.reason}"
+
+
+def _last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
+    """``DefaultRecordBatch.incrementSequence``, apart from that of ``snaprebuild.replay.sequences``: the reference shares no arithmetic."""
+    if base_sequence == -1:
+        return -1
+    last = base_sequence + last_offset_delta
+    return last - 2**31 if last > 2**31 - 1 else last
 
 
 @dataclass(slots=True)
@@ -171,7 +178,7 @@ class ProducerState:
         return replace(
             entry,
             epoch=batch.epoch,
-            last_sequence=last_sequence_of(batch.base_sequence, batch.last_offset_delta),
+            last_sequence=_last_sequence_of(batch.base_sequence, batch.last_offset_delta),
             last_offset=batch.base_offset + batch.last_offset_delta,
             offset_delta=batch.last_offset_delta,
             timestamp=batch.max_timestamp,
