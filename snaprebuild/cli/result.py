@@ -23,6 +23,7 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, Write
 from snaprebuild.findings import counted, exit_code_of, first_of, unread_paths
 
 if TYPE_CHECKING:
+    from snaprebuild.cli.verb import OutputOptions, Result
     from snaprebuild.findings import Finding
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -64,7 +65,7 @@ def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, o
 
 def verdict_document(verb: str, version: int, body: Mapping[str, object], findings: Sequence[Finding]) -> dict[str, object]:
     """A document that ends with the findings of its result and the exit code that follows from them."""
-    verdict = {"findings": [finding.as_json() for finding in findings], "exit_code": exit_code_of(findings)}
+    verdict = {"findings": (finding.as_json() for finding in findings), "exit_code": exit_code_of(findings)}
     return document(verb, version, {**unread_json(findings), **body, **verdict})
 
 
@@ -214,56 +215,42 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
         tell(line if count == 1 else f"{line} [{count} times]")
 
 
-def leave(
-    document_of: Callable[[], Mapping[str, object]],
-    findings: Sequence[Finding],
-    *,
-    as_json: bool,
-    show: Callable[[], None],
-    report: str | None,
-    everything: bool,
-    notes: bool | None = None,
-    table: Callable[[], None] | None = None,
-) -> NoReturn:
-    """Hands a result out, to the report file, stdout and stderr, and ends the command with its exit code.
+def leave(result: Result, out: OutputOptions) -> NoReturn:
+    """Writes a result to the report file, to stdout and its findings to stderr, and ends the command with its exit code.
 
-    The report comes first, because the reader of stdout may go away, which changes neither what is told on stderr nor the exit
-    code; that the result cannot be written somewhere is told last, because it must not be lost everywhere.
-
-    Args:
-        document_of: makes the JSON document, which is not small; called once for each place where somebody wants it.
-        findings: of the result.
-        as_json: stdout is the document.
-        show: prints the tables, where it is not.
-        report: file that gets the document, too, or None.
-        everything: tell all findings, however many.
-        notes: tell notes beside them; None where ``everything`` says so.
-        table: writes the result as a table, where somebody wants it; raises as the report does.
+    The report comes first, because the reader of stdout may go away, which changes neither stderr nor the exit code. That the result
+    cannot be written somewhere is raised last, because it must not be lost everywhere.
 
     Raises:
-        WriteFailedError: the report, the table or stdout cannot be written.
-        RefusedError: the report or table may no longer be written there.
+        WriteFailedError: the report, another file or stdout cannot be written.
+        RefusedError: a file may no longer be written there.
         Exit: always, else.
     """
 
+    def document() -> dict[str, object]:
+        return verdict_document(*result.form, result.body(), result.findings)
+
     def print_result() -> None:
-        print_unread(findings)
-        show()
+        if out.as_json:
+            sys.stdout.writelines(json_text(document()))
+        else:
+            print_unread(result.findings)
+            result.show()
 
     failures: list[SnaprebuildError] = []
-    write = None if report is None else lambda: write_report(report, document_of())
-    for each in filter(None, (write, table)):
+    report = out.report
+    for write in (None if report is None else lambda: write_report(report, document()), result.write):
         try:
-            each()
+            if write is not None:
+                write()
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
-    leave_streamed(
-        lambda: sys.stdout.writelines(json_text(document_of())) if as_json else print_result(),
-        findings,
-        everything=everything,
-        notes=notes,
-        failures=failures,
-    )
+    everything = out.everything or result.everything
+    try:
+        leave_streamed(print_result, result.findings, everything=everything, notes=result.notes or everything, failures=failures)
+    finally:
+        if result.last is not None:
+            result.last()
 
 
 def leave_streamed(

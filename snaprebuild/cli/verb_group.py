@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ import click
 import typer
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
-
-from snaprebuild.errors import SnaprebuildError
 
 __all__ = ["Verb", "VerbGroup"]
 
@@ -39,16 +36,8 @@ class Verb:
         """Imports the module, and builds the options of the function."""
         function = getattr(importlib.import_module(f"{PACKAGE}.{self.module}"), self.function)
 
-        @functools.wraps(function)
-        def run(*args: object, **kwargs: object) -> None:
-            try:
-                function(*args, **kwargs)
-            except BrokenPipeError as error:
-                # Not that of stdout or stderr, of which verbs take care: click would call it 1, which means findings.
-                raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
-
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(self.name, cls=self.cls, short_help=self.short_help, epilog=self.epilog)(run)
+        alone.command(self.name, cls=self.cls, short_help=self.short_help, epilog=self.epilog)(function)
         return typer.main.get_command(alone)
 
 

@@ -95,7 +95,7 @@ def test_a_saved_plan_is_read_as_asked(tmp_path: Path) -> None:
 
 
 def test_nonsense(tmp_path: Path) -> None:
-    for option, value in (("--max-read-rate", "0"), ("--max-read-rate", "64MiB"), ("--jobs-per-disk", "0"), ("--priority", "last")):
+    for option, value in (("--max-read-rate", "0"), ("--max-read-rate", "64MB"), ("--jobs-per-disk", "0"), ("--priority", "last")):
         done = snaprebuild("verify", tmp_path, option, value)
         assert done.exit_code == 2
         assert option in done.stderr

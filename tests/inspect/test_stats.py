@@ -18,7 +18,7 @@ from strategies import GeneratedLog, block_sizes, logs
 
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.cli.render.stats import stats_document
-from snaprebuild.cli.result import json_text
+from snaprebuild.cli.result import json_text, verdict_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.stats import stats
@@ -32,7 +32,7 @@ CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 8
 
 def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
     result = stats(open_source([str(root)]), clock, **{"top": 100, **options})
-    return json.loads("".join(json_text(stats_document(result, 0.0))))  # type: ignore[no-any-return]
+    return json.loads("".join(json_text(verdict_document("stats", 1, stats_document(result, 0.0), result.findings))))  # type: ignore[no-any-return]
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from manifests import FIXTURES
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.scan import scan_as_json
-from snaprebuild.cli.result import document, json_text
+from snaprebuild.cli.result import json_text, verdict_document
 from snaprebuild.cli.verbs.report import _totals
 from snaprebuild.cli.verbs.verify import _document as verify_document
 from snaprebuild.report.make import make_report
@@ -47,8 +47,8 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     }
     documents = []
     for name, value in (
-        ("scan", document("scan", 1, scan_as_json(scanned))),
-        ("verify", verify_document(verified, 0.0, None)),
+        ("scan", verdict_document("scan", 1, scan_as_json(scanned), scanned.findings)),
+        ("verify", verdict_document("verify", 1, verify_document(verified, 0.0, None), verified.findings)),
     ):
         path = scratch / f"{name}.json"
         path.write_text("".join(json_text(value)))

@@ -18,7 +18,7 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cli.render.scan import scan_as_json
-from snaprebuild.cli.result import json_text
+from snaprebuild.cli.result import json_text, verdict_document
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
@@ -110,7 +110,7 @@ def test_what_waits_for_the_hanging_transaction_is_what_the_broker_did_not_uploa
 @pytest.mark.parametrize("fixture", FIXTURE_NAMES)
 def test_document_of_every_bundled_directory_follows_its_schema(fixture: str) -> None:
     result = scanned(FIXTURES / fixture)
-    document = {"schema": "snaprebuild.scan/1", "snaprebuild": "0", "inputs": _NO_INPUTS, **scan_as_json(result)}
+    document = verdict_document("scan", 1, {"inputs": _NO_INPUTS, **scan_as_json(result)}, result.findings)
     SCHEMA.validate(json.loads("".join(json_text(document))))
     assert result.partitions
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import functools
-import inspect
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +25,7 @@ __all__ = [
     "INT64_MAX",
     "AllowUnverified",
     "AsOf",
+    "Duration",
     "ExpirationMs",
     "Jobs",
     "Offset",
@@ -39,6 +38,7 @@ __all__ = [
     "Report",
     "S3Options",
     "ServerProperties",
+    "Size",
     "Topic",
     "Verbose",
     "WholeNumber",
@@ -51,7 +51,6 @@ __all__ = [
     "open_selected",
     "quoted",
     "selection_of",
-    "takes_s3",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -66,6 +65,7 @@ AS_OF_MAX_MS = 253_402_300_799_999
 NOT_MS = range(10**6, 10**11)
 """As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
+_AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
 
 
@@ -84,6 +84,31 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most):
             self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
         return int(text)
+
+
+class Amount(WholeNumber):
+    """A number from ``least`` to ``most``, plain or with a unit: 64MiB, 12h."""
+
+    units: Mapping[str, int]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error where it is none, or out of the range."""
+        match = _AMOUNT.fullmatch(str(value))
+        if match is not None and match[2] in self.units:
+            value = int(match[1]) * self.units[match[2]]
+        return super().convert(value, param, ctx)
+
+
+class Size(Amount):
+    """Bytes."""
+
+    units: Mapping[str, int] = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Duration(Amount):
+    """Milliseconds."""
+
+    units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OutputFormat(StrEnum):
@@ -151,8 +176,8 @@ ExpirationMs = Annotated[
     typer.Option(
         "--expiration-ms",
         metavar="MS",
-        click_type=WholeNumber(1, INT64_MAX),
-        help="Milliseconds after which the broker forgets an idle producer. Default: producer.id.expiration.ms of "
+        click_type=Duration(1, INT64_MAX),
+        help="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer. Default: producer.id.expiration.ms of "
         "--server-properties, else 86400000 (one day). Risk: less than the broker uses loses producers.",
     ),
 ]
@@ -257,8 +282,8 @@ class S3Options:
         typer.Option(
             "--max-read-bytes",
             metavar="N",
-            click_type=WholeNumber(1, INT64_MAX),
-            help="Bytes that the run may read from object stores; at the limit it stops with exit code 3. Default: any number.",
+            click_type=Size(1, INT64_MAX),
+            help="Bytes (or 64MiB) that the run may read from object stores; at the limit it stops with exit code 3. Default: any number.",
         ),
     ] = None
 
@@ -301,20 +326,6 @@ def _endpoint(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
         raise UsageError(expected)  # without the URL: it may hold a password
     return url
-
-
-def takes_s3(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb the options of ``S3Options`` behind its own, and their value as its argument ``s3``: typer reads the signature."""
-    options = inspect.signature(S3Options, eval_str=True).parameters
-    own = [each for name, each in inspect.signature(verb, eval_str=True).parameters.items() if name != "s3"]
-
-    @functools.wraps(verb)
-    def with_options(*first: Any, **given: Any) -> None:
-        verb(*first, s3=S3Options(**{name: given.pop(name) for name in options}), **given)
-
-    behind = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values())
-    with_options.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]
-    return with_options
 
 
 def as_of_ms(text: str | None) -> int:

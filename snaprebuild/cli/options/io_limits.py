@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, JOBS_MAX, WholeNumber
+from snaprebuild.cli.options.common import INT64_MAX, JOBS_MAX, Size, WholeNumber
 
-if TYPE_CHECKING:
-    from snaprebuild.storage.io_limits.policy import Manners
-
-__all__ = ["GentleOptions", "Priority", "reads_gently", "reads_gently_alone"]
+__all__ = ["Load", "LoadAlone", "Priority"]
 
 
 MEMORY_BYTES_MIN = 64 << 20
@@ -32,27 +27,17 @@ class Priority(StrEnum):
 
 
 @dataclass(frozen=True)
-class GentleOptions:
-    """Each field is an option."""
+class LoadAlone:
+    """How much a verb without workers may read at once, and who comes first; each field is an option."""
 
     max_read_rate: Annotated[
         int | None,
         typer.Option(
             "--max-read-rate",
             metavar="BYTES",
-            click_type=WholeNumber(1, INT64_MAX),
-            help="Bytes that the run may read in a second from files, all workers and disks together (docs/gentle.md). Default: beside "
+            click_type=Size(1, INT64_MAX),
+            help="Bytes (or 64MiB) that the run may read in a second from files, all workers and disks together (docs/gentle.md). Default: beside "
             "a live broker 67108864 (64 MiB) for each disk, else any number.",
-        ),
-    ] = None
-    jobs_per_disk: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs-per-disk",
-            metavar="N",
-            click_type=WholeNumber(1, JOBS_MAX),
-            help="Worker processes that read from one disk at once; without --jobs so many are started for each. Default: one where "
-            "the disk has a spindle, else as many as --jobs.",
         ),
     ] = None
     priority: Annotated[
@@ -69,8 +54,8 @@ class GentleOptions:
         typer.Option(
             "--max-memory",
             metavar="BYTES",
-            click_type=WholeNumber(MEMORY_BYTES_MIN, INT64_MAX),
-            help="Memory that the run may hold, with all workers; fewer are started where they have no room, and a partition that needs "
+            click_type=Size(MEMORY_BYTES_MIN, INT64_MAX),
+            help="Memory (bytes, or 2GiB) that the run may hold, with all workers; fewer are started where they have no room, and a partition that needs "
             f"more fails by itself. At least {MEMORY_BYTES_MIN}. Default: any number.",
         ),
     ] = None
@@ -82,42 +67,44 @@ class GentleOptions:
         ),
     ] = False
 
-    def manners(self) -> Manners:
-        """How the run reads, before it is known whether a broker is at work."""
-        from snaprebuild.storage.io_limits.policy import Manners
+    @property
+    def readers_per_disk(self) -> int | None:
+        """Workers that read from one disk at once; None where that is not asked for."""
+        return None
 
-        return Manners(
-            leaves_page_cache=not self.fill_page_cache,
-            bytes_per_second=self.max_read_rate,
-            stands_last=self.priority is Priority.IDLE,
-            readers_per_disk=self.jobs_per_disk,
-            max_memory_bytes=self.max_memory,
-            minds_brokers=True,
-            priority_is_open=self.priority is Priority.AUTO,
+    def limits(self) -> AbstractContextManager[None]:
+        """The verb reads so inside, before it is known whether a broker is at work."""
+        from snaprebuild.storage.io_limits.policy import Manners, reading_so
+
+        return reading_so(
+            Manners(
+                leaves_page_cache=not self.fill_page_cache,
+                bytes_per_second=self.max_read_rate,
+                stands_last=self.priority is Priority.IDLE,
+                readers_per_disk=self.readers_per_disk,
+                max_memory_bytes=self.max_memory,
+                minds_brokers=True,
+                priority_is_open=self.priority is Priority.AUTO,
+            )
         )
 
 
-def reads_gently(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb these options behind its own, and has it carried out so: it need not know of them."""
-    return _with_options(verb, tuple(inspect.signature(GentleOptions, eval_str=True).parameters.values()))
+@dataclass(frozen=True)
+class Load(LoadAlone):
+    """The same for a verb with workers."""
 
+    jobs_per_disk: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs-per-disk",
+            metavar="N",
+            click_type=WholeNumber(1, JOBS_MAX),
+            help="Worker processes that read from one disk at once; without --jobs so many are started for each. Default: one where "
+            "the disk has a spindle, else as many as --jobs.",
+        ),
+    ] = None
 
-def reads_gently_alone(verb: Callable[..., None]) -> Callable[..., None]:
-    """As ``reads_gently``, for a verb without workers."""
-    options = inspect.signature(GentleOptions, eval_str=True).parameters
-    return _with_options(verb, tuple(each for name, each in options.items() if name != "jobs_per_disk"))
-
-
-def _with_options(verb: Callable[..., None], options: tuple[inspect.Parameter, ...]) -> Callable[..., None]:
-    @functools.wraps(verb)
-    def with_options(*first: Any, **given: Any) -> None:
-        asked = GentleOptions(**{each.name: given.pop(each.name) for each in options})
-        from snaprebuild.storage.io_limits.policy import reading_so
-
-        with reading_so(asked.manners()):
-            verb(*first, **given)
-
-    own = inspect.signature(verb, eval_str=True).parameters.values()
-    behind = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options)
-    with_options.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]
-    return with_options
+    @property
+    def readers_per_disk(self) -> int | None:
+        """As ``--jobs-per-disk``."""
+        return self.jobs_per_disk

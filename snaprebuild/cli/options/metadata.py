@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT32_MAX, quoted
+from snaprebuild.cli.options.common import (
+    INT32_MAX,
+    INT64_MAX,
+    WholeNumber,
+    quoted,
+)
 from snaprebuild.errors import UsageError
 
-__all__ = ["MetadataPath", "VoterIds", "VoterLogs", "voter_ids_of", "voter_log_of"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "BrokerEpoch",
+    "LeaderByWord",
+    "Metadata",
+    "MetadataPath",
+    "Peers",
+    "VoterIds",
+    "VoterLogs",
+    "check_metadata",
+    "voter_ids_of",
+    "voter_log_of",
+]
 
 MetadataPath = Annotated[
     str,
@@ -63,3 +82,52 @@ def voter_log_of(text: str) -> tuple[int | None, str]:
     if int(match[1]) > INT32_MAX:
         raise UsageError(f"--voter: expected [ID=]DIR with an id up to {INT32_MAX}, found {quoted(text)}")
     return int(match[1]), match[2]
+
+
+Metadata = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        metavar="DIR",
+        help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
+        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
+    ),
+]
+
+
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="DIR",
+        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
+    ),
+]
+
+
+LeaderByWord = Annotated[
+    bool,
+    typer.Option(
+        "--i-am-the-leader",
+        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
+        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
+    ),
+]
+
+
+BrokerEpoch = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-epoch",
+        metavar="N",
+        click_type=WholeNumber(0, INT64_MAX),
+        help="Epoch of the live broker of these directories; no clean-shutdown marker is expected then. Default: the broker was stopped, "
+        "and its marker tells.",
+    ),
+]
+
+
+def check_metadata(location: str | None) -> None:
+    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it."""
+    if location == "":
+        raise UsageError("--metadata: the path is empty")

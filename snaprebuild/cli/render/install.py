@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.rebuild import boundary_json
-from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text, verdict_document
+from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
 from snaprebuild.findings import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ ROWS_MAX = 40
 def install_document(result: InstallResult, deadline: int | None) -> dict[str, object]:
     """The JSON document, with the deadline as it was given, in seconds."""
     plan = result.plan
-    body = {
+    return {
         "plan": plan.path,
         "staged_ms": plan.staged_ms,
         "log_dirs": list(plan.log_dirs),
@@ -32,7 +32,6 @@ def install_document(result: InstallResult, deadline: int | None) -> dict[str, o
         "partitions": [_partition(each) for each in result.partitions],
         "totals": dict(_totals(result)),
     }
-    return verdict_document("install", 1, body, result.findings)
 
 
 def _partition(installed: InstalledPartition) -> dict[str, object]:

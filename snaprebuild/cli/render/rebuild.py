@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread, verdict_document
+from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
 from snaprebuild.cluster.source.verifier import verdict_json
 from snaprebuild.findings import counted
 from snaprebuild.replay.classes import SnapshotClass
@@ -40,7 +40,7 @@ __all__ = [
 def plan_document(plan: Plan) -> dict[str, object]:
     """The JSON document of a plan."""
     rate = plan.rate_bytes_per_second
-    body = {
+    return {
         "request": plan.request.as_json(),
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
@@ -53,7 +53,6 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "counts": asdict(plan.counts),
         "partitions": [_partition_plan(partition) for partition in plan.partitions],
     }
-    return verdict_document("plan", 1, body, plan.findings)
 
 
 def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
@@ -155,7 +154,7 @@ def _print_live_brokers(plan: Plan) -> None:
 def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, object]:
     """The JSON document of a rebuild, with the directory of kept effects as it was given."""
     plan = result.plan
-    body = {
+    return {
         "request": plan.request.as_json(),
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
@@ -169,7 +168,6 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "differences_not_listed": result.differences_not_listed,
         "totals": result.totals,
     }
-    return verdict_document("rebuild", 1, body, result.findings)
 
 
 def _partition_result(result: PartitionResult) -> dict[str, object]:

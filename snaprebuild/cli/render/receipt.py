@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import print_table, print_text, shown, verdict_document
+from snaprebuild.cli.result import print_table, print_text, shown
 from snaprebuild.findings import counted
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ __all__ = ["print_receipt", "receipt_document"]
 
 def receipt_document(result: ReceiptVerdict) -> dict[str, object]:
     """The JSON document."""
-    body = {
+    return {
         "receipt": result.receipt.path,
         "began_ms": result.receipt.began_ms,
         "ended": result.receipt.ended,
@@ -35,7 +35,6 @@ def receipt_document(result: ReceiptVerdict) -> dict[str, object]:
         ],
         "totals": dict(Counter(verdict.status for verdict in result.files)),
     }
-    return verdict_document("verify-receipt", 1, body, result.findings)
 
 
 def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:

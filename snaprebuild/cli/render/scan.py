@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.result import unread_json
 from snaprebuild.documents.run_facts import run_json
 from snaprebuild.snapshots.scan.copy_attempt import ways_to_stop
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
@@ -28,15 +27,12 @@ def scan_as_json(result: ScanResult) -> dict[str, object]:
     """Plain values of everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments."""
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
     return {
-        "exit_code": result.exit_code,
-        **unread_json(result.findings),
         "run": run_json(log_dir.state for log_dir in result.log_dirs),
         "total": result.counts.as_json(),
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],
         "partitions": (_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions),
         "upload_attempts": _attempts(),
-        "findings": (finding.as_json() for finding in result.findings),
     }
 
 

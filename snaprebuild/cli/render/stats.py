@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from formats.partition.producer_snapshot import snapshot_size
-from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, verdict_document
+from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.findings import Severity, counted
 from snaprebuild.inspect.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals
 from snaprebuild.replay.segment_statistics import BatchFacts
@@ -24,7 +24,7 @@ PRODUCER_FIELDS = ("batches", "records", "partitions", "transactions", "lowest_e
 
 def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
     """The document (docs/schema/stats.schema.json); its lists are iterators, for there may be very many partitions."""
-    body = {
+    return {
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
@@ -33,7 +33,6 @@ def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
         "partitions": (_partition(each, result) for each in result.partitions),
         "producers": (dict(zip(("producer_id", *PRODUCER_FIELDS), row, strict=True)) for row in _producer_rows(result)),
     }
-    return verdict_document("stats", 1, body, result.findings)
 
 
 def _totals(totals: Totals, result: StatsResult) -> dict[str, object]:

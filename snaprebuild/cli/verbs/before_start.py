@@ -13,21 +13,18 @@ import typer
 from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Paths,
     ReceiptFile,
-    Report,
     ServerProperties,
     Topic,
-    Verbose,
     WholeNumber,
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.metadata import Metadata, check_metadata
+from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import tell
-from snaprebuild.cli.verbs.cluster_source import Metadata, check_metadata
-from snaprebuild.cli.verbs.rebuild import DryRun, SetAside
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
@@ -50,7 +47,9 @@ class Order(StrEnum):
     PATH = "path"
 
 
+@verb()
 def hook_run(
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     deadline: Annotated[
@@ -84,10 +83,8 @@ def hook_run(
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place for
@@ -95,32 +92,27 @@ def hook_run(
     first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
     where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
     """
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.snapshots.before_start import hook_run as prepare
 
     command = wrapped_command()
     if command is None and fail_closed:
         raise UsageError("--fail-closed says when CMD is started: none is given; without it the exit code tells")
     if command is not None:
-        if output is OutputFormat.JSON:
+        if out.as_json:
             raise UsageError("--output json: stdout belongs to CMD; --report FILE takes the document")
         start_after(command, seconds=deadline, only_if_done=fail_closed)
     until = None if deadline is None else time.monotonic() + deadline
-    begin(verbose, {"--report": report, "--receipt": receipt})
+    out.begin({"--receipt": receipt})
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
-    try:
-        leave(
-            lambda: _document(result, deadline, order),
-            result.findings,
-            as_json=output is OutputFormat.JSON,
-            show=lambda: _print(result),
-            report=report,
-            everything=verbose > 0,
-        )
-    finally:
-        tell(f"snaprebuild: {_summary(result)}")
+    return Result(
+        ("hook-run", 1),
+        lambda: _document(result, deadline, order),
+        result.findings,
+        lambda: _print(result),
+        last=lambda: tell(f"snaprebuild: {_summary(result)}"),
+    )
 
 
 def _request(
@@ -149,10 +141,8 @@ def _request(
 
 
 def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, object]:
-    from snaprebuild.cli.result import verdict_document
-
     plan = result.rebuilt.plan
-    body = {
+    return {
         "paths": list(plan.request.paths),
         "server_properties": plan.request.server_properties,
         "topics": list(plan.request.topics),
@@ -173,7 +163,6 @@ def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, 
             **{name: sum(_counts(each)[name] for each in result.partitions) for name in _COUNTS},
         },
     }
-    return verdict_document("hook-run", 1, body, result.findings)
 
 
 _COUNTS = ("written", "would_write", "failed", "refused", "skipped", "bytes_blocked", "bytes_blocked_left", "bytes_read")

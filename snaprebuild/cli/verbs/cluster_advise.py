@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Verbose,
-    as_of_ms,
-    check_paths,
-    quoted,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, as_of_ms, check_paths, quoted
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verbs.cluster_check import epoch_text
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers, advance_json, start_json
 from snaprebuild.cluster.quorum.log_start_policies import (
@@ -45,9 +34,9 @@ _PROGRESS = re.compile(r"([A-Za-z0-9._-]{1,60}):([0-9]{1,19})")
 _NUMBER = re.compile(r"-1|[0-9]{1,19}")
 
 
-@takes_s3
+@verb()
 def kraft_advise(
-    s3: S3Options,
+    *,
     directory: Annotated[str | None, typer.Argument(metavar="[DIR]")] = None,
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
     replica: Annotated[
@@ -105,21 +94,19 @@ def kraft_advise(
             "Default: now.",
         ),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: where each policy would move the start of a node's metadata log now, what goes, and who would have to reload.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it. Each OTHER is that of another
     node of the quorum: what it holds is what it has fetched. With --server-properties and no DIR it is the one that this configuration
     names. The policies are those of `kraft simulate`.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.quorum.advise import Readers
     from snaprebuild.cluster.quorum.advise import kraft_advise as ask
 
-    begin(verbose, {"--report": report})
+    out.begin()
     location, configured = _configured(directory, server_properties)
     check_paths([location, *(others or ())])
     readers = Readers(_progress("--replica", replica), _progress("--listener", listener), _start(leader_start))
@@ -132,14 +119,7 @@ def kraft_advise(
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
-    leave(
-        lambda: verdict_document("kraft-advise", 1, _body(advice), advice.findings),
-        advice.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(advice),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("kraft-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, S3Options, Verbose, check_paths, takes_s3
+from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cluster.quorum.log_start_rules import Followers
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ Leader = Annotated[
 ]
 
 
-@takes_s3
+@verb()
 def kraft_check(
-    s3: S3Options,
+    *,
     directories: MetadataDirs,
     leader: Leader = None,
     followers: Annotated[
@@ -39,29 +40,20 @@ def kraft_check(
             "leader's; literal, and it needs no checkpoint where it is the leader's. Default: kafka.",
         ),
     ] = Followers.KAFKA,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
     nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing (docs/kraft.md).
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.quorum.check import kraft_check as look
 
-    begin(verbose, {"--report": report})
+    out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    leave(
-        lambda: verdict_document("kraft-check", 1, _body(check), check.findings),
-        check.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(check),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("kraft-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:

@@ -6,20 +6,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Verbose,
-    WholeNumber,
-    moment_ms,
-    quoted,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, WholeNumber, moment_ms, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +24,9 @@ __all__ = ["metadata_history"]
 State = TypeVar("State")
 
 
-@takes_s3
+@verb()
 def metadata_history(
-    s3: S3Options,
+    *,
     path: MetadataPath,
     topic: Annotated[
         str | None,
@@ -78,10 +67,9 @@ def metadata_history(
     ] = None,
     voter: VoterLogs = None,
     voters: VoterIds = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: the history of a topic's partitions (--topic) or of a broker (--broker), as the metadata log has it.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
@@ -90,11 +78,10 @@ def metadata_history(
     told apart by its id.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.metadata.history import HistoryQuestion
     from snaprebuild.cluster.metadata.history import metadata_history as look
 
-    begin(verbose, {"--report": report})
+    out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     if topic is None and broker is None:
@@ -104,14 +91,7 @@ def metadata_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    leave(
-        lambda: verdict_document("metadata-history", 1, _body(result), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("metadata-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:

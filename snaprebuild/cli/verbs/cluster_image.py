@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Topic,
-    Verbose,
-    quoted,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import INT64_MAX, S3Options, Topic, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage, TopicImage
@@ -40,9 +31,9 @@ class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releas
         return text
 
 
-@takes_s3
+@verb()
 def metadata_image(
-    s3: S3Options,
+    *,
     path: MetadataPath,
     at: Annotated[
         str | None,
@@ -56,10 +47,9 @@ def metadata_image(
     voter: VoterLogs = None,
     voters: VoterIds = None,
     topic: Topic = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
@@ -70,23 +60,17 @@ def metadata_image(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.render.metadata_json import image_json
     from snaprebuild.cli.render.metadata_tables import print_image
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion
     from snaprebuild.cluster.metadata.image_result import metadata_image as look
 
-    begin(verbose, {"--report": report})
+    out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
     result = look(question)
     shown_topics = _selected(result.image, topic)
-    leave(
-        lambda: verdict_document("metadata-image", 1, image_json(result, shown_topics), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_image(result, shown_topics),
-        report=report,
-        everything=verbose > 0,
+    return Result(
+        ("metadata-image", 1), lambda: image_json(result, shown_topics), result.findings, lambda: print_image(result, shown_topics)
     )
 
 

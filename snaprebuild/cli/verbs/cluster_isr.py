@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["isr_check"]
 
 
-@takes_s3
+@verb()
 def isr_check(
-    s3: S3Options,
+    *,
     path: Annotated[str, typer.Argument(metavar="DIR")],
     voter: VoterLogs = None,
     voters: VoterIds = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: holds each change of in-sync replicas in a metadata log against the invariant of KIP-903.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
@@ -34,22 +34,14 @@ def isr_check(
     tells whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the voters (--voter).
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.metadata.isr_check import IsrQuestion
     from snaprebuild.cluster.metadata.isr_check import isr_check as check
 
-    begin(verbose, {"--report": report})
+    out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    leave(
-        lambda: verdict_document("isr-check", 1, _body(result), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("isr-check", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def _body(result: IsrCheckResult) -> dict[str, object]:

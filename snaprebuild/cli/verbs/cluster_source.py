@@ -9,29 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    Jobs,
-    OutputFormat,
-    OutputOption,
-    Partition,
-    Paths,
-    Report,
-    S3Options,
-    ServerProperties,
-    Topic,
-    Verbose,
-    WholeNumber,
-    takes_s3,
+from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.metadata import (
+    BrokerEpoch,
+    LeaderByWord,
+    Metadata,
+    Peers,
+    VoterIds,
+    VoterLogs,
+    check_metadata,
+    voter_ids_of,
+    voter_log_of,
 )
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
 
-__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "Peers", "check_metadata", "source_check"]
+__all__ = ["source_check"]
 
 RULES_TABLES_MAX = 1
 """Replicas whose rules are printed one by one without ``-v``."""
@@ -45,53 +42,9 @@ class PurposeName(StrEnum):
     BOOTSTRAP = "bootstrap"
 
 
-Metadata = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata",
-        metavar="DIR",
-        help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
-        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
-    ),
-]
-Peers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--peer",
-        metavar="DIR",
-        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
-    ),
-]
-LeaderByWord = Annotated[
-    bool,
-    typer.Option(
-        "--i-am-the-leader",
-        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
-        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
-    ),
-]
-BrokerEpoch = Annotated[
-    int | None,
-    typer.Option(
-        "--broker-epoch",
-        metavar="N",
-        click_type=WholeNumber(0, INT64_MAX),
-        help="Epoch of the live broker of these directories; no clean-shutdown marker is expected then. Default: the broker was stopped, "
-        "and its marker tells.",
-    ),
-]
-
-
-def check_metadata(location: str | None) -> None:
-    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it."""
-    if location == "":
-        raise UsageError("--metadata: the path is empty")
-
-
-@reads_gently
-@takes_s3
+@verb(Load)
 def source_check(
-    s3: S3Options,
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     purpose: Annotated[
@@ -121,10 +74,9 @@ def source_check(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
@@ -133,12 +85,11 @@ def source_check(
     replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.source.evidence import Purpose
     from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
     from snaprebuild.storage.store import absolute
 
-    begin(verbose, {"--report": report})
+    out.begin()
     check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
     if not paths and server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
@@ -158,14 +109,7 @@ def source_check(
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
-    leave(
-        lambda: verdict_document("source-check", 1, _body(result), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result, everything=verbose > 0),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("source-check", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything))
 
 
 def _body(result: SourceCheck) -> dict[str, object]:

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Verbose,
-    WholeNumber,
-    check_paths,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, WholeNumber, check_paths
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +26,9 @@ RATE_MAX = 1_000_000
 """MiB per second."""
 
 
-@takes_s3
+@verb()
 def fleet_merge(
-    s3: S3Options,
+    *,
     files: Annotated[list[str] | None, typer.Argument(metavar="SCAN.json...", hidden=True)] = None,
     metadata: Annotated[
         str | None,
@@ -106,10 +96,9 @@ def fleet_merge(
             "retention is lost. Default: they are left out.",
         ),
     ] = False,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: merges the scans of many brokers: what is stuck, what an election frees, which brokers to treat, in which order.
 
     SCAN.json is what scan prints with --output json for one broker (its log directories, or its --server-properties). A partition
@@ -117,7 +106,6 @@ def fleet_merge(
     searched that holds a replica of each, and their restarts are put in order: one at a time, controllers last. Exit code 1 when
     something is stuck.
     """
-    from snaprebuild.cli.result import begin, document, leave
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
     from snaprebuild.cluster.fleet.election_risk import parse_release
     from snaprebuild.cluster.fleet.elections import write_elections
@@ -129,7 +117,7 @@ def fleet_merge(
     release = None if kafka_release is None else parse_release(kafka_release)
     if kafka_release is not None and release is None:
         raise UsageError(f"--kafka-release: expected a release like 4.3.1, found {kafka_release}")
-    begin(verbose, {"--html": html, "--report": report}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
+    out.begin({"--html": html}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(
         files or [],
@@ -141,15 +129,13 @@ def fleet_merge(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    leave(
-        lambda: document("fleet-merge", 1, _body(result)),
+    return Result(
+        ("fleet-merge", 1),
+        lambda: _body(result),
         result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result, written, everything=verbose > 0),
-        report=report,
-        everything=verbose > 0,
+        lambda: _print(result, written, everything=out.everything),
         notes=True,
-        table=None if html is None else lambda: _write_page(result, html),
+        write=None if html is None else lambda: _write_page(result, html),
     )
 
 
@@ -166,14 +152,11 @@ def _write_page(result: FleetResult, path: str) -> None:
 
 
 def _body(result: FleetResult) -> dict[str, object]:
-    from snaprebuild.cli.result import unread_json
     from snaprebuild.cluster.fleet.merge import Outcome
     from snaprebuild.documents.run_facts import run_json
-    from snaprebuild.findings import exit_code_of
 
     cover, outcomes = result.cover, result.outcomes()
     return {
-        **unread_json(result.findings),
         "run": run_json(),
         "cluster_id": result.fleet.cluster_id,
         "has_metadata": result.has_metadata,
@@ -194,8 +177,6 @@ def _body(result: FleetResult) -> dict[str, object]:
         "elections": None if (moments := result.elections()) is None else [_elections(moment, result) for moment in moments],
         "brokers": [_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         "partitions": _partitions(result),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
 
 

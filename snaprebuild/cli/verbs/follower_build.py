@@ -13,22 +13,25 @@ from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
     Jobs,
-    OutputFormat,
-    OutputOption,
     PrivateKey,
-    Report,
     S3Options,
-    Verbose,
     WholeNumber,
     as_of_ms,
     key_files,
     quoted,
-    takes_s3,
 )
-from snaprebuild.cli.options.follower import LevelOption, RemoteLevel, open_tier, remote_json
-from snaprebuild.cli.verbs.cluster_source import Metadata, check_metadata
-from snaprebuild.cli.verbs.tier_audit import announced
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.cli.options.metadata import Metadata, check_metadata
+from snaprebuild.cli.options.remote_storage import (
+    KeyPrefix,
+    LevelOption,
+    MetadataLog,
+    RemoteLevel,
+    TierLocation,
+    announced,
+    open_tier,
+    remote_json,
+)
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,9 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["bootstrap_build"]
 
 
-@takes_s3
+@verb()
 def bootstrap_build(
-    s3: S3Options,
+    *,
     store: TierLocation,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
     topic_partition: Annotated[
@@ -100,10 +103,9 @@ def bootstrap_build(
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
@@ -112,7 +114,6 @@ def bootstrap_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
     are written all the same, with --allow-unproven.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.followers.bootstrap_target import judge_target
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
@@ -121,7 +122,7 @@ def bootstrap_build(
     from snaprebuild.storage.store import absolute, is_object
     from snaprebuild.tier.remote_chain import metadata_findings
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    out.begin(private_key=key_files(private_key))
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
@@ -142,15 +143,11 @@ def bootstrap_build(
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
-    leave(
-        lambda: verdict_document(
-            "bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict), findings
-        ),
+    return Result(
+        ("bootstrap-build", 1),
+        lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(plan, place, dry_run),
-        report=report,
-        everything=verbose > 0,
+        lambda: _print(plan, place, dry_run),
     )
 
 

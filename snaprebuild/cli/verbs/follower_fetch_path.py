@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Partition,
-    PrivateKey,
-    Report,
-    S3Options,
-    Topic,
-    Verbose,
-    WholeNumber,
-    key_files,
-    takes_s3,
-)
-from snaprebuild.cli.options.io_limits import reads_gently_alone
-from snaprebuild.cli.verbs.follower_offsets import (
+from snaprebuild.cli.options.common import INT64_MAX, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from snaprebuild.cli.options.io_limits import LoadAlone
+from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
     LogPath,
     OptionalStore,
@@ -33,7 +20,8 @@ from snaprebuild.cli.verbs.follower_offsets import (
     print_assumed,
     view_offsets,
 )
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.followers.fetch_path import Deletion, Fetch, PartitionPlace, WhereResult
@@ -42,10 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["where"]
 
 
-@reads_gently_alone
-@takes_s3
+@verb(LoadAlone)
 def where(
-    s3: S3Options,
+    *,
     path: LogPath,
     store: OptionalStore = None,
     offset: Annotated[
@@ -65,30 +52,21 @@ def where(
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: what serves a fetch at an offset, and what deleting the records below it would remove.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 where an offset inside of the log is served
     by nothing, 4 where objects of the copy that holds it are gone.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.fetch_path import where as look
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
-    leave(
-        lambda: verdict_document("where", 1, _body(result, tier), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("where", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -13,47 +12,40 @@ from snaprebuild.cli.options.common import (
     INT32_MAX,
     INT64_MAX,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     PrivateKey,
-    Report,
     S3Options,
     Topic,
-    Verbose,
     WholeNumber,
     key_files,
     quoted,
-    takes_s3,
 )
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, opened_tier
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.log_and_tier import (
+    HighWatermark,
+    LogPath,
+    OptionalStore,
+    RemoteStorage,
+    is_on,
+    known_json,
+    known_text,
+    opened_log_and_tier,
+    part_json,
+    print_assumed,
+)
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers.answer_profile import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from snaprebuild.followers.leader_view import PartitionView
     from snaprebuild.followers.offsets import Answer, OffsetsResult, PartitionOffsets
     from snaprebuild.snapshots.last_stable import Known
-    from snaprebuild.snapshots.source.source import Source
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "HighWatermark",
-    "LogPath",
-    "OnOff",
-    "OptionalStore",
-    "RemoteStorage",
-    "is_on",
-    "known_json",
-    "known_text",
     "offsets",
-    "opened_log_and_tier",
-    "part_json",
-    "print_assumed",
-    "view_offsets",
 ]
 
 
@@ -71,39 +63,9 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in recent
         return int(text)
 
 
-class OnOff(StrEnum):
-    """A setting."""
-
-    ON = "on"
-    OFF = "off"
-
-
-LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
-OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
-HighWatermark = Annotated[
-    int | None,
-    typer.Option(
-        "--high-watermark",
-        metavar="N",
-        click_type=WholeNumber(0, INT64_MAX),
-        help="High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
-    ),
-]
-RemoteStorage = Annotated[
-    OnOff | None,
-    typer.Option(
-        "--remote-storage",
-        show_default=False,
-        help="The remote.storage.enable of the topics. Default: on where a store holds copies, or a log start is checkpointed as "
-        "brokers do with it.",
-    ),
-]
-
-
-@reads_gently
-@takes_s3
+@verb(Load)
 def offsets(
-    s3: S3Options,
+    *,
     path: LogPath,
     store: OptionalStore = None,
     timestamp: Annotated[
@@ -162,119 +124,25 @@ def offsets(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: what the leader would answer to ListOffsets, and which rule decides.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
     is a directory or s3://BUCKET/PREFIX with the copies of its segments; without it nothing is told of what is in remote storage.
     Timestamps from 0 on are looked for there first, then on disk. What no file tells is assumed, and marked with a star.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
-    leave(
-        lambda: verdict_document("offsets", 1, _body(result, tier), result.findings),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
-
-
-def is_on(setting: OnOff | None) -> bool | None:
-    """A setting as a value; None where it is not given."""
-    return None if setting is None else setting is OnOff.ON
-
-
-def opened_log_and_tier(
-    path: str,
-    store: str | None,
-    metadata_log: list[str] | None,
-    private_key: list[str] | None,
-    key_prefix: str,
-    topic: list[str] | None,
-    partition: list[int] | None,
-    s3: S3Options,
-) -> tuple[Source, Tier | None]:
-    """The log and the store that arguments and options ask for.
-
-    Raises:
-        UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
-    """
-    from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.errors import UsageError
-    from snaprebuild.snapshots.source.source import open_source
-    from snaprebuild.storage.private_keys import PrivateKeys
-    from snaprebuild.tier.remote_partition import open_tier
-
-    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
-    if store is None and (metadata_log or private_key or key_prefix):
-        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
-    source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
-    if store is None:
-        return source, None
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
-
-
-def known_json(known: Known | None) -> dict[str, object] | None:
-    """An offset with its origin."""
-    return None if known is None else {"offset": known.value, "origin": known.origin, "assumed": known.is_assumed}
-
-
-def part_json(view: PartitionView) -> dict[str, object]:
-    """What documents of these verbs begin a partition with."""
-    from formats.partition.partition_metadata import uuid_to_text
-
-    return {
-        "path": view.directory.path,
-        "topic_partition": view.source.topic_partition,
-        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
-        "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
-        "log_start": known_json(view.log_start),
-        "local_start": known_json(view.local_start),
-        "highest_remote": known_json(view.highest_remote),
-    }
-
-
-def view_offsets(view: PartitionView) -> dict[str, Known | None]:
-    """The offsets that tables of these verbs are made from, by name."""
-    return {
-        "log start": view.log_start,
-        "local start": view.local_start,
-        "highest remote": view.highest_remote,
-        "log end": view.log_end,
-    }
-
-
-def known_text(known: Known | None) -> str:
-    """An offset for a person, with a star where it is assumed."""
-    return "-" if known is None else f"{known.value}{'*' if known.is_assumed else ''}"
-
-
-def print_assumed(taken: Iterable[tuple[PartitionView, Mapping[str, Known | None]]]) -> None:
-    """One line with what no file tells of the partitions: of the offsets that are named, and whether remote storage is on."""
-    from snaprebuild.cli.result import print_text
-
-    assumed = dict[str, None]()
-    for view, named in taken:
-        assumed |= {f"{what} ({known.origin})": None for what, known in named.items() if known is not None and known.is_assumed}
-        if view.has_remote_assumed:
-            assumed[f"remote storage is {'on' if view.has_remote else 'off'} ({view.has_remote_origin})"] = None
-    if assumed:
-        print_text(f"* assumed: {'; '.join(assumed)}")
+    return Result(("offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:

@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    Jobs,
-    OutputFormat,
-    OutputOption,
-    Partition,
-    PrivateKey,
-    Report,
-    S3Options,
-    Topic,
-    Verbose,
-    WholeNumber,
-    key_files,
-    takes_s3,
-)
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.follower_offsets import (
+from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
     LogPath,
     OnOff,
@@ -37,7 +23,8 @@ from snaprebuild.cli.verbs.follower_offsets import (
     print_assumed,
     view_offsets,
 )
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers.answer_profile import Profile
 
 if TYPE_CHECKING:
@@ -67,10 +54,9 @@ def _switch(name: str, text: str) -> Any:
     return typer.Option(name, show_default=False, help=text)
 
 
-@reads_gently
-@takes_s3
+@verb(Load)
 def bootstrap_plan(
-    s3: S3Options,
+    *,
     path: LogPath,
     store: TierLocation,
     profile: Annotated[
@@ -119,23 +105,21 @@ def bootstrap_plan(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/offsets.md, the requests and
     answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one another.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     assert tier is not None
     follower = Follower(
@@ -148,14 +132,7 @@ def bootstrap_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    leave(
-        lambda: verdict_document("bootstrap-plan", 1, _body(plan, tier), plan.findings),
-        plan.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(plan),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("bootstrap-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
 
 
 def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:

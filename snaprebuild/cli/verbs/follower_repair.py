@@ -10,27 +10,29 @@ from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     PrivateKey,
     ReceiptFile,
-    Report,
     S3Options,
     Topic,
-    Verbose,
     as_of_ms,
     key_files,
     open_selected,
     selection_of,
-    takes_s3,
 )
-from snaprebuild.cli.options.follower import open_tier, print_replicas, replica_json
+from snaprebuild.cli.options.rebuild import DryRun, SetAside
+from snaprebuild.cli.options.remote_storage import (
+    FollowerDir,
+    KeyPrefix,
+    MetadataLog,
+    TierLocation,
+    announced,
+    open_tier,
+    print_replicas,
+    replica_json,
+)
 from snaprebuild.cli.streams import tell
-from snaprebuild.cli.verbs.follower_check import FollowerDir
-from snaprebuild.cli.verbs.rebuild import DryRun, SetAside
-from snaprebuild.cli.verbs.tier_audit import announced
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["follower_repair"]
 
 
-@takes_s3
+@verb()
 def follower_repair(
-    s3: S3Options,
+    *,
     directory: FollowerDir,
     store: TierLocation,
     metadata_log: MetadataLog = None,
@@ -55,10 +57,9 @@ def follower_repair(
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """WRITES the right snapshots into replicas that lost their producer state; wrong ones are replaced with --set-aside only.
 
     DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
@@ -67,7 +68,7 @@ def follower_repair(
     stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import begin, leave, shown
+    from snaprebuild.cli.result import shown
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
@@ -76,7 +77,7 @@ def follower_repair(
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
 
-    begin(verbose, {"--report": report, "--receipt": receipt}, private_key=key_files(private_key))
+    out.begin({"--receipt": receipt}, private_key=key_files(private_key))
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -98,22 +99,19 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    leave(
+    return Result(
+        ("follower-repair", 1),
         lambda: _document(repair, tier.root, dry_run, seconds),
         repair.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(repair, dry_run),
-        report=report,
-        everything=verbose > 0,
+        lambda: _print(repair, dry_run),
     )
 
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> dict[str, object]:
     from snaprebuild.cli.render.rebuild import boundary_json
-    from snaprebuild.cli.result import verdict_document
 
     check, done = repair.check, [(replica, repair.of(replica)) for replica in repair.check.replicas]
-    body = {
+    return {
         "store": root,
         "verified": check.has_metadata,
         "as_of_ms": check.clock.as_of_ms,
@@ -132,7 +130,6 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
         ],
         "totals": dict(_totals(repair)),
     }
-    return verdict_document("follower-repair", 1, body, repair.findings)
 
 
 def _totals(repair: FollowerRepair) -> Counter[str]:

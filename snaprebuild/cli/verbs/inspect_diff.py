@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Verbose,
-    WholeNumber,
-    as_of_ms,
-    check_paths,
-    locations_of,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import INT64_MAX, Duration, S3Options, as_of_ms, check_paths, locations_of
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +20,9 @@ __all__ = ["diff"]
 ENTRIES_SHOWN_MAX = 10
 
 
-@takes_s3
+@verb()
 def diff(
-    s3: S3Options,
+    *,
     files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
     as_of: Annotated[
         str | None,
@@ -49,38 +38,29 @@ def diff(
         typer.Option(
             "--expiration-ms",
             metavar="MS",
-            click_type=WholeNumber(1, INT64_MAX),
+            click_type=Duration(1, INT64_MAX),
             help="Milliseconds after which the broker forgets an idle producer. Default: 86400000 (one day). Risk: less than the "
             "broker uses hides producers that it would load.",
         ),
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: in which producers two snapshots differ, and what B would cost where A is right.
 
     A and B are snapshot files of any name, also as s3://BUCKET/KEY. Their entries are compared as a map, for their order means
     nothing. With --as-of or --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry
     counts. Exit code 0 when they are equal, 1 when they differ, 4 when one is damaged.
     """
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.inspect.diff import diff_snapshots
 
-    begin(verbose, {"--report": report})
+    out.begin()
     if files is None or len(files) != 2:
         raise UsageError(f"diff: expected two snapshots, A and B; found {len(files or ())}")
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
-    leave(
-        lambda: _document(result),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
@@ -93,9 +73,7 @@ def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
 
 
 def _document(result: SnapshotDiff) -> dict[str, object]:
-    from snaprebuild.cli.result import verdict_document
-
-    body = {
+    return {
         "as_of_ms": None if result.clock is None else result.clock.as_of_ms,
         "expiration_ms": None if result.clock is None else result.clock.expiration_ms,
         "status": result.status.value,
@@ -105,7 +83,6 @@ def _document(result: SnapshotDiff) -> dict[str, object]:
         "entries": [{**asdict(entry), "kind": entry.kind.value} for entry in result.entries],
         "entries_not_listed": sum(result.counts.values()) - len(result.entries),
     }
-    return verdict_document("diff", 1, body, result.findings)
 
 
 def _print(result: SnapshotDiff) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.partition.dumped_kind import DumpedKind
-from snaprebuild.cli.options.common import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range, takes_s3
-from snaprebuild.cli.options.io_limits import reads_gently_alone
+from snaprebuild.cli.options.common import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range
+from snaprebuild.cli.options.io_limits import LoadAlone
+from snaprebuild.cli.verb import verb
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +33,9 @@ class DumpOutput(StrEnum):
     JSON = "json"
 
 
-@reads_gently_alone
-@takes_s3
+@verb(LoadAlone)
 def dump(
-    s3: S3Options,
+    *,
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[
         DumpedKind | None,
@@ -67,6 +67,7 @@ def dump(
         ),
     ] = DumpOutput.TEXT,
     verbose: Verbose = 0,
+    s3: S3Options,
 ) -> None:
     """Reads only: shows what stands in files of a log directory, and whether it is whole.
 

@@ -15,24 +15,20 @@ from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     Paths,
-    Report,
     S3Options,
     ServerProperties,
     Topic,
-    Verbose,
     WholeNumber,
     clock_of,
     open_selected,
     quoted,
     selection_of,
-    takes_s3,
 )
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.rebuild import Crc, CrcOption
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,12 +46,10 @@ EPOCH_MAX = 2**15 - 1
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
-@reads_gently
-@takes_s3
+@verb(Load)
 def explain(
-    s3: S3Options,
-    paths: Paths = None,
     *,
+    paths: Paths = None,
     producer_id: Annotated[
         int,
         typer.Option(
@@ -108,10 +102,9 @@ def explain(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -119,12 +112,11 @@ def explain(
     after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
-    begin(verbose, {"--report": report})
+    out.begin()
     question = Question(producer_id, at, _version(broker_version), sequence, epoch)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and broker_version is not None:
@@ -134,14 +126,7 @@ def explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    leave(
-        lambda: _document(result, seconds),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:
@@ -157,10 +142,8 @@ def _version(text: str | None) -> tuple[int, int]:
 
 
 def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.result import verdict_document
-
     question = result.question
-    body = {
+    return {
         "producer_id": question.producer_id,
         "at": question.at,
         "broker_version": ".".join(map(str, question.version)),
@@ -170,7 +153,6 @@ def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
         "partitions_read": result.partitions_read,
         "partitions": [_partition(each) for each in result.partitions],
     }
-    return verdict_document("explain", 1, body, result.findings)
 
 
 def _partition(explanation: Explanation) -> dict[str, object]:

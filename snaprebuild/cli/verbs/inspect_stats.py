@@ -10,24 +10,21 @@ import typer
 from snaprebuild.cli.options.common import (
     INT64_MAX,
     AsOf,
+    Duration,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     Paths,
-    Report,
     S3Options,
     ServerProperties,
     Topic,
-    Verbose,
     WholeNumber,
     clock_of,
     open_selected,
     selection_of,
-    takes_s3,
 )
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.rebuild import Crc
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.rebuild import Crc
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 __all__ = ["stats"]
 
@@ -49,7 +46,7 @@ ExpirationCompared = Annotated[
     typer.Option(
         "--expiration-ms",
         metavar="MS",
-        click_type=WholeNumber(1, INT64_MAX),
+        click_type=Duration(1, INT64_MAX),
         help="A producer.id.expiration.ms in milliseconds, compared with 1 h, 6 h, 1 day and 7 days. Default: that of "
         "--server-properties, else 86400000 (one day). Risk: a broker forgets producers that pause for longer, and takes their "
         "retries for new records.",
@@ -66,10 +63,9 @@ CrcCompared = Annotated[
 ]
 
 
-@reads_gently
-@takes_s3
+@verb(Load)
 def stats(
-    s3: S3Options,
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     top: Top = TOP_DEFAULT,
@@ -80,10 +76,9 @@ def stats(
     partition: Partition = None,
     jobs: Jobs = None,
     details: Annotated[bool, typer.Option("--details", help="List the segments of those partitions, too. Default: no.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: counts producers, what they cost and what an expiration would keep of them, and batches by kind.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -92,21 +87,15 @@ def stats(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.render.stats import print_stats, stats_document
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.inspect.stats import stats as count
 
-    begin(verbose, {"--report": report})
+    out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    leave(
-        lambda: stats_document(result, seconds),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_stats(result, top, details=details),
-        report=report,
-        everything=verbose > 0,
+    return Result(
+        ("stats", 1), lambda: stats_document(result, seconds), result.findings, lambda: print_stats(result, top, details=details)
     )

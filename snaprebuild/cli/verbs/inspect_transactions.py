@@ -10,25 +10,21 @@ import typer
 
 from snaprebuild.cli.options.common import (
     INT64_MAX,
+    Duration,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     Paths,
-    Report,
     S3Options,
     ServerProperties,
     Topic,
-    Verbose,
-    WholeNumber,
     check_paths,
     clock_of,
     open_selected,
     selection_of,
-    takes_s3,
 )
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.rebuild import Crc, CrcOption
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +36,9 @@ COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
-@reads_gently
-@takes_s3
+@verb(Load)
 def transactions(
-    s3: S3Options,
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     late_ms: Annotated[
@@ -51,7 +46,7 @@ def transactions(
         typer.Option(
             "--late-ms",
             metavar="MS",
-            click_type=WholeNumber(0, INT64_MAX),
+            click_type=Duration(0, INT64_MAX),
             help="A transaction is late without a batch for longer than this. Default: --max-timeout-ms and five minutes, as brokers "
             "count. Risk: with less, transactions that live are called late.",
         ),
@@ -61,7 +56,7 @@ def transactions(
         typer.Option(
             "--max-timeout-ms",
             metavar="MS",
-            click_type=WholeNumber(1, INT64_MAX),
+            click_type=Duration(1, INT64_MAX),
             help="The transaction.max.timeout.ms of the brokers. Default: that of --server-properties, else 900000 (15 minutes). "
             "Risk: with less, transactions that live are called late.",
         ),
@@ -88,10 +83,9 @@ def transactions(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: transactions that are open, late or empty, what they hold back, and the command that would abort them.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -100,13 +94,12 @@ def transactions(
     asks it.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.inspect.transaction_states import TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
     from snaprebuild.inspect.transactions import transactions as tell
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
-    begin(verbose, {"--report": report})
+    out.begin()
     check_paths(transaction_state)
     if late_ms is not None and max_timeout_ms is not None:
         raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
@@ -121,21 +114,13 @@ def transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    leave(
-        lambda: _document(result, seconds),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.result import verdict_document
     from snaprebuild.documents.run_facts import run_json
 
-    body = {
+    return {
         "run": run_json(each.source.log_dir for each in result.partitions),
         "as_of_ms": result.as_of_ms,
         "late_ms": result.late_ms,
@@ -143,7 +128,6 @@ def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
         "totals": _totals(result),
         "partitions": [_partition(each) for each in result.partitions],
     }
-    return verdict_document("transactions", 1, body, result.findings)
 
 
 def _totals(result: TransactionsResult) -> dict[str, int]:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.collector import uncollected
-from snaprebuild.cli.options.common import Jobs, OutputFormat, OutputOption, ReceiptFile, Report, Verbose, WholeNumber, check_paths
+from snaprebuild.cli.options.common import Jobs, ReceiptFile, WholeNumber, check_paths
 from snaprebuild.cli.streams import tell
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 __all__ = ["install"]
 
@@ -17,7 +17,9 @@ DEADLINE_MAX = 7 * 86_400
 """Seconds."""
 
 
+@verb(collects=False)
 def install(
+    *,
     plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
     deadline: Annotated[
         int | None,
@@ -38,10 +40,8 @@ def install(
     ] = False,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """WRITES staged snapshots into the log directories of a stopped broker: as links, within seconds; no file is replaced.
 
     PLAN is what `rebuild --stage DIR` left, DIR/plan.jsonl. Every log directory of the broker is held meanwhile. What was staged is
@@ -49,31 +49,23 @@ def install(
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
     """
     from snaprebuild.cli.render.install import install_document, print_install
-    from snaprebuild.cli.result import begin, leave, shown
+    from snaprebuild.cli.result import shown
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.snapshots.staging.install import install as carry_out
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
-    with uncollected():
-        began = time.perf_counter()
-        until = None if deadline is None else time.monotonic() + deadline
-        check_paths([plan])
-        begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
-        staged = load_staged_plan(plan)
-        loaded = time.perf_counter() - began
-        kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
-        try:
-            result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
-        except KeyboardInterrupt:
-            if kept is not None:
-                tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
-            raise
-        result.seconds = {"load": loaded, **result.seconds}
-        leave(
-            lambda: install_document(result, deadline),
-            result.findings,
-            as_json=output is OutputFormat.JSON,
-            show=lambda: print_install(result),
-            report=report,
-            everything=verbose > 0,
-        )
+    began = time.perf_counter()
+    until = None if deadline is None else time.monotonic() + deadline
+    check_paths([plan])
+    out.begin({"--receipt": receipt}, plan=plan)
+    staged = load_staged_plan(plan)
+    loaded = time.perf_counter() - began
+    kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
+    try:
+        result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
+    except KeyboardInterrupt:
+        if kept is not None:
+            tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
+        raise
+    result.seconds = {"load": loaded, **result.seconds}
+    return Result(("install", 1), lambda: install_document(result, deadline), result.findings, lambda: print_install(result))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,25 +15,22 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Offset,
-    OutputFormat,
-    OutputOption,
     Partition,
     Paths,
     ReceiptFile,
-    Report,
     S3Options,
     ServerProperties,
     Topic,
-    Verbose,
     as_of_ms,
     check_paths,
     selection_of,
-    takes_s3,
 )
 from snaprebuild.cli.options.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.options.io_limits import reads_gently, reads_gently_alone
+from snaprebuild.cli.options.io_limits import Load, LoadAlone
+from snaprebuild.cli.options.metadata import Metadata, check_metadata
+from snaprebuild.cli.options.rebuild import Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import tell
-from snaprebuild.cli.verbs.cluster_source import Metadata, check_metadata
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,13 +52,6 @@ class ReplayStart(StrEnum):
     AUTO = "auto"
     WINDOW = "window"
     LOG_START = "log-start"
-
-
-class Crc(StrEnum):
-    """Whether checksums are computed."""
-
-    CHECK = "check"
-    SKIP = "skip"
 
 
 Out = Annotated[
@@ -91,23 +78,6 @@ ReplayFromOption = Annotated[
         show_default=False,
         help="auto: where the expiration begins, and further back as evidence asks. window: never further back. "
         "Risk: more UNPROVEN ones. log-start: the first segment on disk. Default: auto.",
-    ),
-]
-SetAside = Annotated[
-    bool,
-    typer.Option(
-        "--set-aside",
-        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start can no "
-        "longer fall back on it. Default: they are kept.",
-    ),
-]
-CrcOption = Annotated[
-    Crc,
-    typer.Option(
-        "--crc",
-        show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as if they "
-        "were whole. Default: check.",
     ),
 ]
 DropExpired = Annotated[
@@ -169,7 +139,6 @@ Results = Annotated[
         "in a directory, a new Parquet file. Never replaced. Default: none.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]
 
 
 @dataclass(frozen=True)
@@ -228,19 +197,6 @@ class Asked:
         ).checked()
 
 
-def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb the options of ``Asked`` before its own: typer reads them from the signature."""
-    asked = inspect.signature(Asked, eval_str=True).parameters
-    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
-
-    @functools.wraps(verb)
-    def with_options(**options: Any) -> None:
-        verb(Asked(**{name: options.pop(name) for name in asked}), **options)
-
-    with_options.__signature__ = inspect.Signature([*asked.values(), *own])  # type: ignore[attr-defined]
-    return with_options
-
-
 def _check_engine(request: Request, engine: EngineName) -> None:
     """What is staged lies on the disks of one broker, which the executors of a job do not have.
 
@@ -251,20 +207,17 @@ def _check_engine(request: Request, engine: EngineName) -> None:
         raise UsageError("--stage builds on the disks of the broker, with processes of its machine: not with --engine spark")
 
 
-@reads_gently_alone
-@_takes_what_is_asked
-@takes_s3
+@verb(LoadAlone)
 def plan(
+    *,
     asked: Asked,
-    s3: S3Options,
     save: Save = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
     conf: SparkConf = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -272,12 +225,11 @@ def plan(
     that tells the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.staging.resume import from_what_is_staged, staged_before
 
-    begin(verbose, {"--report": report, "--save": save})
+    out.begin({"--save": save})
     request = asked.request(s3)
     _check_engine(request, engine)
     with engine_of(engine, master, conf=conf) as chosen:
@@ -286,22 +238,13 @@ def plan(
         save_plan(made, save)
         tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
     made = from_what_is_staged(made, staged_before(made.request))
-    leave(
-        lambda: plan_document(made),
-        made.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_plan(made),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
 
 
-@reads_gently
-@_takes_what_is_asked
-@takes_s3
+@verb(Load)
 def rebuild(
+    *,
     asked: Asked,
-    s3: S3Options,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -310,11 +253,10 @@ def rebuild(
     master: Master = None,
     conf: SparkConf = None,
     effects: EffectsOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
     results: Results = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
@@ -323,7 +265,7 @@ def rebuild(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
-    from snaprebuild.cli.result import begin, leave, shown
+    from snaprebuild.cli.result import shown
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
@@ -336,7 +278,7 @@ def rebuild(
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
-    begin(verbose, {"--report": report, "--receipt": receipt, "--results": table}, plan=plan)
+    out.begin({"--receipt": receipt, "--results": table}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --conf, --effects, "
@@ -370,12 +312,10 @@ def rebuild(
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
-    leave(
+    return Result(
+        ("rebuild", 1),
         lambda: rebuild_document(result, effects),
         result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_rebuild(result),
-        report=report,
-        everything=verbose > 0,
-        table=None if table is None else lambda: write_results(result, table),
+        lambda: print_rebuild(result),
+        write=None if table is None else lambda: write_results(result, table),
     )

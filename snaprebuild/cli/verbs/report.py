@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose, check_paths
+from snaprebuild.cli.options.common import check_paths
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ PAGE = "snaprebuild-report.html"
 TITLE_CHARS_MAX = 200
 
 
+@verb()
 def report(
+    *,
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     html: Annotated[
         str,
@@ -35,10 +38,8 @@ def report(
     title: Annotated[
         str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: one that says what it is about.")
     ] = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.
 
     FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild; several make one
@@ -46,24 +47,14 @@ def report(
     each boundary, the producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written,
     whatever it tells.
     """
-    from snaprebuild.cli.result import begin, document, leave
     from snaprebuild.report.make import make_report
 
     check_paths(files, html=html)
-    begin(
-        verbose, {"--html": html, "--report": report}, **{f"document {number}": path for number, path in enumerate(files or (), 1)}
-    )
+    out.begin({"--html": html}, **{f"document {number}": path for number, path in enumerate(files or (), 1)})
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     result = make_report(files or [], html, title)
-    leave(
-        lambda: document("report", 1, _body(result)),
-        [],
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("report", 1), lambda: _body(result), [], lambda: _print(result))
 
 
 def _body(result: ReportResult) -> dict[str, object]:
@@ -92,8 +83,6 @@ def _body(result: ReportResult) -> dict[str, object]:
         "totals": _totals(page.partitions()),
         "page_findings": len(page.findings),
         "page_findings_left": page.findings_left,
-        "findings": [],
-        "exit_code": 0,
     }
 
 

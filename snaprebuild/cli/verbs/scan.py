@@ -7,25 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snaprebuild.cli.collector import uncollected
-from snaprebuild.cli.options.common import (
-    OutputFormat,
-    OutputOption,
-    Partition,
-    Paths,
-    Report,
-    S3Options,
-    ServerProperties,
-    Topic,
-    Verbose,
-    open_selected,
-    selection_of,
-    takes_s3,
-)
+from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.options.io_limits import reads_gently_alone
-from snaprebuild.cli.result import begin, document, leave, print_table, print_text, shown, size_text
+from snaprebuild.cli.options.io_limits import LoadAlone
+from snaprebuild.cli.result import print_table, print_text, shown, size_text
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.findings import counted
 
 if TYPE_CHECKING:
@@ -65,10 +52,9 @@ Details = Annotated[
 ]
 
 
-@reads_gently_alone
-@takes_s3
+@verb(LoadAlone, collects=False)
 def scan(
-    s3: S3Options,
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     topic: Topic = None,
@@ -77,10 +63,9 @@ def scan(
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
     conf: SparkConf = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -90,21 +75,19 @@ def scan(
     from snaprebuild.cli.render.scan import SCAN_VERSION, scan_as_json
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
-    begin(verbose, {"--report": report})
-    with uncollected():
-        source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-        with engine_of(engine, master, conf=conf) as chosen:
-            result = scan_source(source, chosen.planning())
-        asked = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
-        leave(
-            lambda: document("scan", SCAN_VERSION, {"inputs": asked, **scan_as_json(result)}),
-            result.findings,
-            as_json=output is OutputFormat.JSON,
-            show=lambda: _print(result, details=details),
-            report=report,
-            notes=True,
-            everything=details or verbose > 0,
-        )
+    out.begin()
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    with engine_of(engine, master, conf=conf) as chosen:
+        result = scan_source(source, chosen.planning())
+    asked = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
+    return Result(
+        ("scan", SCAN_VERSION),
+        lambda: {"inputs": asked, **scan_as_json(result)},
+        result.findings,
+        lambda: _print(result, details=details),
+        notes=True,
+        everything=details or out.everything,
+    )
 
 
 def _print(result: ScanResult, *, details: bool) -> None:

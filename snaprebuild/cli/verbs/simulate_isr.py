@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose, WholeNumber, quoted
+from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.simulations.isr.epoch_mode import Mode
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ SEED, RUNS, STEPS = 1, 3000, 60
 RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
 
 
+@verb()
 def isr_simulate(
+    *,
     story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
     scenario: Annotated[
         str | None,
@@ -82,23 +85,20 @@ def isr_simulate(
             help=f"Of --search: steps of each. Default: {STEPS}.",
         ),
     ] = STEPS,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
 
     STORY is the name of a story: its steps are shown one by one. Without it, and without --scenario and --search, there is an
     overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
     1 where what was committed is lost, but for losses that KIP-903 accepts.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.errors import UsageError
     from snaprebuild.simulations.isr.scenarios import STORIES
     from snaprebuild.simulations.isr.search import search as search_for
     from snaprebuild.simulations.isr.simulate import play_stories, played_findings, read_scenario, search_findings
 
-    begin(verbose, {"--report": report}, scenario=scenario)
+    out.begin(scenario=scenario)
     if sum((story is not None, scenario is not None, search)) > 1:
         raise UsageError("STORY, --scenario and --search exclude each other")
     if story is not None and story not in STORIES:
@@ -120,13 +120,8 @@ def isr_simulate(
         "seed": seed if search else None,
         "searches": [_search_json(each) for each in found],
     }
-    leave(
-        lambda: verdict_document("isr-simulate", 1, body, findings),
-        findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print_overview(played) if is_overview else _print(played, found),
-        report=report,
-        everything=verbose > 0,
+    return Result(
+        ("isr-simulate", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
     )
 
 

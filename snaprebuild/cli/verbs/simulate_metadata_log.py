@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cluster.quorum.log_start_policies import FollowerMode, Policy
 
 if TYPE_CHECKING:
@@ -40,33 +40,30 @@ Followers = Annotated[
 ]
 
 
+@verb()
 def kraft_simulate(
+    *,
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO")],
     policy: PolicyOption = None,
     followers: Followers = FollowerMode.STRICT,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
 
     SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/kraft.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), seed (the heuristic of KAFKA-14932).
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.simulations.metadata_log.simulate import kraft_simulate as play
     from snaprebuild.simulations.metadata_log.simulate import load_scenario
 
-    begin(verbose, {"--report": report}, scenario=scenario)
+    out.begin(scenario=scenario)
     story = load_scenario(scenario)
     runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
-    leave(
-        lambda: verdict_document("kraft-simulate", 1, _body(scenario, story, followers, runs), ()),
+    return Result(
+        ("kraft-simulate", 1),
+        lambda: _body(scenario, story, followers, runs),
         (),
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(story, runs, everything=verbose > 0),
-        report=report,
-        everything=verbose > 0,
+        lambda: _print(story, runs, everything=out.everything),
     )
 
 

@@ -12,34 +12,29 @@ from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
     Jobs,
-    OutputFormat,
-    OutputOption,
     Partition,
     PrivateKey,
-    Report,
     S3Options,
     Topic,
-    Verbose,
     as_of_ms,
     key_files,
     selection_of,
-    takes_s3,
 )
 from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, cost_json, opened_tier
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 from snaprebuild.tier.levels import AuditLevel
 
 if TYPE_CHECKING:
     from snaprebuild.tier.audit.result import AuditedPartition, TierAudit
-    from snaprebuild.tier.cost import AuditCost
 
-__all__ = ["announced", "cost_json", "tier_audit"]
+__all__ = ["tier_audit"]
 
 
-@takes_s3
+@verb()
 def tier_audit(
-    s3: S3Options,
+    *,
     store: TierLocation,
     topic: Topic = None,
     partition: Partition = None,
@@ -80,10 +75,9 @@ def tier_audit(
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
     conf: SparkConf = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Says of each
@@ -92,14 +86,13 @@ def tier_audit(
     producers did before it is not known, and a snapshot that nothing contradicts is unproven.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.local_starts import read_local_starts
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    out.begin(private_key=key_files(private_key))
     check_paths([store, *(metadata_log or []), *(log_dir or [])])
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
@@ -124,42 +117,12 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    leave(
-        lambda: verdict_document("tier-audit", 1, _body(result, clock.as_of_ms, clock.expiration_ms, seconds), result.findings),
+    return Result(
+        ("tier-audit", 1),
+        lambda: _body(result, clock.as_of_ms, clock.expiration_ms, seconds),
         result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
+        lambda: _print(result),
     )
-
-
-def announced(cost: AuditCost) -> None:
-    """Tells on stderr what is going to be read."""
-    from snaprebuild.cli.result import size_text
-    from snaprebuild.cli.streams import tell
-    from snaprebuild.findings import counted
-
-    classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
-    price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
-    what = f"{counted(cost.copies, 'copy', 'copies')}, {counted(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
-    if classes:
-        what += f" ({classes}), about {counted(cost.requests, 'request')}{price}"
-    tell(f"to be read: {what}")
-
-
-def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
-    """For the document."""
-    if cost is None:
-        return None
-    return {
-        "copies": cost.copies,
-        "objects": cost.objects,
-        "requests": cost.requests,
-        "read_bytes": cost.read_bytes,
-        "storage_classes": cost.storage_classes,
-        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
-    }
 
 
 def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:

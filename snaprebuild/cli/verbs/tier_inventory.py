@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.storage.store import S3Settings, Store
     from snaprebuild.tier.inventory import PartitionInventory, TierInventory
 
-__all__ = ["KeyPrefix", "MetadataLog", "TierLocation", "opened_tier", "tier_inventory"]
+__all__ = ["tier_inventory"]
 
 
-TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
-KeyPrefix = Annotated[
-    str,
-    typer.Option(
-        "--key-prefix",
-        metavar="TEXT",
-        show_default=False,
-        help="Beginning of the keys below STORE, as key.prefix of the plugin has it. It goes before the topic as it is, without a slash "
-        "of its own. Only objects whose keys begin with it are read. Default: the last part of STORE, where keys begin with it and it "
-        "is no directory; else none.",
-    ),
-]
-MetadataLog = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata-log",
-        metavar="DIR",
-        help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
-        "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
-        "Risk: if the topic has not 50 partitions, a missing one may go unnoticed, and good copies are called orphans.",
-    ),
-]
-
-
-@takes_s3
+@verb()
 def tier_inventory(
-    s3: S3Options,
+    *,
     store: TierLocation,
     metadata_log: MetadataLog = None,
     key_prefix: KeyPrefix = "",
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: the copies of segments in remote storage, and what the metadata log says of each.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Without
@@ -56,42 +30,13 @@ def tier_inventory(
     where objects of finished copies are gone.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.tier.inventory import tier_inventory as look
 
-    begin(verbose, {"--report": report})
+    out.begin()
     check_paths([store, *(metadata_log or [])])
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     inventory = look(place, root, metadata_log or (), settings, prefix)
-    leave(
-        lambda: verdict_document("tier-inventory", 1, _body(inventory), inventory.findings),
-        inventory.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(inventory),
-        report=report,
-        everything=verbose > 0,
-        notes=True,
-    )
-
-
-def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, str, S3Settings, str]:
-    """The store of a location, the location itself, absolute, how object stores are reached, and ``key.prefix`` below the location.
-
-    Raises:
-        UsageError: there is no such directory.
-    """
-    from snaprebuild.errors import UsageError
-    from snaprebuild.storage.log_dir import directory_fault, store_of
-    from snaprebuild.storage.remote.listing import split_key_prefix
-    from snaprebuild.storage.store import absolute
-
-    settings, root = s3.settings(), absolute(location)
-    store = store_of(root, settings)
-    if not key_prefix and not location.endswith("/"):
-        root, key_prefix = split_key_prefix(store, root)
-    if store.is_local and (fault := directory_fault(root)) is not None:
-        raise UsageError(fault, path=location)
-    return store, root, settings, key_prefix
+    return Result(("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True)
 
 
 def _body(inventory: TierInventory) -> dict[str, object]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,28 +16,25 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     OutputFormat,
-    OutputOption,
     Partition,
     PrivateKey,
-    Report,
     S3Options,
     Topic,
-    Verbose,
     as_of_ms,
     key_files,
     selection_of,
-    takes_s3,
 )
-from snaprebuild.cli.verbs.tier_audit import announced
-from snaprebuild.cli.verbs.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, opened_tier
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.tier.repair.repair import RepairedCopy, TierRepair
     from snaprebuild.tier.repair.undo import TierUndo, UndoneRepair
 
 __all__ = ["tier_repair"]
+
+FORM = ("tier-repair", 1)
 
 ROWS_MAX = 40
 """Copies that a table shows."""
@@ -66,9 +62,9 @@ class _How:
     verbose: int
 
 
-@takes_s3
+@verb()
 def tier_repair(
-    s3: S3Options,
+    *,
     store: TierLocation,
     topic: Topic = None,
     partition: Partition = None,
@@ -97,10 +93,9 @@ def tier_repair(
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """WRITES the right producer snapshot into copies in remote storage whose own is wrong.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. Audits it first; repaired is what the segments there
@@ -108,13 +103,12 @@ def tier_repair(
     is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.result import begin
     from snaprebuild.errors import UsageError
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
 
-    begin(verbose, {"--report": report}, private_key=key_files(private_key), undo=undo, undo_file=undo_file)
+    out.begin(private_key=key_files(private_key), undo=undo, undo_file=undo_file)
     check_paths([store, *(metadata_log or [])], undo=undo, undo_file=undo_file)
     if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
         others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
@@ -122,11 +116,10 @@ def tier_repair(
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    how = _How(output, report, verbose)
     if undo is not None:
         from snaprebuild.tier.repair.undo import undo_repairs
 
-        _leave_undone(undo_repairs(place, root, undo, dry_run=dry_run), how)
+        return _undone(undo_repairs(place, root, undo, dry_run=dry_run))
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 
@@ -144,7 +137,7 @@ def tier_repair(
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else undo_file or default_receipt_path(None, "tier-undo", "--undo-file"),
     )
-    _leave_repaired(result, clock, how)
+    return _repaired(result, clock)
 
 
 def _totals(actions: Sequence[StrEnum]) -> dict[str, int]:
@@ -155,18 +148,10 @@ def _totals(actions: Sequence[StrEnum]) -> dict[str, int]:
     return {kind: counts[kind] for kind in dict.fromkeys([*RepairAction, *UndoAction])}
 
 
-def _leave(body: dict[str, object], findings: Sequence[Finding], show: Callable[[], None], how: _How) -> NoReturn:
-    from snaprebuild.cli.result import leave, verdict_document
-
-    as_json = how.output is OutputFormat.JSON
-    document = partial(verdict_document, "tier-repair", 1, body, findings)
-    leave(document, findings, as_json=as_json, show=show, report=how.report, everything=how.verbose > 0)
-
-
 # ---------------------------------------------------------------------------------------------------------------- repair
 
 
-def _leave_repaired(result: TierRepair, clock: Clock, how: _How) -> NoReturn:
+def _repaired(result: TierRepair, clock: Clock) -> Result:
     body = {
         "store": result.audit.root,
         "dry_run": result.is_dry_run,
@@ -179,7 +164,7 @@ def _leave_repaired(result: TierRepair, clock: Clock, how: _How) -> NoReturn:
         "copies": [_copy(each) for each in result.copies],
         "effect": list(EFFECT) if _is_any(result) else [],
     }
-    _leave(body, result.findings, lambda: _print(result), how)
+    return Result(FORM, lambda: body, result.findings, lambda: _print(result))
 
 
 def _none_wrong(result: TierRepair) -> str:
@@ -256,7 +241,7 @@ def _print(result: TierRepair) -> None:
 # ---------------------------------------------------------------------------------------------------------------- undo
 
 
-def _leave_undone(result: TierUndo, how: _How) -> NoReturn:
+def _undone(result: TierUndo) -> Result:
     body = {
         "store": result.root,
         "dry_run": result.is_dry_run,
@@ -269,7 +254,7 @@ def _leave_undone(result: TierUndo, how: _How) -> NoReturn:
         "copies": [_undone_copy(each) for each in result.copies],
         "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
     }
-    _leave(body, result.findings, lambda: _print_undone(result), how)
+    return Result(FORM, lambda: body, result.findings, lambda: _print_undone(result))
 
 
 def _undone_copy(undone: UndoneRepair) -> dict[str, object]:

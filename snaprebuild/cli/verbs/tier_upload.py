@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    AllowUnverified,
-    AsOf,
-    ExpirationMs,
-    OutputFormat,
-    OutputOption,
-    Report,
-    S3Options,
-    Verbose,
-    WholeNumber,
-    quoted,
-    takes_s3,
+from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
+from snaprebuild.cli.options.metadata import (
+    BrokerEpoch,
+    LeaderByWord,
+    Metadata,
+    Peers,
+    VoterIds,
+    VoterLogs,
+    check_metadata,
+    voter_ids_of,
+    voter_log_of,
 )
-from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
-from snaprebuild.cli.verbs.cluster_source import BrokerEpoch, LeaderByWord, Metadata, Peers, check_metadata
-from snaprebuild.cli.verbs.tier_inventory import MetadataLog
+from snaprebuild.cli.options.remote_storage import MetadataLog
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ ChunkSize = Annotated[
     typer.Option(
         "--chunk-size",
         metavar="BYTES",
-        click_type=WholeNumber(1, CHUNK_SIZE_MAX),
+        click_type=Size(1, CHUNK_SIZE_MAX),
         show_default=False,
         help="What the plugin reads of a segment at once, its chunk.size. Default: 4194304 (4 MiB).",
     ),
@@ -127,9 +125,9 @@ MetadataPartitions = Annotated[
 ]
 
 
-@takes_s3
+@verb()
 def tier_upload(
-    s3: S3Options,
+    *,
     path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
     topic_partition: TopicPartitions = None,
@@ -154,10 +152,9 @@ def tier_upload(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """WRITES closed segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
 
     PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
@@ -174,7 +171,6 @@ def tier_upload(
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
-    from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source
@@ -188,7 +184,7 @@ def tier_upload(
     from snaprebuild.tier.upload.source_check import UploadSources
     from snaprebuild.tier.upload.upload import tier_upload as upload
 
-    begin(verbose, {"--report": report, "--records": None if dry_run else records})
+    out.begin({"--records": None if dry_run else records})
     check_paths([path, store, *(metadata_log or []), *(peer or [])])
     check_metadata(metadata)
     if produce_to is not None and (records is not None or metadata_log):
@@ -253,20 +249,13 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    leave(
-        lambda: verdict_document(
-            "tier-upload",
-            1,
-            upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
-            findings,
-        ),
+    return Result(
+        ("tier-upload", 1),
+        lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_upload(result, produce_to),
-        report=report,
-        everything=verbose > 0,
+        lambda: print_upload(result, produce_to),
         notes=True,
-        table=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
+        write=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
     )
 
 

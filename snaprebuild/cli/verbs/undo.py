@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose, check_paths
+from snaprebuild.cli.options.common import check_paths
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.undo import UndoneFile, UndoResult
@@ -18,42 +19,32 @@ __all__ = ["undo"]
 FILES_SHOWN_MAX = 20
 
 
+@verb()
 def undo(
+    *,
     receipt: Annotated[str, typer.Argument(metavar="RECEIPT", hidden=True)],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be removed, and change nothing. Default: remove it.")
     ] = False,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+) -> Result:
     """REMOVES the snapshots that a run of `rebuild` wrote, and puts back what it set aside.
 
     RECEIPT is the file that the run left. Only files that are still what the run made of them are removed (same bytes, same time);
     what was changed, replaced or made again since is left alone and told, exit code 1. Stop the broker first. A second undo finds
     nothing to do; one that was interrupted is run again.
     """
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
 
     check_paths([receipt])
-    begin(verbose, {"--report": report}, receipt=receipt)
+    out.begin(receipt=receipt)
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    leave(
-        lambda: _document(result),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    return Result(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _document(result: UndoResult) -> dict[str, object]:
-    from snaprebuild.cli.result import verdict_document
-
-    body = {
+    return {
         "receipt": result.receipt.path,
         "began_ms": result.receipt.began_ms,
         "ended": result.receipt.ended,
@@ -63,7 +54,6 @@ def _document(result: UndoResult) -> dict[str, object]:
         "lock_files": result.lock_files,
         "totals": dict(Counter(undone.action for undone in result.files)),
     }
-    return verdict_document("undo", 1, body, result.findings)
 
 
 def _file(undone: UndoneFile) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,24 +13,20 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Offset,
-    OutputFormat,
-    OutputOption,
     Partition,
     Paths,
-    Report,
     S3Options,
     ServerProperties,
     Topic,
-    Verbose,
     check_paths,
     clock_of,
     open_selected,
     selection_of,
-    takes_s3,
 )
 from snaprebuild.cli.options.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.options.io_limits import reads_gently
-from snaprebuild.cli.verbs.rebuild import Crc, CrcOption
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.rebuild import Crc, CrcOption
+from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,10 +37,9 @@ __all__ = ["verify"]
 DIFFERENCES_SHOWN_MAX = 10
 
 
-@reads_gently
-@takes_s3
+@verb(Load)
 def verify(
-    s3: S3Options,
+    *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     crc: CrcOption = Crc.CHECK,
@@ -68,10 +63,9 @@ def verify(
         ),
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: those that are not equal.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
-    report: Report = None,
-    verbose: Verbose = 0,
-) -> None:
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
     """Reads only: replays each partition and compares every snapshot on disk with the truth.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -79,15 +73,14 @@ def verify(
     is counted, and no finding.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import begin, leave
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
-    begin(verbose, {"--report": report}, receipt=receipt)
+    out.begin(receipt=receipt)
     if receipt is not None:
         if paths or server_properties is not None or topic or partition or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
-        _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
+        return _receipt_result(receipt, details=details)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
@@ -98,30 +91,19 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    leave(
-        lambda: _document(result, seconds, effects),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result, details=details),
-        report=report,
-        everything=verbose > 0,
+    return Result(
+        ("verify", 1), lambda: _document(result, seconds, effects), result.findings, lambda: _print(result, details=details)
     )
 
 
-def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None, verbose: int) -> NoReturn:
+def _receipt_result(path: str, *, details: bool) -> Result:
     from snaprebuild.cli.render.receipt import print_receipt, receipt_document
-    from snaprebuild.cli.result import leave
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    leave(
-        lambda: receipt_document(result),
-        result.findings,
-        as_json=as_json,
-        show=lambda: print_receipt(result, details=details),
-        report=report,
-        everything=verbose > 0,
+    return Result(
+        ("verify-receipt", 1), lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details)
     )
 
 
@@ -129,10 +111,9 @@ def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict
     from dataclasses import asdict
 
     from snaprebuild.cli.render.rebuild import effects_json
-    from snaprebuild.cli.result import verdict_document
     from snaprebuild.documents.run_facts import run_json
 
-    body = {
+    return {
         "run": run_json(verdict.source.log_dir for verdict in result.partitions),
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
@@ -143,7 +124,6 @@ def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
     }
-    return verdict_document("verify", 1, body, result.findings)
 
 
 def _partition(verdict: PartitionVerdict) -> dict[str, object]:

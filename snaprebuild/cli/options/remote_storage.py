@@ -1,4 +1,4 @@
-"""Options and rows that the verbs around followers share."""
+"""Options, rows and members that the verbs on remote storage and followers share."""
 
 from __future__ import annotations
 
@@ -8,19 +8,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
-from snaprebuild.cli.verbs.tier_inventory import opened_tier
+from snaprebuild.cli.options.common import (
+    S3Options,
+    check_paths,
+)
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.followers.check import CheckedReplica
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
+    from snaprebuild.storage.store import S3Settings, Store
+    from snaprebuild.tier.cost import AuditCost
     from snaprebuild.tier.remote_partition import Tier
 
+
 __all__ = [
+    "FollowerDir",
+    "KeyPrefix",
     "LevelOption",
+    "MetadataLog",
     "RemoteLevel",
+    "TierLocation",
+    "announced",
+    "cost_json",
     "open_tier",
+    "opened_tier",
     "print_lost",
     "print_replicas",
     "remote_json",
@@ -169,3 +182,81 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
     total = sum(each.worst.lost_count for each in replicas if each.worst is not None)
     if total > len(rows):
         print_text(f"and {counted(total - len(rows), 'more producer')} (--output json lists up to 1,000 of each replica)")
+
+
+TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
+
+
+KeyPrefix = Annotated[
+    str,
+    typer.Option(
+        "--key-prefix",
+        metavar="TEXT",
+        show_default=False,
+        help="Beginning of the keys below STORE, as key.prefix of the plugin has it. It goes before the topic as it is, without a slash "
+        "of its own. Only objects whose keys begin with it are read. Default: the last part of STORE, where keys begin with it and it "
+        "is no directory; else none.",
+    ),
+]
+
+
+MetadataLog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata-log",
+        metavar="DIR",
+        help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
+        "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
+        "Risk: if the topic has not 50 partitions, a missing one may go unnoticed, and good copies are called orphans.",
+    ),
+]
+
+
+def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, str, S3Settings, str]:
+    """The store of a location, the location itself, absolute, how object stores are reached, and ``key.prefix`` below the location.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    from snaprebuild.storage.log_dir import directory_fault, store_of
+    from snaprebuild.storage.remote.listing import split_key_prefix
+    from snaprebuild.storage.store import absolute
+
+    settings, root = s3.settings(), absolute(location)
+    store = store_of(root, settings)
+    if not key_prefix and not location.endswith("/"):
+        root, key_prefix = split_key_prefix(store, root)
+    if store.is_local and (fault := directory_fault(root)) is not None:
+        raise UsageError(fault, path=location)
+    return store, root, settings, key_prefix
+
+
+def announced(cost: AuditCost) -> None:
+    """Tells on stderr what is going to be read."""
+    from snaprebuild.cli.result import size_text
+    from snaprebuild.cli.streams import tell
+    from snaprebuild.findings import counted
+
+    classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
+    price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
+    what = f"{counted(cost.copies, 'copy', 'copies')}, {counted(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
+    if classes:
+        what += f" ({classes}), about {counted(cost.requests, 'request')}{price}"
+    tell(f"to be read: {what}")
+
+
+def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
+    """For the document."""
+    if cost is None:
+        return None
+    return {
+        "copies": cost.copies,
+        "objects": cost.objects,
+        "requests": cost.requests,
+        "read_bytes": cost.read_bytes,
+        "storage_classes": cost.storage_classes,
+        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
+    }
+
+
+FollowerDir = Annotated[str, typer.Argument(metavar="DIR", help="Partition directory or log directory of a replica.")]

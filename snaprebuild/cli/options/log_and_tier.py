@@ -1,0 +1,158 @@
+"""Options, rows and members that the verbs on a log and its remote storage share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import (
+    INT64_MAX,
+    S3Options,
+    WholeNumber,
+)
+from snaprebuild.cli.options.remote_storage import opened_tier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from snaprebuild.followers.leader_view import PartitionView
+    from snaprebuild.snapshots.last_stable import Known
+    from snaprebuild.snapshots.source.source import Source
+    from snaprebuild.tier.remote_partition import Tier
+
+__all__ = [
+    "HighWatermark",
+    "LogPath",
+    "OnOff",
+    "OptionalStore",
+    "RemoteStorage",
+    "is_on",
+    "known_json",
+    "known_text",
+    "opened_log_and_tier",
+    "part_json",
+    "print_assumed",
+    "view_offsets",
+]
+
+
+class OnOff(StrEnum):
+    """A setting."""
+
+    ON = "on"
+    OFF = "off"
+
+
+LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
+
+
+OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
+
+
+HighWatermark = Annotated[
+    int | None,
+    typer.Option(
+        "--high-watermark",
+        metavar="N",
+        click_type=WholeNumber(0, INT64_MAX),
+        help="High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
+    ),
+]
+
+
+RemoteStorage = Annotated[
+    OnOff | None,
+    typer.Option(
+        "--remote-storage",
+        show_default=False,
+        help="The remote.storage.enable of the topics. Default: on where a store holds copies, or a log start is checkpointed as "
+        "brokers do with it.",
+    ),
+]
+
+
+def is_on(setting: OnOff | None) -> bool | None:
+    """A setting as a value; None where it is not given."""
+    return None if setting is None else setting is OnOff.ON
+
+
+def opened_log_and_tier(
+    path: str,
+    store: str | None,
+    metadata_log: list[str] | None,
+    private_key: list[str] | None,
+    key_prefix: str,
+    topic: list[str] | None,
+    partition: list[int] | None,
+    s3: S3Options,
+) -> tuple[Source, Tier | None]:
+    """The log and the store that arguments and options ask for.
+
+    Raises:
+        UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
+    """
+    from snaprebuild.cli.options.common import check_paths, selection_of
+    from snaprebuild.errors import UsageError
+    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.storage.private_keys import PrivateKeys
+    from snaprebuild.tier.remote_partition import open_tier
+
+    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
+    if store is None and (metadata_log or private_key or key_prefix):
+        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
+    if store is None:
+        return source, None
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
+
+
+def known_json(known: Known | None) -> dict[str, object] | None:
+    """An offset with its origin."""
+    return None if known is None else {"offset": known.value, "origin": known.origin, "assumed": known.is_assumed}
+
+
+def part_json(view: PartitionView) -> dict[str, object]:
+    """What documents of these verbs begin a partition with."""
+    from formats.partition.partition_metadata import uuid_to_text
+
+    return {
+        "path": view.directory.path,
+        "topic_partition": view.source.topic_partition,
+        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
+        "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
+        "log_start": known_json(view.log_start),
+        "local_start": known_json(view.local_start),
+        "highest_remote": known_json(view.highest_remote),
+    }
+
+
+def view_offsets(view: PartitionView) -> dict[str, Known | None]:
+    """The offsets that tables of these verbs are made from, by name."""
+    return {
+        "log start": view.log_start,
+        "local start": view.local_start,
+        "highest remote": view.highest_remote,
+        "log end": view.log_end,
+    }
+
+
+def known_text(known: Known | None) -> str:
+    """An offset for a person, with a star where it is assumed."""
+    return "-" if known is None else f"{known.value}{'*' if known.is_assumed else ''}"
+
+
+def print_assumed(taken: Iterable[tuple[PartitionView, Mapping[str, Known | None]]]) -> None:
+    """One line with what no file tells of the partitions: of the offsets that are named, and whether remote storage is on."""
+    from snaprebuild.cli.result import print_text
+
+    assumed = dict[str, None]()
+    for view, named in taken:
+        assumed |= {f"{what} ({known.origin})": None for what, known in named.items() if known is not None and known.is_assumed}
+        if view.has_remote_assumed:
+            assumed[f"remote storage is {'on' if view.has_remote else 'off'} ({view.has_remote_origin})"] = None
+    if assumed:
+        print_text(f"* assumed: {'; '.join(assumed)}")

@@ -1,0 +1,44 @@
+"""Options of the verbs that replay segments and write snapshots."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Crc", "CrcOption", "DryRun", "SetAside"]
+
+
+class Crc(StrEnum):
+    """Whether checksums are computed."""
+
+    CHECK = "check"
+    SKIP = "skip"
+
+
+SetAside = Annotated[
+    bool,
+    typer.Option(
+        "--set-aside",
+        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start can no "
+        "longer fall back on it. Default: they are kept.",
+    ),
+]
+
+
+CrcOption = Annotated[
+    Crc,
+    typer.Option(
+        "--crc",
+        show_default=False,
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as if they "
+        "were whole. Default: check.",
+    ),
+]
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]

@@ -1,0 +1,133 @@
+"""A verb of the command line: a function of its options, which returns its result (None: it printed by itself)."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.errors import SnaprebuildError
+
+if TYPE_CHECKING:
+    from snaprebuild.cli.options.io_limits import LoadAlone
+    from snaprebuild.findings import Finding
+
+__all__ = ["OutputOptions", "Result", "verb"]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where the result goes; each field is an option."""
+
+    output: OutputOption = OutputFormat.TABLE
+    report: Report = None
+    verbose: Verbose = 0
+
+    @property
+    def as_json(self) -> bool:
+        """Whether stdout is the document."""
+        return self.output is OutputFormat.JSON
+
+    @property
+    def everything(self) -> bool:
+        """Whether all findings are printed, however many."""
+        return self.verbose > 0
+
+    def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
+        """``result.begin`` with ``--report`` as one of the documents."""
+        from snaprebuild.cli.result import begin
+
+        begin(self.verbose, {"--report": self.report, **(documents or {})}, **read)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a verb found or did. The exit code follows from the findings.
+
+    Attributes:
+        form: name and version of the JSON document (docs/json.md).
+        body: makes its members but findings and exit code; called once for each place that gets the document.
+        findings: of the result.
+        show: prints the tables.
+        notes: print notes to stderr even without ``-v``.
+        everything: print all findings even without ``-v``.
+        write: writes another file of the result; raises as a report does.
+        last: called when all is written, whatever happened.
+    """
+
+    form: tuple[str, int]
+    body: Callable[[], Mapping[str, object]]
+    findings: Sequence[Finding]
+    show: Callable[[], None]
+    notes: bool = False
+    everything: bool = False
+    write: Callable[[], None] | None = None
+    last: Callable[[], None] | None = None
+
+
+def verb(
+    load: type[LoadAlone] | None = None, *, collects: bool = True
+) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
+    """Makes a command of a function with keyword arguments.
+
+    An argument whose type is a dataclass is a group: each of its fields is an option. typer reads the options from the signature.
+
+    Args:
+        load: group of options of how much the verb may read at once; the function runs within these limits and need not know them.
+        collects: False for results of hundreds of thousands of small values without a cycle: collecting would cost as much as the work.
+    """
+    return functools.partial(_command, load, collects)
+
+
+def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..., Result | None]) -> Callable[..., None]:
+    parameters = inspect.signature(function, eval_str=True).parameters
+    groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
+    options: list[inspect.Parameter] = []
+    for name, each in parameters.items():
+        options += _options(groups[name]) if name in groups else [each]
+    options += [] if load is None else _options(load)
+
+    def made(group: Any, given: dict[str, Any]) -> Any:
+        return group(**{field.name: given.pop(field.name) for field in fields(group)})
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        values = {name: made(group, given) for name, group in groups.items()}
+        try:
+            with ExitStack() as limits:
+                if load is not None:
+                    limits.enter_context(made(load, given).limits())
+                if not collects:
+                    limits.enter_context(_uncollected())
+                result = function(**values, **given)
+                if result is not None:
+                    from snaprebuild.cli.result import leave
+
+                    leave(result, next(each for each in values.values() if isinstance(each, OutputOptions)))
+        except BrokenPipeError as error:
+            # Not that of stdout or stderr, which printing takes care of: click would exit with 1, which means findings.
+            raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
+
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return run
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _options(group: type) -> Iterable[inspect.Parameter]:
+    return inspect.signature(group, eval_str=True).parameters.values()
