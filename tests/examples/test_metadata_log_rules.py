@@ -211,7 +211,9 @@ def test_quorum_states_of_one_epoch_that_name_other_voters(tmp_path: Path) -> No
     assert ("K13", Grade.ERROR) in violations(check)
     assert "names voters 1, 2, 9, and that of node 1" in "".join(each.message for each in check.findings)
     path.write_text(json.dumps({**state, "leaderEpoch": state["leaderEpoch"] + 1}))
-    assert ("K13", Grade.ERROR) not in violations(kraft_check([str(one), str(other)])), "the voters were changed with the later epoch"
+    assert ("K13", Grade.ERROR) not in violations(kraft_check([str(one), str(other)])), (
+        "the voters were changed with the later epoch"
+    )
 
 
 def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
