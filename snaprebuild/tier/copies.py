@@ -191,7 +191,7 @@ def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
         found = found.get(name) if isinstance(found, dict) else None
         if isinstance(found, dict) and found.get("topicId", topic_id) != topic_id:
             return None  # of another topic: ``copy_facts`` finds it
-    return found if isinstance(found, str) and found else None
+    return found if isinstance(found, str) and found and (key is None or key.topic.endswith(found)) else None
 
 
 def _named(partition: TierPartition, topic: str | None) -> TierPartition:
@@ -251,7 +251,14 @@ def _contradiction(told: dict[str, Any], copy: TierCopy) -> str | None:
     segment = segment if isinstance(segment, dict) else {}
     partition = segment.get("topicIdPartition")
     partition = partition if isinstance(partition, dict) else {}
+    named = partition.get("topicPartition")
+    named = named if isinstance(named, dict) else {}
+    topic = named.get("topic")
+    # A prefix without a separator is a part of the name in the key.
+    if topic is not None and not (isinstance(topic, str) and key.topic.endswith(topic)):
+        return f"its manifest names the topic {shown_json(topic)}, and its key {key.topic}"
     for name, value, expected in (
+        ("partition", named.get("partition"), key.partition),
         ("segment", segment.get("id"), uuid_to_text(copy.segment_id)),
         ("topic id", partition.get("topicId"), uuid_to_text(key.topic_id)),
         ("start offset", told.get("startOffset"), copy.base_offset),

@@ -306,11 +306,23 @@ def test_a_copy_that_lies_about_its_offsets(plain: Path) -> None:
     assert "its manifest names the start offset 583, and its key 300" in run.messages("tier-bad-copy")
 
 
+def test_copies_below_the_name_of_another_partition(plain: Path) -> None:
+    """No broker asks for these keys: those of its own are gone."""
+    (directory,) = plain.rglob("mixed-*/0")
+    directory.rename(directory.with_name("1"))
+    run = in_json("tier audit", plain, *LONG_AGO)
+    assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 3)
+    mixed = [each for partition in run.document["partitions"] if partition["topic"] == "mixed" for each in partition["copies"]]
+    assert [each["verdict"] for each in mixed] == ["not-read"] * 3
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ('"id":"', '"id":"Z', "its manifest names the segment 'Z"),
         ('"topicId":"', '"topicId":"Z', "its manifest names the topic id 'Z"),
+        ('"topic":"mixed"', '"topic":"fixed"', "its manifest names the topic 'fixed', and its key mixed"),
+        ('"partition":0', '"partition":1', "its manifest names the partition 1, and its key 0"),
         ('"startOffset":583', '"startOffset":584', "its manifest names the start offset 584, and its key 583"),
     ],
 )

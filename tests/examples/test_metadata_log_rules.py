@@ -188,6 +188,34 @@ def test_nodes_of_two_clusters(tmp_path: Path) -> None:
     assert "of 2 clusters" in "".join(each.message for each in check.findings)
 
 
+@pytest.mark.parametrize(("name", "checkpoints"), [("node1", 4), ("node2", 1)], ids=["begins at 0", "begins at 234"])
+def test_a_log_that_was_overwritten_with_zeros(name: str, checkpoints: int, tmp_path: Path) -> None:
+    """The tail that a node cuts off is the whole log: the checkpoints above it tell that it was longer."""
+    directory = metadata_copy(name, tmp_path)
+    (log,) = directory.glob("*.log")
+    log.write_bytes(bytes(log.stat().st_size))
+    check = kraft_check([str(directory)])
+    beyond = [each for each in check.nodes[0].results if each.rule is Rule.K5 and each.outcome is Outcome.VIOLATED]
+    assert len(beyond) == checkpoints
+    assert exit_code_of(check.findings) == 1
+
+
+def test_quorum_states_of_one_epoch_that_name_other_voters(tmp_path: Path) -> None:
+    """The log of node 2 begins above the last election, so that only the other node's file contradicts."""
+    one, other = metadata_copy("node1", tmp_path), metadata_copy("node2", tmp_path)
+    path = other / "quorum-state"
+    state = json.loads(path.read_text())
+    state["currentVoters"] = [{"voterId": 1}, {"voterId": 2}, {"voterId": 9}]
+    path.write_text(json.dumps(state))
+    check = kraft_check([str(one), str(other)])
+    assert ("K13", Grade.ERROR) in violations(check)
+    assert "names voters 1, 2, 9, and that of node 1" in "".join(each.message for each in check.findings)
+    path.write_text(json.dumps({**state, "leaderEpoch": state["leaderEpoch"] + 1}))
+    assert ("K13", Grade.ERROR) not in violations(kraft_check([str(one), str(other)])), (
+        "the voters were changed with the later epoch"
+    )
+
+
 def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
     rename_feature(other, checkpoint_name(76, 1))

@@ -23,6 +23,7 @@ from snaprebuild.cluster.quorum.log_start_rules import (
     Outcome,
     Rule,
     RuleResult,
+    ids_text,
     judge_log,
     judge_starts,
 )
@@ -239,6 +240,14 @@ def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
             evidence = (
                 f"quorum-state names node {named[0]} as the leader of epoch {states[0].leader_epoch}, and that of "
                 f"{_name(other)} names node {named[1]}"
+            )
+            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+        # Only version 0 holds voters, and a change of them takes effect with the next epoch.
+        voters = [set(each.voters) for each in states if each is not None and each.voters]
+        if states[0].leader_epoch == states[1].leader_epoch and len(voters) == 2 and voters[0] != voters[1]:
+            evidence = (
+                f"quorum-state of epoch {states[0].leader_epoch} names voters {ids_text(voters[0])}, and that of {_name(other)} names "
+                f"{ids_text(voters[1])}"
             )
             yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
     for epoch in sorted(here.leaders.keys() & there.leaders.keys()):

@@ -111,6 +111,7 @@ class _Reader:
         self._bytes_behind_latest = 0
         self._segments: list[SegmentFacts] = []
         self._cut_offset: int | None = None
+        self._is_torn = False
         self._batch_columns = BatchColumns()
         self._leaders: dict[int, int] = {}
         self._voter_sets: list[tuple[Voter, ...]] = []
@@ -142,6 +143,7 @@ class _Reader:
             gaps=tuple(self._gaps),
             checkpoints=checkpoints,
             cut_offset=self._cut_offset,
+            is_torn=self._is_torn,
             left_overs=tuple(sorted((*log.part_files, *log.deleted_files))),
             strange_names=(*log.misnamed_files, *log.other_files),
             bad_snapshots=tuple(self._bad_snapshots()),
@@ -224,6 +226,7 @@ class _Reader:
             if walk.torn_tail is not None and segment is not self._log.segments[-1]:
                 self._cut_at(walk.end_offset)
             if walk.torn_tail is not None and segment is self._log.segments[-1]:
+                self._is_torn = True
                 message = "ends with a batch that is not whole, which a node cuts off when it starts"
                 self._findings.append(Finding("torn-tail", Severity.NOTE, segment.path, message, walk.end_offset))
 

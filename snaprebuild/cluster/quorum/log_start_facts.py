@@ -67,6 +67,7 @@ class LogFacts:
         below_start: last batch that begins below the start; None where the log does not hold it.
         cut_offset: behind the last whole batch before the first damage, where a node that starts cuts the log and drops the rest; None
             without damage. A batch that is not whole at the end of the last segment is none.
+        is_torn: the last segment ends with a batch that is not whole, which a node that starts cuts off.
         gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
         checkpoints: by id.
         batches: of all segments.
@@ -91,6 +92,7 @@ class LogFacts:
     batches: BatchColumns
     left_overs: tuple[str, ...] = ()
     cut_offset: int | None = None
+    is_torn: bool = False
     strange_names: tuple[str, ...] = ()
     bad_snapshots: tuple[tuple[str, str], ...] = ()
     leaders: Mapping[int, int] = field(default_factory=dict)

@@ -27,6 +27,7 @@ __all__ = [
     "Outcome",
     "Rule",
     "RuleResult",
+    "ids_text",
     "judge_log",
     "judge_starts",
 ]
@@ -182,8 +183,8 @@ def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[Ru
 
 
 def _k5(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    if facts.end_offset == facts.base:
-        return
+    if not facts.end_offset and not facts.is_torn:
+        return  # a follower that has downloaded a checkpoint and nothing else yet
     if facts.cut_offset is not None:
         yield judge.not_judged("see K11")
         return
@@ -322,10 +323,11 @@ def _contradictions(facts: LogFacts, state: QuorumState, known_epoch: int) -> It
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
     recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
     if state.voters and recorded and set(state.voters) not in recorded:
-        yield f"names voters {_ids(state.voters)}, and the log names {_ids(recorded[-1])}"
+        yield f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
 
 
-def _ids(ids: Iterable[int]) -> str:
+def ids_text(ids: Iterable[int]) -> str:
+    """Ids of nodes, ascending."""
     return ", ".join(map(str, sorted(ids)))
 
 
