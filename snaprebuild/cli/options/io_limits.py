@@ -36,8 +36,8 @@ class LoadAlone:
             "--max-read-rate",
             metavar="BYTES",
             click_type=Size(1, INT64_MAX),
-            help="Bytes (or 64MiB) that the run may read in a second from files, all workers and disks together (docs/gentle.md). Default: beside "
-            "a live broker 67108864 (64 MiB) for each disk, else any number.",
+            help="Bytes (or 64MiB) that the run may read in a second from files, all workers and disks together (docs/gentle.md). "
+            "Default: beside a live broker 67108864 (64 MiB) for each disk, else any number.",
         ),
     ] = None
     priority: Annotated[
@@ -55,8 +55,8 @@ class LoadAlone:
             "--max-memory",
             metavar="BYTES",
             click_type=Size(MEMORY_BYTES_MIN, INT64_MAX),
-            help="Memory (bytes, or 2GiB) that the run may hold, with all workers; fewer are started where they have no room, and a partition that needs "
-            f"more fails by itself. At least {MEMORY_BYTES_MIN}. Default: any number.",
+            help="Memory (bytes, or 2GiB) that the run may hold, with all workers; fewer are started where they have no room, and a "
+            f"partition that needs more fails by itself. At least {MEMORY_BYTES_MIN}. Default: any number.",
         ),
     ] = None
     fill_page_cache: Annotated[
