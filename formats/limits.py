@@ -128,10 +128,10 @@ CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
 
 SCENARIO_BYTES_MAX = 1 << 17
-"""A scenario of `kraft simulate`, read as a whole (100 bytes of memory for each): a thousand replicas and listeners take 100 KiB."""
+"""A scenario of `simulate metadata-log`, read as a whole (100 bytes of memory for each): a thousand replicas and listeners take 100 KiB."""
 
 STORY_BYTES_MAX = 1 << 17
-"""A story of `isr simulate`: some 20 bytes for each of 1,000 steps, and what is remarked."""
+"""A story of `simulate isr`: some 20 bytes for each of 1,000 steps, and what is remarked."""
 
 METADATA_BATCH_BYTES_MAX = 16 << 20
 """A batch of the metadata log or of a checkpoint, whose records are held at a time. Raft writes none of more than 8 MiB

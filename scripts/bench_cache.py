@@ -34,7 +34,7 @@ WAYS = {
     "older kernels": (OLD_KERNEL, ("--jobs", "1")),
     "--fill-page-cache": (START, ("--fill-page-cache",)),
 }
-WITHOUT_JOBS = ("plan", "scan", "dump")
+WITHOUT_JOBS = ("plan", "scan", "inspect dump")
 
 
 def verbs(logs: Path) -> dict[str, tuple[str, ...]]:
@@ -46,9 +46,9 @@ def verbs(logs: Path) -> dict[str, tuple[str, ...]]:
         "plan": ("plan", str(logs), *clock),
         "rebuild --dry-run": ("rebuild", str(logs), "--out", str(logs.parent / "out"), "--dry-run", *clock),
         "verify": ("verify", str(logs), *clock),
-        "stats": ("stats", str(logs), *clock),
-        "explain": ("explain", str(logs), "--producer-id", str(FIRST_PRODUCER_ID), *clock),
-        "dump": ("dump", log),
+        "inspect stats": ("inspect", "stats", str(logs), *clock),
+        "inspect explain": ("inspect", "explain", str(logs), "--producer-id", str(FIRST_PRODUCER_ID), *clock),
+        "inspect dump": ("inspect", "dump", log),
     }
 
 

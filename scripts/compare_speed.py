@@ -221,7 +221,7 @@ def commands(bench: Bench, scratch: Path) -> dict[str, list[str | Path]]:
     java = ["java", "-cp", kafka_classpath(KAFKA_VERSION), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     return {
         "rebuild --dry-run with CRC, whole command": [*rebuild, "--replay-from", "log-start", "--keep-expired"],
-        "dump of a segment": [*ours, "dump", largest],
+        "dump of a segment": [*ours, "inspect", "dump", largest],
         "kafka-dump-log of a segment": [*java, "org.apache.kafka.tools.DumpLogSegments", "--files", largest],
     }
 

@@ -364,10 +364,10 @@ def metadata_gap(files: Files) -> None:
 
 VERIFY = f"verify {{}} --as-of {AS_OF_MS}"
 SCAN = "scan {}"
-SOURCE = "source check {}"
+SOURCE = "cluster source {}"
 INVENTORY = "tier inventory {}/remote --metadata-log {}/metadata"
 AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}"
-KRAFT = "kraft check {}"
+KRAFT = "cluster check {}"
 
 
 def wrong(arguments: str, code: str, reason: str | None = None) -> Found:
@@ -391,7 +391,11 @@ DISEASES: dict[str, Disease] = {
         "log",
         "the last 37 bytes of the log are lost, as of a copy that was stopped",
         torn_tail,
-        [wrong(VERIFY, "snapshot-above-log-end"), bad(f"dump {{}}/{segment(116)}", "torn-tail"), noted("stats {}", "torn-tail")],
+        [
+            wrong(VERIFY, "snapshot-above-log-end"),
+            bad(f"inspect dump {{}}/{segment(116)}", "torn-tail"),
+            noted("inspect stats {}", "torn-tail"),
+        ],
     ),
     "flipped-bit": Disease("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
     "lost-header": Disease(
@@ -438,7 +442,7 @@ DISEASES: dict[str, Disease] = {
         "log",
         "a snapshot holds a producer twice",
         twice_in_a_snapshot,
-        [wrong(SCAN, "suspect-snapshot", "producer-twice"), bad(f"dump {{}}/{snapshot(116)}", "impossible-entries")],
+        [wrong(SCAN, "suspect-snapshot", "producer-twice"), bad(f"inspect dump {{}}/{snapshot(116)}", "impossible-entries")],
     ),
     "missing-snapshot": Disease(
         "log",
@@ -453,13 +457,13 @@ DISEASES: dict[str, Disease] = {
         "log",
         "an offset index points into the middle of a batch",
         index_elsewhere,
-        [wrong(f"dump {{}}/{P}{56:020d}.index", "index-mismatch")],
+        [wrong(f"inspect dump {{}}/{P}{56:020d}.index", "index-mismatch")],
     ),
     "torn-index": Disease(
         "log",
         "half of an offset index is there, as of a copy that was stopped",
         cut_to(f"{P}{56:020d}.index", 5),
-        [bad(f"dump {{}}/{P}{56:020d}.index", "damaged-file")],
+        [bad(f"inspect dump {{}}/{P}{56:020d}.index", "damaged-file")],
     ),
     "empty-segment": Disease(
         "log",
@@ -487,13 +491,13 @@ DISEASES: dict[str, Disease] = {
         "log",
         "a transaction that nobody ended",
         hanging_transaction,
-        [wrong(f"transactions {{}} --as-of {AS_OF_MS + 86_400_000}", "late-transaction")],
+        [wrong(f"inspect transactions {{}} --as-of {AS_OF_MS + 86_400_000}", "late-transaction")],
     ),
     "clock-in-the-future": Disease(
         "log",
         "a client's clock was in the year 9999",
         clock_in_the_future,
-        [noted(f"stats {{}} --as-of {AS_OF_MS}", "timestamps-in-the-future")],
+        [noted(f"inspect stats {{}} --as-of {AS_OF_MS}", "timestamps-in-the-future")],
     ),
     "epoch-regression": Disease(
         "log",

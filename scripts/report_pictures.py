@@ -27,7 +27,7 @@ def documents_of_a_directory(place: Path) -> list[str]:
     logs = Path(shutil.copytree(ROOT / "fixtures" / "kafka27-mixed" / "logs", place / "logs"))
     (logs / "mixed-0" / f"{8231:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)
     made = []
-    for verb, *arguments in (("scan",), ("verify", *AS_OF), ("transactions", *AS_OF)):
+    for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
         made.append(place / f"{verb}.json")
         made[-1].write_text(snaprebuild(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
     return [str(each) for each in made]

@@ -16,6 +16,7 @@ import warm_command
 from documents import check
 
 COMMAND = (sys.executable, "-m", "snaprebuild")
+GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 SECONDS_MAX = 180
 """A run of a test takes half a second: one that hangs is a defect, however busy the machine is."""
 
@@ -63,14 +64,17 @@ class Run:
 
 
 def snaprebuild(*arguments: object) -> Run:
-    """Runs the command, begun warm. No traceback, whatever the arguments: an error is one line."""
-    done = warm_command.run([str(each) for each in arguments], SECONDS_MAX)
+    """Runs the command, begun warm; the first argument may be a verb of two words. No traceback: an error is one line."""
+    words = [*(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
+    done = warm_command.run(words, SECONDS_MAX)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 
 
 def in_json(verb: str, *arguments: object) -> Run:
     """Runs a verb with ``--output json``: stdout is one document, follows the schema, and says the exit code of the process."""
+    if verb in GROUPS:
+        verb, arguments = f"{verb} {arguments[0]}", arguments[1:]
     run = snaprebuild(*verb.split(), *arguments, "--output", "json")
     if run.stdout:
         assert run.document["schema"] == f"snaprebuild.{verb.replace(' ', '-')}/1"

@@ -11,36 +11,36 @@ from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
 VERBS = (
-    "bootstrap-build",
-    "bootstrap-plan",
-    "diff",
-    "explain",
-    "fleet-merge",
+    "follower-build",
+    "follower-plan",
+    "inspect-diff",
+    "inspect-explain",
+    "fleet",
     "follower-check",
     "follower-repair",
-    "hook-run",
+    "before-start",
     "install",
-    "isr-check",
-    "isr-simulate",
-    "kraft-advise",
-    "kraft-check",
-    "kraft-simulate",
-    "metadata-history",
-    "metadata-image",
-    "offsets",
+    "cluster-isr",
+    "simulate-isr",
+    "cluster-advise",
+    "cluster-check",
+    "simulate-metadata-log",
+    "cluster-history",
+    "cluster-image",
+    "follower-offsets",
     "plan",
     "rebuild",
     "report",
-    "source-check",
-    "stats",
+    "cluster-source",
+    "inspect-stats",
     "tier-audit",
     "tier-inventory",
     "tier-repair",
     "tier-upload",
-    "transactions",
+    "inspect-transactions",
     "undo",
     "verify",
-    "where",
+    "follower-fetch-path",
 )
 
 
@@ -79,7 +79,7 @@ def check_lines(text: str) -> list[dict[str, Any]]:
 
 @functools.cache
 def _line_validator(item: str) -> Draft202012Validator:
-    schema = json.loads((REPOSITORY / "docs" / "schema" / "dump.schema.json").read_text())
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "inspect-dump.schema.json").read_text())
     Draft202012Validator.check_schema(schema)
     assert {"$ref": f"#/$defs/{item}"} in schema["oneOf"]
     return Draft202012Validator({"$ref": f"#/$defs/{item}", "$defs": schema["$defs"]})

@@ -63,8 +63,8 @@ VERBS = {
     "rebuild --plan": Verb(
         ("rebuild", "--plan", "{}/plan.json", *ONE_JOB, "--receipt", "{out}"), ("log",), ("plan.json",), (PLANNED,)
     ),
-    "fleet merge": Verb(
-        ("fleet", "merge", "{}/scan.json", "{}/other.json", "--metadata", "{}/node"),
+    "fleet": Verb(
+        ("fleet", "{}/scan.json", "{}/other.json", "--metadata", "{}/node"),
         ("log", "node", "other"),
         ("scan.json", "other.json", "node/__cluster_metadata-0"),
         (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/other", "--report", "{}/other.json")),
@@ -82,19 +82,21 @@ VERBS = {
         ("scan.json", "verify.json", "receipt.jsonl"),
         (REBUILT, ("scan", "{}/log", "--report", "{}/scan.json"), ("verify", "{}/log", *AS_OF, "--report", "{}/verify.json")),
     ),
-    "hook run": Verb(("hook", "run", "{}/bare", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
-    "stats": Verb(("stats", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
-    "dump": Verb(("dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--payload"), ("log", "controller")),
-    "diff": Verb(("diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
-    "explain": Verb(("explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
-    "transactions": Verb(("transactions", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
-    "offsets": Verb(("offsets", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
-    "where": Verb(("where", "{}/log", *TIER), ("log", "tier")),
+    "before-start": Verb(("before-start", "{}/bare", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
+    "inspect stats": Verb(("inspect", "stats", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
+    "inspect dump": Verb(
+        ("inspect", "dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--payload"), ("log", "controller")
+    ),
+    "inspect diff": Verb(("inspect", "diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
+    "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
+    "inspect transactions": Verb(("inspect", "transactions", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
+    "follower offsets": Verb(("follower", "offsets", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
+    "follower fetch-path": Verb(("follower", "fetch-path", "{}/log", *TIER), ("log", "tier")),
     "undo": Verb(("undo", "{}/receipt.jsonl", "--dry-run"), ("log",), ("receipt.jsonl", "written"), (REBUILT,)),
     "verify --receipt": Verb(("verify", "--receipt", "{}/receipt.jsonl"), ("log",), ("receipt.jsonl", "written"), (REBUILT,)),
-    "source check": Verb(("source", "check", "{}/node", *ONE_JOB), ("node",)),
-    "isr check": Verb(("isr", "check", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
-    "isr simulate": Verb(("isr", "simulate", "--scenario", "{}/steps.txt"), ("steps.txt",)),
+    "cluster source": Verb(("cluster", "source", "{}/node", *ONE_JOB), ("node",)),
+    "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
+    "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
@@ -106,20 +108,20 @@ VERBS = {
     "tier upload": Verb(
         ("tier", "upload", "{}/log", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("log", "store")
     ),
-    "bootstrap plan": Verb(("bootstrap", "plan", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
-    "bootstrap build": Verb(
-        ("bootstrap", "build", "{}/tier/remote", "{}/empty", "--topic-partition", "payments-0", *AS_OF, *ONE_JOB),
+    "follower plan": Verb(("follower", "plan", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
+    "follower build": Verb(
+        ("follower", "build", "{}/tier/remote", "{}/empty", "--topic-partition", "payments-0", *AS_OF, *ONE_JOB),
         ("tier/remote", "empty"),
     ),
     "follower check": Verb(("follower", "check", "{}/lost", *TIER, *AS_OF, *ONE_JOB), ("lost", "tier")),
     "follower repair": Verb(
         ("follower", "repair", "{}/lost", *TIER, *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"), ("lost", "tier")
     ),
-    "metadata image": Verb(("metadata", "image", "{}/controller"), ("controller",)),
-    "metadata history": Verb(("metadata", "history", "{}/controller", "--topic", "meta-1"), ("controller",)),
-    "kraft check": Verb(("kraft", "check", "{}/controller"), ("controller",)),
-    "kraft advise": Verb(("kraft", "advise", "{}/controller", *LONG_AGO), ("controller",)),
-    "kraft simulate": Verb(("kraft", "simulate", "{}/scenario.toml"), ("scenario.toml",)),
+    "cluster image": Verb(("cluster", "image", "{}/controller"), ("controller",)),
+    "cluster history": Verb(("cluster", "history", "{}/controller", "--topic", "meta-1"), ("controller",)),
+    "cluster check": Verb(("cluster", "check", "{}/controller"), ("controller",)),
+    "cluster advise": Verb(("cluster", "advise", "{}/controller", *LONG_AGO), ("controller",)),
+    "simulate metadata-log": Verb(("simulate", "metadata-log", "{}/scenario.toml"), ("scenario.toml",)),
 }
 SCENARIO = b"""title = "An hour"
 duration = "1h"

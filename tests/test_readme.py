@@ -87,7 +87,7 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_verb_is_in_the_table_and_has_a_page_with_an_example() -> None:
     readme = (ROOT / "README.md").read_text()
-    linked = dict(re.findall(r"^\| \[`([a-z ]+)`\]\(([^)#]+)", readme, re.MULTILINE))
+    linked = dict(re.findall(r"^\| \[`([a-z -]+)`\]\(([^)#]+)", readme, re.MULTILINE))
     assert set(linked) == verbs()
     for verb, page in linked.items():
         example = re.search(rf"^(\$ scripts/)?snaprebuild {verb} ", (ROOT / page).read_text(), re.MULTILINE)

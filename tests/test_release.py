@@ -134,7 +134,7 @@ def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path
     shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
     script = 'echo "$$"; /usr/bin/env'
     started = subprocess.Popen(
-        [one_file, "hook", "run", logs, "--", "/bin/sh", "-c", script],
+        [one_file, "before-start", logs, "--", "/bin/sh", "-c", script],
         env={"SNAPREBUILD_CACHE_DIR": str(cache), "LD_LIBRARY_PATH": "/nowhere", "HOME": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -196,7 +196,7 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
         partition.mkdir(parents=True)
         shutil.copy(segment, partition)
     seen = ""
-    local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("stats", logs))
+    local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("inspect", "stats", logs))
     for arguments in (*local, ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
         told = run(one_file, cache, *arguments, before=before)
         assert told.returncode in (0, 1), told.stderr
@@ -311,7 +311,8 @@ def test_the_page_of_the_manual(release: Path) -> None:
     assert text.startswith('.TH SNAPREBUILD 1 2023-11-14 "snaprebuild ')
     headings = re.findall(r"^\.S[HS] (.+)$", text, re.MULTILINE)
     assert headings[:5] == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS"]
-    parts = dict(re.findall(r'^\.SS "(.+)"\n((?:(?!\.S[HS] ).*\n)*)', text, re.MULTILINE))
+    found = re.findall(r'^\.SS "(.+)"\n((?:(?!\.S[HS] ).*\n)*)', text, re.MULTILINE)
+    parts = {words.replace("\\-", "-"): part for words, part in found}
     assert list(parts) == [*all_verbs()]
     for words, command in all_verbs().items():
         for parameter in command.params:

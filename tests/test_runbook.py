@@ -51,7 +51,7 @@ def test_every_command_line_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(Parsed) as parsed:
             app(words, prog_name="snaprebuild", standalone_mode=False)
         verbs.add(str(parsed.value).partition(" ")[2])
-    assert verbs >= {"scan", "rebuild", "install", "verify", "undo", "offsets", "tier inventory"}
+    assert verbs >= {"scan", "rebuild", "install", "verify", "undo", "follower offsets", "tier inventory"}
     for wrong in (["install"], ["rebuild", "x", "--staged", "y"], ["instal", "x"]):
         with pytest.raises(click.UsageError):
             app(wrong, standalone_mode=False)

@@ -66,7 +66,7 @@ def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp
     assert planned(leader, "--replay-from", "log-start", "--out", tmp_path / "out") == {"EXACT_FROM_LOG_START"}
     (tmp_path / "first").rename(payments / snapshot_name(456))
     before = tree(leader)
-    for verb in ("hook run", "rebuild"):
+    for verb in ("before-start", "rebuild"):
         run = in_json(verb, leader, "--topic", "payments")
         assert run.exit_code == 1, run.stderr
         assert set(tree(leader)) - set(before) <= {".lock"}
@@ -85,7 +85,7 @@ def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp
 def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None:
     payments = leader / "payments-0"
     remove_snapshots(payments, 508)
-    assert in_json("hook run", leader).exit_code == 0
+    assert in_json("before-start", leader).exit_code == 0
     assert snapshots_in(payments) == RIGHT
 
 

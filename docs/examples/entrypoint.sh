@@ -55,4 +55,4 @@ if [ -n "$receipts" ] && mkdir -p "$receipts"; then
     set -- --receipt "$receipts/receipt-$(date -u +%Y%m%dT%H%M%SZ)-$$.jsonl" "$@"
 fi
 # Few jobs want little memory: where that of the container is used up, the kernel may end the broker's process, too.
-exec snaprebuild hook run --deadline "$deadline" --jobs 2 "$@"
+exec snaprebuild before-start --deadline "$deadline" --jobs 2 "$@"

@@ -52,31 +52,34 @@ EXAMPLES = {
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
-    "fleet merge": (
-        "fleet merge broker-1.json broker-2.json broker-3.json",
-        "fleet merge scans/*.json --metadata /kafka --rate 200",
+    "fleet": (
+        "fleet broker-1.json broker-2.json broker-3.json",
+        "fleet scans/*.json --metadata /kafka --rate 200",
     ),
     "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
-    "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
-    "dump": (
-        "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
-        "dump /var/lib/kafka/orders-0/*.snapshot --output json",
+    "inspect stats": ("inspect stats /var/lib/kafka --top 20", "inspect stats /var/lib/kafka --expiration-ms 21600000"),
+    "inspect dump": (
+        "inspect dump /kafka/orders-0/00000000000000000000.log --deep",
+        "inspect dump /kafka/orders-0/*.snapshot --output json",
     ),
-    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
-    "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
-    "transactions": ("transactions /var/lib/kafka",),
-    "offsets": (
-        "offsets /var/lib/kafka s3://tiered/kafka --topic orders",
-        "offsets /var/lib/kafka/orders-0 --timestamp 1764000000000",
+    "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
+    "inspect explain": (
+        "inspect explain /var/lib/kafka --producer-id 4711",
+        "inspect explain /kafka/orders-0 --producer-id 4711 --sequence 15",
     ),
-    "where": ("where /kafka s3://tiered/kafka --topic orders --offset 8231",),
-    "bootstrap plan": (
-        "bootstrap plan /kafka s3://tiered/kafka --topic orders",
-        "bootstrap plan /kafka s3://tiered/kafka --profile kafka-4.3",
+    "inspect transactions": ("inspect transactions /var/lib/kafka",),
+    "follower offsets": (
+        "follower offsets /var/lib/kafka s3://tiered/kafka --topic orders",
+        "follower offsets /kafka/orders-0 --timestamp 1764000000000",
     ),
-    "source check": (
-        "source check /var/lib/kafka",
-        "source check /mnt/old-disk --purpose upload --metadata /kafka",
+    "follower fetch-path": ("follower fetch-path /kafka s3://tiered --offset 8231",),
+    "follower plan": (
+        "follower plan /kafka s3://tiered/kafka --topic orders",
+        "follower plan /kafka s3://tiered/kafka --profile kafka-4.3",
+    ),
+    "cluster source": (
+        "cluster source /var/lib/kafka",
+        "cluster source /mnt/old-disk --purpose upload --metadata /kafka",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -90,30 +93,33 @@ EXAMPLES = {
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier repair s3://tiered/kafka --undo tier-undo.jsonl",
     ),
-    "hook run": (
-        "hook run /var/lib/kafka --deadline 300",
-        "hook run /data -- kafka-server-start.sh server.properties",
+    "before-start": (
+        "before-start /var/lib/kafka --deadline 300",
+        "before-start /data -- kafka-server-start.sh server.properties",
     ),
-    "isr check": ("isr check /var/lib/kafka",),
-    "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
-    "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
-    "kraft advise": (
-        "kraft advise /var/lib/kafka --replica 2:8231",
-        "kraft advise n1 n2 n3 --max-retention-bytes 20971520",
+    "cluster isr": ("cluster isr /var/lib/kafka",),
+    "simulate isr": ("simulate isr race", "simulate isr --search --mode no-epochs"),
+    "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --followers strict --output json"),
+    "cluster advise": (
+        "cluster advise /var/lib/kafka --replica 2:8231",
+        "cluster advise n1 n2 n3 --max-retention-bytes 20971520",
     ),
-    "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
+    "simulate metadata-log": (
+        "simulate metadata-log scenario.toml",
+        "simulate metadata-log scenario.toml --followers literal",
+    ),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
-    "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
-    "metadata image": (
-        "metadata image /var/lib/kafka --topic 'orders*'",
-        "metadata image node1 --voter node2 --voter node3",
+    "follower build": ("follower build s3://tiered /kafka --topic-partition orders-0",),
+    "cluster image": (
+        "cluster image /var/lib/kafka --topic 'orders*'",
+        "cluster image node1 --voter node2 --voter node3",
     ),
-    "metadata history": (
-        "metadata history /var/lib/kafka --topic orders --partition 0",
-        "metadata history /var/lib/kafka --broker 2",
+    "cluster history": (
+        "cluster history /var/lib/kafka --topic orders --partition 0",
+        "cluster history /var/lib/kafka --broker 2",
     ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
@@ -151,15 +157,11 @@ def _group(text: str) -> typer.Typer:
 
 
 GROUPS = {
+    "inspect": _group("Shows what files, producers and transactions are."),
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
-    "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
-    "follower": _group("Looks after replicas that started from remote storage."),
-    "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
-    "source": _group("Judges whether a replica may be a source."),
-    "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
-    "isr": _group("Looks after in-sync replicas (KIP-903)."),
-    "fleet": _group("Puts together what was found on many brokers."),
-    "hook": _group("Stands beside a broker: what runs before it starts."),
+    "follower": _group("Looks after replicas that start from remote storage (KIP-1023)."),
+    "cluster": _group("Reads what the controllers decided, and judges replicas and metadata logs (KRaft, KIP-903, KAFKA-14932)."),
+    "simulate": _group("Plays in-sync replicas (KIP-903) and metadata logs (KAFKA-14932)."),
 }
 
 
@@ -178,7 +180,7 @@ def _root(
 
 def _add(name: str, short_help: str, *, module: str | None = None, cls: type[TyperCommand] = TyperCommand) -> None:
     """A verb, which is a function of its name, in a module of its name or of another."""
-    function = name.replace(" ", "_")
+    function = name.replace(" ", "_").replace("-", "_")
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
@@ -187,46 +189,42 @@ def _add(name: str, short_help: str, *, module: str | None = None, cls: type[Typ
 
 
 _add("scan", "Reads only: what is missing, and what blocks the upload.")
+_add("fleet", "Reads only: the scans of many brokers as one answer.")
 _add("plan", "Reads only: what rebuild would write, and why.", module="rebuild")
 _add("rebuild", "WRITES the snapshots that are missing.")
 _add("install", "WRITES what rebuild --stage made, within seconds.")
 _add("verify", "Reads only: compares every snapshot with a replay.")
-_add("stats", "Reads only: counts producers, what they cost, and batches.", module="inspect_stats")
-_add("dump", "Reads only: what stands in files of a log directory.", module="inspect_dump")
-_add("diff", "Reads only: in which producers two snapshots differ.", module="inspect_diff")
-_add("explain", "Reads only: one producer's state, and why.", module="inspect_explain")
-_add("transactions", "Reads only: open, late and empty transactions.", module="inspect_transactions")
-_add("offsets", "Reads only: what the leader would answer to ListOffsets.", module="follower_offsets")
-_add("where", "Reads only: what serves an offset, and what deletes it.", module="follower_fetch_path")
-app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
-_add("source check", "Reads only: may this replica be a source, rule by rule.", module="cluster_source")
-app.add_typer(GROUPS["isr"], name="isr", short_help="In-sync replicas: check, simulate.")
-_add("isr check", "Reads only: did replicas join the in-sync ones as they may.", module="cluster_isr")
-_add("isr simulate", "Reads only: who is in sync, and what is lost, step by step.", module="simulate_isr")
+_add("undo", "REMOVES what a rebuild wrote, by its receipt.")
+_add("report", "Reads only: a page (HTML) of what other verbs found.")
+app.add_typer(GROUPS["inspect"], name="inspect", short_help="Files and producers: dump, diff, explain, transactions, stats.")
+_add("inspect dump", "Reads only: what stands in files of a log directory.")
+_add("inspect diff", "Reads only: in which producers two snapshots differ.")
+_add("inspect explain", "Reads only: one producer's state, and why.")
+_add("inspect transactions", "Reads only: open, late and empty transactions.")
+_add("inspect stats", "Reads only: counts producers, what they cost, and batches.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", "Reads only: the copies of segments in remote storage.")
 _add("tier audit", "Reads only: compares snapshots in remote storage with a replay.")
 _add("tier repair", "WRITES right snapshots where those in remote storage are wrong.")
 _add("tier upload", "WRITES closed segments to remote storage.")
-app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan, build.")
-_add("bootstrap plan", "Reads only: how an empty follower would start.", module="follower_plan")
-_add("bootstrap build", "WRITES the directory of an empty follower.", module="follower_build")
-app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
+app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that start from it: offsets, plan, build, check, ...")
+_add("follower offsets", "Reads only: what the leader would answer to ListOffsets.")
+_add("follower fetch-path", "Reads only: what serves an offset, and what deletes it.")
+_add("follower plan", "Reads only: how an empty follower would start.")
+_add("follower build", "WRITES the directory of an empty follower.")
 _add("follower check", "Reads only: replicas that lost their producer state.")
 _add("follower repair", "WRITES the right snapshots into such replicas.")
-app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
-_add("metadata history", "Reads only: how a partition or a broker came to be what it is.", module="cluster_history")
-_add("metadata image", "Reads only: brokers, topics, partitions, as the metadata log has them.", module="cluster_image")
-app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
-_add("kraft check", "Reads only: whether a metadata log is sound.", module="cluster_check")
-_add("kraft advise", "Reads only: where the start of a metadata log would move now.", module="cluster_advise")
-_add("kraft simulate", "Reads only: how the start of a metadata log would move.", module="simulate_metadata_log")
-app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
-_add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand, module="before_start")
-app.add_typer(GROUPS["fleet"], name="fleet", short_help="Many brokers: merge their scans.")
-_add("fleet merge", "Reads only: the scans of many brokers as one answer.", module="fleet")
-_add("report", "Reads only: a page (HTML) of what other verbs found.")
-_add("undo", "REMOVES what a rebuild wrote, by its receipt.")
+app.add_typer(GROUPS["cluster"], name="cluster", short_help="Metadata log: image, history, check, source, isr, advise.")
+_add("cluster image", "Reads only: brokers, topics, partitions, as the metadata log has them.")
+_add("cluster history", "Reads only: how a partition or a broker came to be what it is.")
+_add("cluster check", "Reads only: whether a metadata log is sound.")
+_add("cluster source", "Reads only: may this replica be a source, rule by rule.")
+_add("cluster isr", "Reads only: did replicas join the in-sync ones as they may.")
+_add("cluster advise", "Reads only: where the start of a metadata log would move now.")
+app.add_typer(GROUPS["simulate"], name="simulate", short_help="Simulations: isr, metadata-log.")
+_add("simulate isr", "Reads only: who is in sync, and what is lost, step by step.")
+_add("simulate metadata-log", "Reads only: how the start of a metadata log would move.")
+_add("before-start", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
 
 
 def _complete(instruction: str) -> None:

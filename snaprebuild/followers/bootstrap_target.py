@@ -1,4 +1,4 @@
-"""Whether a broker may get the replica that ``bootstrap build`` makes: the rules that need no replica, asked of its log directory."""
+"""Whether a broker may get the replica that ``follower build`` makes: the rules that need no replica, asked of its log directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document of ``fleet merge`` on a page."""
+"""A document of ``fleet`` on a page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DO = {
 
 
 def take_fleet(head: DocumentHead, sink: PageSink) -> None:
-    """Takes a document of ``fleet merge``.
+    """Takes a document of ``fleet``.
 
     Raises:
         UsageError: it is damaged.
@@ -67,7 +67,7 @@ def fleet_page(body: Mapping[str, object], name: str, program: str) -> PageData:
         program: version of the program.
     """
     sink = PageSink("Fleet")
-    _take(_members(body), PageDocument(name, "snaprebuild.fleet-merge/1", program), sink, name)
+    _take(_members(body), PageDocument(name, "snaprebuild.fleet/1", program), sink, name)
     sink.page.link_findings()
     return sink.page
 

@@ -29,8 +29,8 @@ TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "scan": (1, take_scan),
     "verify": (1, take_verify),
     "tier-audit": (1, take_audit),
-    "transactions": (1, take_transactions),
-    "fleet-merge": (1, take_fleet),
+    "inspect-transactions": (1, take_transactions),
+    "fleet": (1, take_fleet),
     "receipt": (1, take_receipt),
 }
 """What becomes part of a page: by verb the version that is known, and what takes it."""

@@ -216,7 +216,7 @@ class PagePartition:
         documents: numbers of the documents that tell of it.
         kind: what the topic is, where it is not ordinary.
         facts: further lines of the kind (name, value), told as they are; ``tables``: (title, columns, rows) likewise.
-        outcome: what to do about it, as ``fleet merge`` says it.
+        outcome: what to do about it, as ``fleet`` says it.
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
         producers: see there.

@@ -26,7 +26,19 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cli.main import app
 from snaprebuild.errors import SnaprebuildError
 
-VERBS = ("rebuild", "scan", "verify", "rebuild", "plan", "transactions", "rebuild", "verify", "explain", "stats", "dump")
+VERBS = (
+    "rebuild",
+    "scan",
+    "verify",
+    "rebuild",
+    "plan",
+    "inspect transactions",
+    "rebuild",
+    "verify",
+    "inspect explain",
+    "inspect stats",
+    "inspect dump",
+)
 SEED_OF_CLIENTS = 8
 CLOCK = ("--expiration-ms", "9000000000000")
 REFUSALS = {"storage-failed", "refused"}
@@ -134,7 +146,7 @@ def _offsets(said: Said, name: str) -> Iterator[int]:
     """At which a run tells the state of a partition."""
     yield from said.snapshots.get(name, ())
     for partition in (each for document in said.documents for each in document.get("partitions", ())):
-        end = partition.get({"explain": "offset", "transactions": "log_end_offset"}.get(said.verb, ""))
+        end = partition.get({"inspect explain": "offset", "inspect transactions": "log_end_offset"}.get(said.verb, ""))
         if partition["topic_partition"] == name and end is not None:
             yield end
 
@@ -162,7 +174,9 @@ def _one(log_dir: Path, out: Path, number: int) -> Said:
     verb, rng = VERBS[number % len(VERBS)], random.Random(number)
     begins, begun_ns = _segments(log_dir), time.monotonic_ns()
     try:
-        done = CliRunner().invoke(app, [verb, *_arguments(verb, log_dir, out, rng), "--output", "json"], catch_exceptions=False)
+        done = CliRunner().invoke(
+            app, [*verb.split(), *_arguments(verb, log_dir, out, rng), "--output", "json"], catch_exceptions=False
+        )
         code, text = done.exit_code, done.stdout
     except SnaprebuildError as error:
         code, text = error.exit_code, ""
@@ -170,7 +184,11 @@ def _one(log_dir: Path, out: Path, number: int) -> Said:
         code, text = -1, json.dumps({"findings": [], "raised": repr(error)})
     ended_ns, ends = time.monotonic_ns(), _segments(log_dir)
     documents = (
-        [json.loads(line) for line in text.splitlines()] if verb == "dump" and code >= 0 else [json.loads(text)] if text else []
+        [json.loads(line) for line in text.splitlines()]
+        if verb == "inspect dump" and code >= 0
+        else [json.loads(text)]
+        if text
+        else []
     )
     snapshots: dict[str, dict[int, Entries]] = {}
     unreadable = []
@@ -185,10 +203,10 @@ def _one(log_dir: Path, out: Path, number: int) -> Said:
 
 
 def _arguments(verb: str, log_dir: Path, out: Path, rng: random.Random) -> list[str]:
-    if verb == "dump":
+    if verb == "inspect dump":
         return [str(rng.choice(sorted(log_dir.glob("[st]i*-0/*.log"))))]
     arguments = [str(log_dir)]
-    if verb in ("plan", "verify", "rebuild", "stats", "explain"):
+    if verb in ("plan", "verify", "rebuild", "inspect stats", "inspect explain"):
         arguments += CLOCK
     if verb in ("plan", "rebuild"):
         arguments += ["--out", str(out), "--boundaries", "all"]
@@ -196,7 +214,7 @@ def _arguments(verb: str, log_dir: Path, out: Path, rng: random.Random) -> list[
         arguments += ["--replay-from", rng.choice(("auto", "auto", "window", "log-start"))]
     if verb not in ("scan", "plan"):
         arguments += ["--jobs", "1"]
-    if verb == "explain":
+    if verb == "inspect explain":
         arguments += ["--producer-id", str(rng.choice(_producers(log_dir)))]
     return arguments
 
@@ -255,7 +273,7 @@ class _Judge:
                 yield from self._finding(finding)
             for partition in document.get("partitions", ()):
                 yield from self._partition(partition)
-        if said.verb == "dump":
+        if said.verb == "inspect dump":
             yield from self._dump()
         for name, snapshots in said.snapshots.items():
             yield from self._snapshots(name, snapshots)
@@ -295,11 +313,11 @@ class _Judge:
                     yield f"{name}: {each}"
         elif verb == "plan":
             yield from self._planned(name, partition)
-        elif verb == "transactions" and partition["log_end_offset"] is not None:
+        elif verb == "inspect transactions" and partition["log_end_offset"] is not None:
             yield from self._open(name, partition)
-        elif verb == "explain" and partition["offset"] is not None:
+        elif verb == "inspect explain" and partition["offset"] is not None:
             yield from self._explained(name, partition)
-        elif verb == "stats" and not self._is_refused(name):
+        elif verb == "inspect stats" and not self._is_refused(name):
             yield from self._counted(name, partition)
 
     def _candidates(self, name: str) -> list[Files]:

@@ -1,8 +1,8 @@
 """What is said of leaders, followers and disks offline, beside a live cluster of real brokers that does it.
 
-Chapters: ``offsets`` (ListOffsets of a leader with remote storage), ``where`` (what serves its offsets, what a deletion removes),
-``follower`` (empty followers that start from it, KIP-1023), ``disk`` (a replaced disk in a cluster of three) and ``elect``
-(elections of ``fleet merge``, by Kafka's tools). Every step checks itself; the first that differs ends it with 1.
+Chapters: ``follower offsets`` (ListOffsets of a leader with remote storage), ``follower fetch-path`` (what serves its offsets, what a
+deletion removes), ``follower`` (empty followers that start from it, KIP-1023), ``disk`` (a replaced disk in a cluster of three) and
+``elect`` (elections of ``fleet``, by Kafka's tools). Every step checks itself; the first that differs ends it with 1.
 """
 
 from __future__ import annotations

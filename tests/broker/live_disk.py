@@ -1,4 +1,4 @@
-"""A replaced disk in a live cluster of three: what ``source check`` and ``metadata image`` say, and what the cluster does with it."""
+"""A replaced disk in a live cluster of three: what ``cluster source`` and ``cluster image`` say, and what the cluster does with it."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ class LiveDisk:
     def _image(self, what: str) -> None:
         """The metadata log of the first node, read beside it, says what the cluster says."""
         told = self._cluster()
-        (topic,) = in_json("metadata image", self._first.log_dir, "--topic", TOPIC).document["topics"]
+        (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
         found = {"leader": partition["leader"], "isr": sorted(partition["isr"]), "replicas": sorted(partition["replicas"])}
-        self._say.check(f"{what}: metadata image and the live cluster say {told}", found, told)
+        self._say.check(f"{what}: cluster image and the live cluster say {told}", found, told)
         self._checked += 1
 
     def _verdict(
@@ -145,7 +145,7 @@ class LiveDisk:
         broker_epoch: int | None = None,
     ) -> None:
         epoch = () if broker_epoch is None else ("--broker-epoch", broker_epoch)
-        run = in_json("source check", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch)
+        run = in_json("cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch)
         (found,) = run.document["replicas"]
         self._say.check(
             f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(), (found["outcome"], found["rule"]), (outcome, rule)
@@ -157,17 +157,17 @@ class LiveDisk:
         properties = dict(line.partition("=")[::2] for line in (log_dir / "meta.properties").read_text().splitlines())
 
         def is_told() -> bool:
-            (topic,) = in_json("metadata image", self._first.log_dir, "--topic", TOPIC).document["topics"]
+            (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
             (partition,) = topic["partitions"]
             places = dict(zip(partition["replicas"], partition["directories"], strict=True))
             return bool(places[3] == properties["directory.id"])
 
-        wait(is_told, "the metadata image has another directory for node 3")
-        self._say.check("metadata image places the replica on the disk that lies there now", True)
+        wait(is_told, "the cluster image has another directory for node 3")
+        self._say.check("cluster image places the replica on the disk that lies there now", True)
         self._checked += 1
 
     def _epoch(self, node_id: int) -> int:
-        document = in_json("metadata image", self._first.log_dir).document
+        document = in_json("cluster image", self._first.log_dir).document
         return next(each["epoch"] for each in document["brokers"] if each["id"] == node_id)
 
     def _same_log(self, third: KafkaNode) -> None:
@@ -179,8 +179,8 @@ class LiveDisk:
         self._say.check(f"its log is that of node 1, byte for byte: {len(logs[0])} bytes", logs[1] == logs[0])
 
     def _isr(self) -> None:
-        document = in_json("isr check", self._first.log_dir).document
+        document = in_json("cluster isr", self._first.log_dir).document
         found = [(each["code"], each["severity"]) for each in document["findings"]]
-        what = "isr check finds nothing wrong in what the controller did, and notes that a replica joined with a new disk"
+        what = "cluster isr finds nothing wrong in what the controller did, and notes that a replica joined with a new disk"
         self._say.check(what, found, [("isr-new-disk", "note")])
         self._checked += 1

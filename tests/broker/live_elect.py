@@ -1,4 +1,4 @@
-"""Elections that ``fleet merge`` writes, carried out by Kafka's own tools on a live cluster of three."""
+"""Elections that ``fleet`` writes, carried out by Kafka's own tools on a live cluster of three."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LiveElect:
 
     def tell(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
-        self._say.step("elections of fleet merge, by Kafka's own tools")
+        self._say.step("elections of fleet, by Kafka's own tools")
         with self._first as first, self._further[0] as second, self._further[1] as third:
             for node in (first, second, third):
                 node.start()
@@ -101,10 +101,10 @@ class LiveElect:
     def _merged(self, scans: list[Path]) -> Path:
         """The files that a merge of the scans writes."""
         directory = self._root / "elections"
-        run = in_json("fleet merge", *scans, "--metadata", self._first.log_dir, "--elections", directory)
+        run = in_json("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
         elected = {each["topic"]: each["elect"] for each in run.document["partitions"]}
         self._say.check(
-            "fleet merge: node 3 is to lead one topic, and nothing is to be rebuilt",
+            "fleet: node 3 is to lead one topic, and nothing is to be rebuilt",
             (elected, run.document["steps"]),
             ({"free": 3}, []),
         )

@@ -1,4 +1,4 @@
-"""Empty followers of a live leader with remote storage: what ``bootstrap plan`` says before, and what a real one asks and takes."""
+"""Empty followers of a live leader with remote storage: what ``follower plan`` says before, and what a real one asks and takes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LiveFollower:
 
     def tell(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
-        self._say.step("empty followers: what a live one does, and what bootstrap plan said before")
+        self._say.step("empty followers: what a live one does, and what follower plan said before")
         self._prepare()
         with self._leader as leader:
             leader.start()
@@ -53,7 +53,7 @@ class LiveFollower:
                 self._joins("usual", "off", f"{FEATURE} is off, as by default")
                 follower.stop_all()
             leader.stop_all()
-        return {"empty followers that did what bootstrap plan said": self._cases}
+        return {"empty followers that did what follower plan said": self._cases}
 
     def _prepare(self) -> None:
         """Topics, written in two leader epochs."""
@@ -88,7 +88,7 @@ class LiveFollower:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
         options = ("--profile", "kafka-4.3", "--feature", feature, "--remote-storage", "on")
-        run = in_json("bootstrap plan", leader.log_dir / f"{topic}-0", *tier, *options)
+        run = in_json("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----

@@ -1,4 +1,4 @@
-"""ListOffsets of a live leader with remote storage: what ``offsets`` says beside it, and what it answers to a client and to a follower."""
+"""ListOffsets of a live leader with remote storage: what ``follower offsets`` says, and what it answers to clients and followers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class LiveOffsets:
         asked = [word for each in timestamps for word in ("--timestamp", each)]
         tier = (self._node.remote_dir, "--metadata-log", log_dir) if topic != "plain" else ()
         for isolation in ("replica", "read_uncommitted", "read_committed"):
-            run = in_json("offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
+            run = in_json("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
             (partition,) = run.document["partitions"]
             ours = {
                 each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]

@@ -1,5 +1,5 @@
 """Where a live leader with remote storage serves an offset from, what DeleteRecords removes, and where its leader epochs end: what
-``where`` says, and what the leader does."""
+``follower fetch-path`` says, and what the leader does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TURNS = 3
 """Leader epochs in which it is written: one for each start of the broker."""
 
 DONE = {"local": "batches", "remote": "batches", "not-yet": "nothing yet", "offset-out-of-range": "out of range"}
-"""What a consumer is given, by what ``where`` says."""
+"""What a consumer is given, by what ``follower fetch-path`` says."""
 
 
 class LiveWhere:
@@ -152,7 +152,7 @@ class LiveWhere:
     def _where(self, offset: int) -> dict[str, Any]:
         log_dir = self._node.log_dir
         tier = (self._node.remote_dir, "--metadata-log", log_dir)
-        return partition_row(in_json("where", log_dir / PARTITION, *tier, "--offset", offset).document)
+        return partition_row(in_json("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
 
     def _offsets(self) -> list[int]:
         """Around every boundary, and around both ends."""

@@ -75,7 +75,7 @@ def test_the_lines_are_those_of_kafka(fixture: str, version: str, tmp_path: Path
     # A copy: Kafka opens indexes to write.
     files = files_of(shutil.copytree(bundled(fixture), tmp_path / fixture))
     theirs, _ = kafka_dump(version, files, "--deep-iteration")
-    run = snaprebuild("dump", "--deep", *files)
+    run = snaprebuild("inspect", "dump", "--deep", *files)
     assert run.exit_code == (4 if fixture == "damaged" else 0), run.stderr
     ours = [line.rstrip() for line in run.stdout.splitlines()]
     if has_tool_in_core(version):
@@ -88,7 +88,7 @@ def test_the_lines_are_those_of_kafka(fixture: str, version: str, tmp_path: Path
 def test_without_deep_only_control_records_are_added(fixture: str, tmp_path: Path) -> None:
     files = [each for each in files_of(shutil.copytree(bundled(fixture), tmp_path / fixture)) if each.endswith(".log")]
     theirs, _ = kafka_dump(KAFKA_VERSION, files)
-    ours = snaprebuild("dump", *files).stdout.splitlines()
+    ours = snaprebuild("inspect", "dump", *files).stdout.splitlines()
     records = [line for line in ours if line.startswith("| ")]
     assert [line for line in ours if not line.startswith("| ")] == theirs
     assert len(records) == sum(" isControl: true " in line for line in theirs)
@@ -99,7 +99,7 @@ def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
     files = files_of(shutil.copytree(FIXTURES / "magic1", tmp_path / "magic1"))
     files = [each for each in files if each.endswith(".log")]
     theirs, _ = kafka_dump(KAFKA_VERSION, files, "--print-data-log")
-    ours = snaprebuild("dump", "--payload", *files).stdout.splitlines()
+    ours = snaprebuild("inspect", "dump", "--payload", *files).stdout.splitlines()
     assert len(ours) == len(theirs)
     printable = [(one, other) for one, other in zip(ours, theirs, strict=True) if "base64:" not in one]
     assert sum(" payload: " in one for one, _ in printable) > 100
@@ -124,7 +124,7 @@ def test_an_index_that_points_elsewhere_is_told_alike(tmp_path: Path) -> None:
     data[several[0] : several[0] + 4] = (int.from_bytes(data[several[0] : several[0] + 4], "big") - 1).to_bytes(4, "big")
     index.write_bytes(data)
     theirs, complaints = kafka_dump(KAFKA_VERSION, [str(index)])
-    run = snaprebuild("dump", index)
+    run = snaprebuild("inspect", "dump", index)
     assert run.exit_code == 1
     told = re.findall(r"Index offset: (\d+), log offset: (\d+)", complaints)
     ours = re.findall(r"^offset: (\d+) position: \d+ log offset: (\d+)$", run.stdout, re.MULTILINE)

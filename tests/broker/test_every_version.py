@@ -30,7 +30,7 @@ SHOWN = (
 """Producers and their last sequences, snapshot by snapshot."""
 
 
-SILENT = ("scan", "verify", "stats", "transactions", "source check")
+SILENT = ("scan", "verify", "inspect stats", "inspect transactions", "cluster source")
 
 
 @dataclass

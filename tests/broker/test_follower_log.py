@@ -1,4 +1,4 @@
-"""Kafka loads the directories that ``bootstrap build`` makes, and goes on with them."""
+"""Kafka loads the directories that ``follower build`` makes, and goes on with them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def loaded(
 
 def build(store: Path, to: Path, partition: str, *arguments: object) -> Path:
     to.mkdir()
-    run = in_json("bootstrap build", store, to, "--topic-partition", partition, "--as-of", AS_OF.isoformat(), *arguments)
+    run = in_json("follower build", store, to, "--topic-partition", partition, "--as-of", AS_OF.isoformat(), *arguments)
     assert run.exit_code == 0
     return to / partition
 

@@ -1,4 +1,4 @@
-"""What a real cluster of one node answers to an Admin client, and what ``metadata image`` says of its disk beside it."""
+"""What a real cluster of one node answers to an Admin client, and what ``cluster image`` says of its disk beside it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_image_is_what_the_cluster_answers(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
         changed(admin)
         live = told(admin)
-        run = in_json("metadata image", node.log_dir, "--topic", "plain", "--topic", "set")
+        run = in_json("cluster image", node.log_dir, "--topic", "plain", "--topic", "set")
         topics = {
             each["name"]: (
                 each["topic_id"],

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 def _tell_enough(said: Sequence[Said]) -> bool:
     """Not refused each time, as every single run may be that meets a segment on its way out."""
     through = {each.verb for each in said if each.code in (0, 1)}
-    return through >= {"scan", "transactions", "stats"} and any(
+    return through >= {"scan", "inspect transactions", "inspect stats"} and any(
         any(found.values()) for each in said for found in each.snapshots.values()
     )
 

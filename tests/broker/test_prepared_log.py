@@ -1,4 +1,4 @@
-"""Kafka's own loader on a log of 2.7.2, before and behind ``hook run``: which snapshots the upload would find, and which it would not."""
+"""Kafka's own loader on a log of 2.7.2, before and behind ``before-start``: which snapshots an upload would find."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_broker_that_was_prepared_knows_every_snapshot(loader: list[str], tmp_
     assert {offset for offset, known in before.items() if known != "null"} == LEFT
     assert len(before) == 14
 
-    hook = [sys.executable, "-m", "snaprebuild", "hook", "run", str(logs), "--receipt", str(tmp_path / "receipt.jsonl"), "--"]
+    hook = [sys.executable, "-m", "snaprebuild", "before-start", str(logs), "--receipt", str(tmp_path / "receipt.jsonl"), "--"]
     known, last_stable = asked([*hook, *loader], logs / "mixed-0", LOG_END)
     expected = truth("kafka27-mixed", "mixed-0")
     assert {offset: entries_in(bytes.fromhex(data)) for offset, data in known.items()} == {

@@ -66,7 +66,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs = copy_of("kafka27-mixed", place)
     (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
     documents = []
-    for verb, *arguments in (("scan",), ("verify", *AS_OF), ("transactions", *AS_OF)):
+    for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
         documents.append(place / f"{verb}.json")
         documents[-1].write_text(snaprebuild(verb, logs, *arguments, "--output", "json").stdout)
     return made(place, *documents)

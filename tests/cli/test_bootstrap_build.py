@@ -1,4 +1,4 @@
-"""``bootstrap build`` on bundled remote storage: what it makes is what the leader has, and nothing is made twice or in part."""
+"""``follower build`` on bundled remote storage: what it makes is what the leader has, and nothing is made twice or in part."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FILES = {"{}.log", "{}.index", "{}.timeindex", "{}.snapshot", "leader-epoch-chec
 
 def build(store: Path, to: Path, partition: str, *arguments: object) -> Run:
     to.mkdir(exist_ok=True)
-    return in_json("bootstrap build", store, to, "--topic-partition", partition, *NOW, *arguments)
+    return in_json("follower build", store, to, "--topic-partition", partition, *NOW, *arguments)
 
 
 @pytest.mark.parametrize("metadata", [(), METADATA], ids=["bucket", "metadata"])
@@ -109,7 +109,7 @@ def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
     data[40_000] ^= 1
     log.write_bytes(data)
     (tmp_path / "new").mkdir()
-    arguments = ("bootstrap", "build", tmp_path / "store", tmp_path / "new", "--topic-partition", "mixed-0", *NOW)
+    arguments = ("follower", "build", tmp_path / "store", tmp_path / "new", "--topic-partition", "mixed-0", *NOW)
     run = snaprebuild(*arguments, "--target", 1231)
     assert (run.exit_code, "is false-empty" in run.stderr or "cannot be told" in run.stderr) == (3, True)
     zero = snaprebuild(*arguments, "--target", 1805, "--level", "snapshot")
@@ -152,7 +152,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
         for path in remote.rglob(f"{173:020d}-*"):
             path.unlink()
     (tmp_path / "new").mkdir()
-    run = snaprebuild("bootstrap", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
+    run = snaprebuild("follower", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
     why = "the copy that holds 172 overlaps the one behind it" if overlapping else "no finished copy holds offset 234"
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
@@ -162,7 +162,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
 
 
 def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
-    arguments = ("bootstrap", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
+    arguments = ("follower", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
     run = snaprebuild(*arguments)
     assert (run.exit_code, "is encrypted for the key 'key1': --private-key names the file" in run.stderr) == (3, True)
     assert os.listdir(tmp_path) == []
@@ -189,9 +189,9 @@ def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
 def test_what_exists_is_refused(tmp_path: Path) -> None:
     assert build(TIERED / "remote", tmp_path / "new", "mixed-0").exit_code == 0
     before = tree(tmp_path)
-    again = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path / "new", "--topic-partition", "mixed-0")
+    again = snaprebuild("follower", "build", TIERED / "remote", tmp_path / "new", "--topic-partition", "mixed-0")
     assert (again.exit_code, "is there already: the follower is not empty" in again.stderr) == (3, True)
-    inside = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path / "new" / "mixed-0", "--topic-partition", "mixed-0")
+    inside = snaprebuild("follower", "build", TIERED / "remote", tmp_path / "new" / "mixed-0", "--topic-partition", "mixed-0")
     assert (inside.exit_code, "is the directory of a partition" in inside.stderr) == (3, True)
     assert tree(tmp_path) == before
 
@@ -241,13 +241,13 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_no_sense(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
-    run = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path, *arguments)
+    run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, *arguments)
     assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
     assert os.listdir(tmp_path) == []
 
 
 def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
-    run = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
+    run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
     assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
 
 
@@ -282,13 +282,13 @@ def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs")
     with live_broker(log_dir):
         before = tree(log_dir)
-        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
+        run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
         assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
         assert tree(log_dir) == before
 
 
 def test_of_two_at_once_one_makes_it(tmp_path: Path) -> None:
-    command = [*COMMAND, "bootstrap", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
+    command = [*COMMAND, "follower", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
     runs = [
         subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
@@ -308,7 +308,7 @@ def test_a_killed_run_leaves_nothing_of_that_name(tmp_path: Path) -> None:
         for number in itertools.count():
             log_dir = tmp_path / str(number)
             log_dir.mkdir()
-            code = dying.run(number, "bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", *NOW)
+            code = dying.run(number, "follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", *NOW)
             names = os.listdir(log_dir)
             whole = log_dir / "mixed-0"
             outcomes.append(whole.exists())

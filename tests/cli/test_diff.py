@@ -33,14 +33,14 @@ def write(pair: tuple[Path, Path], a: Iterable[ProducerEntry], b: Iterable[Produ
 
 
 def test_equal_bytes(pair: tuple[Path, Path]) -> None:
-    run = in_json("diff", *write(pair, ALL, ALL))
+    run = in_json("inspect diff", *write(pair, ALL, ALL))
     assert (run.exit_code, run.document["status"]) == (0, "equal_bytes")
     assert run.document["a"]["entries"] == run.document["b"]["entries"] == 3
-    assert snaprebuild("diff", *pair).stdout.endswith("equal bytes\n")
+    assert snaprebuild("inspect", "diff", *pair).stdout.endswith("equal bytes\n")
 
 
 def test_the_order_means_nothing(pair: tuple[Path, Path]) -> None:
-    run = in_json("diff", *write(pair, ALL, ALL[::-1]))
+    run = in_json("inspect diff", *write(pair, ALL, ALL[::-1]))
     assert (run.exit_code, run.document["status"], run.document["entries"]) == (0, "equal", [])
 
 
@@ -48,13 +48,13 @@ def test_what_stands_behind_the_entries_means_nothing(pair: tuple[Path, Path]) -
     a, b = write(pair, ALL, ALL)
     checked = a.read_bytes()[6:] + b"more"
     b.write_bytes(struct.pack(">hI", 1, crc32c.crc32c(checked)) + checked)
-    assert in_json("diff", a, b).document["status"] == "equal"
+    assert in_json("inspect diff", a, b).document["status"] == "equal"
 
 
 def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     newer = replace(ENDED, epoch=2, timestamp=7_000)
     other = ProducerEntry(9, 0, 0, 3, 0, 8_000, -1, -1)
-    run = in_json("diff", *write(pair, ALL, (IDLE, newer, other)))
+    run = in_json("inspect diff", *write(pair, ALL, (IDLE, newer, other)))
     assert (run.exit_code, run.document["status"]) == (1, "different")
     assert run.document["counts"] == {"only_in_a": 1, "only_in_b": 1, "changed": 1}
     entries = {entry["producer_id"]: entry for entry in run.document["entries"]}
@@ -76,7 +76,7 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     assert "fenced epoch" in entries[3]["consequence"]
     assert entries[9]["kind"] == "only_in_b"
     assert "never wrote here" in entries[9]["consequence"]
-    text = snaprebuild("diff", *pair)
+    text = snaprebuild("inspect", "diff", *pair)
     assert text.exit_code == 1
     assert "epoch 1 -> 2, timestamp 6000 -> 7000" in text.stdout
     assert text.stdout.endswith("different: 1 only in A, 1 only in B, 1 changed\n")
@@ -97,7 +97,7 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     ],
 )
 def test_every_field_counts(pair: tuple[Path, Path], field: str, value: int, cost: str) -> None:
-    run = in_json("diff", *write(pair, ALL, (IDLE, replace(OPEN, **{field: value}), ENDED)))
+    run = in_json("inspect diff", *write(pair, ALL, (IDLE, replace(OPEN, **{field: value}), ENDED)))
     (entry,) = run.document["entries"]
     assert (entry["producer_id"], entry["kind"]) == (2, "changed")
     assert (entry["a"], entry["b"]) == ({field: getattr(OPEN, field)}, {field: value})
@@ -116,7 +116,7 @@ def test_every_field_counts(pair: tuple[Path, Path], field: str, value: int, cos
     ],
 )
 def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wrong: ProducerEntry | None, cost: str) -> None:
-    run = in_json("diff", *write(pair, [right], [] if wrong is None else [wrong]))
+    run = in_json("inspect diff", *write(pair, [right], [] if wrong is None else [wrong]))
     (entry,) = run.document["entries"]
     assert cost in entry["consequence"]
     assert "-1" not in entry["consequence"]
@@ -133,35 +133,35 @@ def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wron
     ],
 )
 def test_expiry(pair: tuple[Path, Path], options: tuple[str, ...], status: str, expired: int | None) -> None:
-    run = in_json("diff", *write(pair, ALL, (OPEN, ENDED)), *options)
+    run = in_json("inspect diff", *write(pair, ALL, (OPEN, ENDED)), *options)
     assert run.document["status"] == status
     assert run.document["a"]["expired"] == expired
     assert run.exit_code == (1 if status == "different" else 0)
 
 
 def test_an_open_transaction_never_expires(pair: tuple[Path, Path]) -> None:
-    run = in_json("diff", *write(pair, (IDLE, OPEN), (IDLE,)), "--as-of", "now")
+    run = in_json("inspect diff", *write(pair, (IDLE, OPEN), (IDLE,)), "--as-of", "now")
     assert run.document["counts"] == {"only_in_a": 1, "only_in_b": 0, "changed": 0}
 
 
 def test_many_are_counted_and_not_all_listed(pair: tuple[Path, Path]) -> None:
     many = [ProducerEntry(each, 0, 1, each, 0, 1_000, -1, -1) for each in range(3_000)]
     last = replace(many[-1], current_txn_first_offset=2_999)
-    run = in_json("diff", *write(pair, [*many[:-1], last], []))
+    run = in_json("inspect diff", *write(pair, [*many[:-1], last], []))
     assert run.document["counts"]["only_in_a"] == 3_000
     assert (len(run.document["entries"]), run.document["entries_not_listed"]) == (1_000, 2_000)
     assert run.document["entries"][0]["producer_id"] == 2_999
-    assert "and 2990 more" in snaprebuild("diff", *pair).stdout
+    assert "and 2990 more" in snaprebuild("inspect", "diff", *pair).stdout
 
 
 def test_snapshots_of_brokers_differ_by_what_the_log_says() -> None:
     partition = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
-    run = in_json("diff", partition / snapshot_name(7637), partition / snapshot_name(8231))
+    run = in_json("inspect diff", partition / snapshot_name(7637), partition / snapshot_name(8231))
     before, after = (truth("kafka27-mixed", "mixed-0")[offset] for offset in (7637, 8231))
     differing = {entry.producer_id for entry in before ^ after}
     assert {entry["producer_id"] for entry in run.document["entries"]} == differing
     assert (run.document["a"]["offset"], run.document["b"]["offset"]) == (7637, 8231)
-    text = snaprebuild("diff", partition / snapshot_name(7637), partition / snapshot_name(8231))
+    text = snaprebuild("inspect", "diff", partition / snapshot_name(7637), partition / snapshot_name(8231))
     assert "A is the state at offset 7637, B at 8231" in text.stdout
 
 
@@ -171,17 +171,17 @@ def test_snapshots_of_brokers_differ_by_what_the_log_says() -> None:
 def test_a_damaged_side(pair: tuple[Path, Path]) -> None:
     a, b = write(pair, ALL, ALL)
     flip(b, 20)
-    run = in_json("diff", a, b)
+    run = in_json("inspect diff", a, b)
     assert (run.exit_code, run.document["status"]) == (4, "unreadable")
     (finding,) = run.document["findings"]
     assert (finding["code"], finding["path"]) == ("damaged-file", str(b))
     assert "byte 2: checksum of a snapshot: expected 0x" in finding["message"]
     cut(a, 50)
-    assert len(in_json("diff", a, b).document["findings"]) == 2
+    assert len(in_json("inspect diff", a, b).document["findings"]) == 2
 
 
 def test_a_producer_that_stands_twice(pair: tuple[Path, Path]) -> None:
-    run = in_json("diff", *write(pair, ALL, (*ALL, IDLE)))
+    run = in_json("inspect diff", *write(pair, ALL, (*ALL, IDLE)))
     assert (run.exit_code, list(run.codes)) == (4, ["impossible-entries"])
 
 
@@ -190,7 +190,7 @@ def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
     write(pair, ALL, ALL)
     with pair[1].open("r+b") as file:
         file.truncate(46 * 50_000_000 + 11)
-    run = in_json("diff", *pair)
+    run = in_json("inspect diff", *pair)
     assert run.exit_code == 4
     assert run.document["status"] == "unreadable"
     assert list(run.codes) == ["damaged-file"]
@@ -199,17 +199,17 @@ def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
 
 def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
     pair[0].write_bytes(EMPTY_SNAPSHOT)
-    assert in_json("diff", *pair).exit_code == 2
+    assert in_json("inspect diff", *pair).exit_code == 2
 
 
 @pytest.mark.parametrize(("count", "found"), [(0, 0), (1, 1), (3, 3)])
 def test_two_are_needed(count: int, found: int, pair: tuple[Path, Path]) -> None:
-    run = snaprebuild("diff", *[pair[0]] * count)
+    run = snaprebuild("inspect", "diff", *[pair[0]] * count)
     assert (run.exit_code, run.stdout) == (2, "")
     assert f"expected two snapshots, A and B; found {found}" in run.stderr
 
 
 def test_the_report_is_the_document(pair: tuple[Path, Path], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    run = in_json("diff", *write(pair, ALL, ALL), "--report", report)
+    run = in_json("inspect diff", *write(pair, ALL, ALL), "--report", report)
     assert report.read_text() == run.stdout

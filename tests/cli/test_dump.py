@@ -41,7 +41,7 @@ FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in KAFKA_FI
 
 def in_lines(*arguments: object) -> tuple[Run, list[dict[str, Any]]]:
     """Runs ``dump --output json``: every line follows the schema, and the last one says the exit code of the process."""
-    run = snaprebuild("dump", *arguments, "--output", "json")
+    run = snaprebuild("inspect", "dump", *arguments, "--output", "json")
     lines = check_lines(run.stdout)
     assert lines[-1]["exit_code"] == run.exit_code
     return run, lines
@@ -77,7 +77,7 @@ def test_every_bundled_file_is_read(fixture: str) -> None:
     records = of(lines, "record") + of(lines, "control_record")
     assert sum(line["record_count"] for line in of(lines, "batch")) == len(records)
     # The same in text, with the same count of items.
-    text = snaprebuild("dump", *files, "--deep", "--payload")
+    text = snaprebuild("inspect", "dump", *files, "--deep", "--payload")
     assert text.exit_code == run.exit_code
     items = [line for line in lines if line["item"] not in ("file", "file_end", "finding", "end")]
     told = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot", "Found ")
@@ -87,7 +87,7 @@ def test_every_bundled_file_is_read(fixture: str) -> None:
 def test_every_kind_is_among_the_bundled_files() -> None:
     _, lines = in_lines(*KAFKA_FILES)
     assert {line["kind"] for line in of(lines, "file")} == {kind.value for kind in DumpedKind}
-    schema = json.loads((REPOSITORY / "docs" / "schema" / "dump.schema.json").read_text())
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "inspect-dump.schema.json").read_text())
     forms = {each["$ref"].removeprefix("#/$defs/") for each in schema["oneOf"]}
     assert {line["item"] for line in lines} | {"record", "legacy_record"} == forms
     assert all(Draft202012Validator(schema).is_valid(line) for line in lines[:: max(1, len(lines) // 200)])
@@ -164,7 +164,7 @@ def test_content_tells_where_the_name_does_not(source: Path, kind: str, tmp_path
 def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     path = tmp_path / "unnamed"
     shutil.copy(LOG.with_suffix(".index"), path)
-    run = snaprebuild("dump", path)
+    run = snaprebuild("inspect", "dump", path)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "--as names the kind" in run.stderr
     _, lines = in_lines(path, "--as", "offset-index")
@@ -208,7 +208,10 @@ def test_a_range_of_offsets_selects_what_is_shown() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     with subprocess.Popen(
-        [*COMMAND, "dump", "--deep", *map(str, MIXED.glob("*.log"))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY
+        [*COMMAND, "inspect", "dump", "--deep", *map(str, MIXED.glob("*.log"))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -223,7 +226,7 @@ def test_payloads(tmp_path: Path) -> None:
     path.write_bytes(batch(0, records=[record(value) for value in (b"text", b"\xff\xfe", b"two\nlines")]))
     _, lines = in_lines(path, "--payload")
     assert [line["value"] for line in of(lines, "record")] == [{"text": "text"}, {"base64": "//4="}, {"text": "two\nlines"}]
-    shown = snaprebuild("dump", path, "--payload").stdout.splitlines()[3:]
+    shown = snaprebuild("inspect", "dump", path, "--payload").stdout.splitlines()[3:]
     assert [line.split(" payload: ")[1] for line in shown] == ["text", "base64://4=", "base64:dHdvCmxpbmVz"]
 
 
@@ -241,7 +244,7 @@ def test_a_torn_batch(log: Path) -> None:
     finding = one_finding(log)
     assert finding["code"] == "torn-tail"
     assert (finding["position"], finding["expected"], finding["found"]) == (last, "a whole batch", "30 bytes")
-    run = snaprebuild("dump", log)
+    run = snaprebuild("inspect", "dump", log)
     assert run.exit_code == 4
     assert run.stdout.endswith(f"Found 30 invalid bytes at the end of {log.name}\n")
 
@@ -290,8 +293,8 @@ def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
     assert (finding["code"], finding["severity"], finding["position"]) == ("offset-gaps", "note", len(batches[0]))
     assert (finding["expected"], finding["found"], finding["offset"]) == ("12", "13", 13)
     assert "and 1 more of this kind" in finding["message"]
-    assert snaprebuild("dump", path).stderr == ""
-    assert "offset-gaps" in snaprebuild("dump", "-v", path).stderr
+    assert snaprebuild("inspect", "dump", path).stderr == ""
+    assert "offset-gaps" in snaprebuild("inspect", "dump", "-v", path).stderr
 
 
 def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
@@ -387,11 +390,11 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert run.exit_code == 1
     assert [line["code"] for line in of(lines, "finding")] == ["busy-log"]
     assert len(of(lines, "batch")) > 100
-    assert snaprebuild("dump", tmp_path / "absent.log").exit_code == 2
+    assert snaprebuild("inspect", "dump", tmp_path / "absent.log").exit_code == 2
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    run = snaprebuild("dump", LOG, tmp_path)
+    run = snaprebuild("inspect", "dump", LOG, tmp_path)
     assert (run.exit_code, run.stdout) == (2, "")
     assert str(tmp_path) in run.stderr
 
@@ -401,7 +404,7 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
     [([], "no FILE"), ([""], "a PATH is empty"), ([LOG, "--offsets", "9:1"], "nothing lies"), ([LOG, "--as", "table"], "--as")],
 )
 def test_usage(arguments: list[object], told: str) -> None:
-    run = snaprebuild("dump", *arguments)
+    run = snaprebuild("inspect", "dump", *arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert told in run.stderr
 
@@ -443,7 +446,7 @@ def test_a_timestamp_that_the_batch_does_not_have(segment: Path) -> None:
     assert (run.exit_code, finding["code"]) == (1, "index-mismatch")
     first = of(before, "time_index_entry")[0]["timestamp"]
     assert finding["found"] == str(first)
-    assert "log timestamp: " in snaprebuild("dump", index).stdout
+    assert "log timestamp: " in snaprebuild("inspect", "dump", index).stdout
 
 
 def test_an_aborted_transaction_without_its_marker(segment: Path) -> None:
@@ -485,6 +488,6 @@ def test_an_index_that_outlived_the_tail_of_its_log(segment: Path) -> None:
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "00000000000000000000.log")
-    run = snaprebuild("dump", tmp_path / "00000000000000000000.log")
+    run = snaprebuild("inspect", "dump", tmp_path / "00000000000000000000.log")
     assert run.exit_code == 5
     assert "no regular file" in run.stderr

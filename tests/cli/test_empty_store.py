@@ -21,20 +21,21 @@ def empty(tmp_path: Path) -> Path:
 def test_offsets(tmp_path: Path) -> None:
     """As with a metadata log without a record: both mean that nothing was uploaded (``ListOffsets`` answers -1 for -5)."""
     store = empty(tmp_path)
-    run = in_json("offsets", TIERED, store, "--topic", "mixed")
+    run = in_json("follower offsets", TIERED, store, "--topic", "mixed")
     assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
     assert "the store is empty: nothing was uploaded, or it is another store" in run.messages("tier-empty")
     found = {each["timestamp"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
     assert (found[-5], found[-4], found[-2]) == (-1, 0, 0)
     log = write_partition(make_log_dir(tmp_path / "logs") / "__remote_log_metadata-0", {0: b""}).parent
-    told = in_json("offsets", TIERED, store, "--topic", "mixed", "--metadata-log", log)
+    told = in_json("follower offsets", TIERED, store, "--topic", "mixed", "--metadata-log", log)
     assert told.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
-    table = snaprebuild("offsets", TIERED, store, "--topic", "mixed").stdout
+    table = snaprebuild("follower", "offsets", TIERED, store, "--topic", "mixed").stdout
     assert "the store has no copy: nothing was uploaded" in " ".join(table.split())
 
 
 @pytest.mark.parametrize(
-    ("verb", "options"), [("where", ("--offset", "700")), ("bootstrap plan", ()), ("bootstrap plan", ("--profile", "seed"))]
+    ("verb", "options"),
+    [("follower fetch-path", ("--offset", "700")), ("follower plan", ()), ("follower plan", ("--profile", "seed"))],
 )
 def test_other_questions(tmp_path: Path, verb: str, options: tuple[str, ...]) -> None:
     run = in_json(verb, TIERED, empty(tmp_path), "--topic", "mixed", *options)
@@ -48,7 +49,7 @@ def test_an_empty_store_of_a_log_whose_beginning_was_uploaded(tmp_path: Path) ->
     for path in (logs / "payments-0").glob(f"{bases[0]}.*"):
         path.unlink()
     (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 0\n")
-    run = in_json("offsets", logs, empty(tmp_path), "--topic", "payments", "--remote-storage", "on")
+    run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--remote-storage", "on")
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
 
 

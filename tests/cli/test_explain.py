@@ -1,4 +1,4 @@
-"""``explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
+"""``inspect explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def headers_of(fixture: PartitionFixture) -> dict[tuple[str, int], BatchHeader]:
 
 
 def asked(path: object, producer_id: int, *arguments: object) -> Run:
-    return in_json("explain", path, "--producer-id", producer_id, *arguments)
+    return in_json("inspect explain", path, "--producer-id", producer_id, *arguments)
 
 
 @pytest.mark.parametrize("fixture", WHOLE, ids=str)
@@ -194,7 +194,7 @@ def test_the_expiration_is_that_of_the_version(
         properties = tmp_path / "server.properties"
         properties.write_text(f"log.dirs={FIXTURES / 'kafka27-mixed' / 'logs'}\n{configured}\n")
         where = ("--server-properties", properties, "--topic", "mixed")
-    run = in_json("explain", *where, "--producer-id", 1, "--as-of", AS_OF, *arguments)
+    run = in_json("inspect explain", *where, "--producer-id", 1, "--as-of", AS_OF, *arguments)
     (found,) = run.document["partitions"]
     assert run.document["expiration_ms"] == expected
     assert found["expires_at_ms"] == found["entry"]["timestamp"] + expected
@@ -215,7 +215,7 @@ def test_all_partitions_that_know_the_producer() -> None:
     run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF)
     assert {each["topic_partition"] for each in run.document["partitions"]} == knowing
     assert run.document["partitions_read"] == 4
-    table = snaprebuild("explain", "fixtures", "--producer-id", 1, "--as-of", AS_OF)
+    table = snaprebuild("inspect", "explain", "fixtures", "--producer-id", 1, "--as-of", AS_OF)
     assert "show batches and answers" in table.stdout
     assert "while it runs" not in table.stdout
 
@@ -315,7 +315,7 @@ def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
     found = asked(directory, 7, "--as-of", "0").partition("t-0")
     assert (found["entry"], found["set_by"], found["base_snapshot"]) == (asdict(entry), {}, 100)
     assert found["in_memory"] == [{"first_sequence": 5, "last_sequence": 9, "first_offset": 95}]
-    table = snaprebuild("explain", directory, "--producer-id", 7, "--as-of", "0")
+    table = snaprebuild("inspect", "explain", directory, "--producer-id", 7, "--as-of", "0")
     assert f"{100:020d}.snapshot" in table.stdout
 
 
@@ -366,6 +366,6 @@ def test_every_bundled_directory_is_read(fixture: str) -> None:
 )
 def test_wrong_options(arguments: tuple[str, ...], said: str) -> None:
     given = arguments if not arguments or arguments[0] == "--producer-id" else ("--producer-id", "1", *arguments)
-    run = snaprebuild("explain", MIXED, *given)
+    run = snaprebuild("inspect", "explain", MIXED, *given)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr

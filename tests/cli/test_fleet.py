@@ -1,4 +1,4 @@
-"""``snaprebuild fleet merge`` as a user runs it, on the disks of three real nodes whose old snapshots were taken away."""
+"""``snaprebuild fleet`` as a user runs it, on the disks of three real nodes whose old snapshots were taken away."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def merged(place: Path, *options: object) -> Run:
-    return in_json("fleet merge", *(place / f"{node}.json" for node in OLD), *options)
+    return in_json("fleet", *(place / f"{node}.json" for node in OLD), *options)
 
 
 def test_three_brokers(place: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_the_metadata_log_adds(place: Path) -> None:
 
 def test_table_and_page(place: Path, tmp_path: Path) -> None:
     page = tmp_path / "fleet.html"
-    run = snaprebuild("fleet", "merge", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--html", page)
+    run = snaprebuild("fleet", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--html", page)
     assert run.exit_code == 1
     assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.stdout
     assert "stop, rebuild, start" in run.stdout
@@ -103,11 +103,11 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(place: Path, tmp_path: Path) -> None:
-    run = snaprebuild("fleet", "merge", place / "1.json", place / "1.json")
+    run = snaprebuild("fleet", place / "1.json", place / "1.json")
     assert run.exit_code == 2
     half = tmp_path / "half.json"
     half.write_text((place / "2.json").read_text()[:5000])
-    run = snaprebuild("fleet", "merge", place / "1.json", half)
+    run = snaprebuild("fleet", place / "1.json", half)
     assert (run.exit_code, run.stdout) == (2, "")
     position = re.match(rf"snaprebuild: {half}: is damaged: byte (\d+): ", run.stderr)
     assert position is not None, run.stderr
@@ -143,17 +143,14 @@ def test_elections_are_files_that_kafka_reads(place: Path, tmp_path: Path) -> No
     by_moment = {each["behind_step"]: each for each in run.document["elections"]}
     assert {None if moment == "now" else 1 for moment in wanted} == by_moment.keys()
     assert by_moment[1]["behind_node_id"] == run.document["steps"][0]["node_id"]
-    again = snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", directory)
+    again = snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", directory)
     assert (again.exit_code, "is not empty" in again.stderr) == (3, True)
-    blind = snaprebuild("fleet", "merge", place / "1.json", "--elections", directory)
+    blind = snaprebuild("fleet", place / "1.json", "--elections", directory)
     assert (blind.exit_code, "wants --metadata" in blind.stderr) == (2, True)
-    assert (
-        snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x").exit_code
-        == 3
-    )
-    deep = snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x/y")
+    assert snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x").exit_code == 3
+    deep = snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x/y")
     assert (deep.exit_code, (place / "node1/x").exists()) == (3, False)
     for options in ((), ("--metadata", place / "node1")):
-        empty = snaprebuild("fleet", "merge", place / "1.json", *options, "--elections", "")
+        empty = snaprebuild("fleet", place / "1.json", *options, "--elections", "")
         assert (empty.exit_code, empty.stderr) == (2, "snaprebuild: --elections: the path is empty\n")
     assert merged(place).document["elections"] is None

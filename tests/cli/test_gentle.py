@@ -44,8 +44,18 @@ def run(*arguments: object) -> None:
 def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[Manners, Standing]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), standing()
     segment = str(next(logs.glob("*/*.log")))
-    verbs = (("verify", logs, *CLOCK), ("plan", logs, *CLOCK), ("stats", logs, *CLOCK), ("transactions", logs), ("offsets", logs))
-    verbs += (("explain", logs, "--producer-id", "1", *CLOCK), ("rebuild", logs, "--dry-run", *CLOCK), ("dump", segment))
+    verbs = (
+        ("verify", logs, *CLOCK),
+        ("plan", logs, *CLOCK),
+        ("inspect", "stats", logs, *CLOCK),
+        ("inspect", "transactions", logs),
+        ("follower", "offsets", logs),
+    )
+    verbs += (
+        ("inspect", "explain", logs, "--producer-id", "1", *CLOCK),
+        ("rebuild", logs, "--dry-run", *CLOCK),
+        ("inspect", "dump", segment),
+    )
     for verb in verbs:
         run(*verb)
         assert seen, verb

@@ -1,4 +1,4 @@
-"""``hook run``: log directories are prepared before a broker starts, and the broker starts as if nobody had been there."""
+"""``before-start``: log directories are prepared before a broker starts, and the broker starts as if nobody had been there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SECONDS_MAX = 400
 
 def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the verb around a command; its words stand behind ``--``."""
-    words = ["hook", "run", *map(str, arguments)]
+    words = ["before-start", *map(str, arguments)]
     if options:
         around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
         done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
@@ -84,10 +84,10 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
     blocked = {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
     before = tree(logs)
-    dry = in_json("hook run", logs, "--dry-run")
+    dry = in_json("before-start", logs, "--dry-run")
     assert tree(logs) == before
     assert (dry.exit_code, dry.document["totals"]["would_write"], dry.document["receipt"]) == (0, 14, None)
-    run = in_json("hook run", logs)
+    run = in_json("before-start", logs)
     assert (run.exit_code, run.document["findings"]) == (0, [])
     assert_prepared(logs)
     partitions = run.document["partitions"]
@@ -101,22 +101,22 @@ def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
     assert line.startswith(
         "snaprebuild: 14 snapshots written; 0 not written; blocked 1.1 MiB, now 0 B; 1.2 MiB of 4 partitions read in "
     )
-    again = in_json("hook run", logs)
+    again = in_json("before-start", logs)
     assert (again.exit_code, again.document["totals"]["written"], again.document["receipt"]) == (0, 0, None)
-    by_path = in_json("hook run", logs, "--order", "path").document["partitions"]
+    by_path = in_json("before-start", logs, "--order", "path").document["partitions"]
     assert [each["topic_partition"] for each in by_path] == sorted(PARTITIONS)
 
 
 def test_a_table_for_people(logs: Path) -> None:
-    run = snaprebuild("hook", "run", logs)
+    run = snaprebuild("before-start", logs)
     assert run.exit_code == 0
     assert "Prepared, the most blocked first" in run.stdout
-    assert snaprebuild("hook", "run", logs).stdout == "no snapshot is missing\n"
+    assert snaprebuild("before-start", logs).stdout == "no snapshot is missing\n"
 
 
 def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None:
     before = tree(logs)
-    run = in_json("hook run", logs, "--deadline", 0)
+    run = in_json("before-start", logs, "--deadline", 0)
     appeared = set(tree(logs)) - set(before)
     assert appeared <= {".lock"}
     assert run.exit_code == 1
@@ -131,7 +131,7 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
 
 
 def test_time_enough_is_as_no_deadline(logs: Path) -> None:
-    run = in_json("hook run", logs, "--deadline", 600)
+    run = in_json("before-start", logs, "--deadline", 600)
     assert (run.exit_code, run.document["deadline_seconds"]) == (0, 600)
     assert_prepared(logs)
 
@@ -139,19 +139,19 @@ def test_time_enough_is_as_no_deadline(logs: Path) -> None:
 def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     before = tree(logs)
     with live_broker(logs):
-        run = in_json("hook run", logs)
+        run = in_json("before-start", logs)
     assert (run.exit_code, run.codes["refused"]) == (3, 2)
     assert set(tree(logs)) - set(before) <= {".lock"}
     assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
 
 
 def test_a_directory_that_a_broker_holds_is_refused_where_nothing_is_missing(logs: Path) -> None:
-    assert in_json("hook run", logs).exit_code == 0
+    assert in_json("before-start", logs).exit_code == 0
     with live_broker(logs):
-        run = in_json("hook run", logs)
+        run = in_json("before-start", logs)
         assert (run.exit_code, run.codes) == (3, {"refused": 1})
         assert "uses this log directory" in run.messages("refused")
-        assert in_json("hook run", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
+        assert in_json("before-start", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
         closed = hook(logs, "--fail-closed", "--", "echo", "started")
         assert (closed.returncode, closed.stdout) == (3, "")
         assert hook(logs, "--", "echo", "started").stdout == "started\n"
@@ -160,7 +160,7 @@ def test_a_directory_that_a_broker_holds_is_refused_where_nothing_is_missing(log
 
 def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
     flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
-    run = in_json("hook run", logs)
+    run = in_json("before-start", logs)
     assert (run.exit_code, run.codes["bad-checksum"]) == (4, 1)
     mixed, logappend = run.document["partitions"][:2]
     assert (mixed["state"], mixed["written"], logappend["state"]) == ("partly", 4, "prepared")
@@ -170,16 +170,16 @@ def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
 def test_wrong_snapshots_are_told_and_replaced_when_asked(logs: Path) -> None:
     wrong = logs / "mixed-0" / snapshot_name(8231)
     wrong.write_bytes(EMPTY_SNAPSHOT)
-    run = in_json("hook run", logs)
+    run = in_json("before-start", logs)
     assert (run.exit_code, run.codes) == (1, {"wrong-snapshot": 1})
     assert wrong.read_bytes() == EMPTY_SNAPSHOT
-    assert in_json("hook run", logs, "--set-aside").exit_code == 0
+    assert in_json("before-start", logs, "--set-aside").exit_code == 0
     assert_prepared(logs)
 
 
 def test_directories_that_the_broker_deletes_itself_weigh_nothing(logs: Path) -> None:
     (logs / "plain-0").rename(logs / f"plain-0.{'0' * 32}-delete")
-    run = in_json("hook run", logs)
+    run = in_json("before-start", logs)
     assert (run.exit_code, run.codes) == (0, {"delete-directory": 1})
 
 
@@ -190,11 +190,11 @@ def test_a_broker_that_never_ran_may_start(tmp_path: Path, named_by: str) -> Non
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\n")
     arguments = (logs,) if named_by == "path" else ("--server-properties", properties)
-    run = in_json("hook run", *arguments)
+    run = in_json("before-start", *arguments)
     assert (run.exit_code, run.codes) == (0, {"nothing-found": 1})
     (logs / "not-kafka.txt").write_text("")
-    assert in_json("hook run", *arguments).exit_code == 1
-    assert snaprebuild("hook", "run", tmp_path / "mistyped").exit_code == 2
+    assert in_json("before-start", *arguments).exit_code == 1
+    assert snaprebuild("before-start", tmp_path / "mistyped").exit_code == 2
 
 
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if (path / "logs").is_dir()))
@@ -202,11 +202,11 @@ def test_every_bundled_log_directory(fixture: str, tmp_path: Path) -> None:
     """Nothing that was there changes, and a second run has nothing left that it could write."""
     logs = copy_of(fixture, tmp_path)
     before = tree(logs)
-    run = in_json("hook run", logs, "--receipt", tmp_path / "receipt.jsonl")
+    run = in_json("before-start", logs, "--receipt", tmp_path / "receipt.jsonl")
     assert run.exit_code in (0, 1, 4)
     after = tree(logs)
     assert {name: after[name] for name in before} == before
-    assert in_json("hook run", logs, "--receipt", tmp_path / "second.jsonl").document["totals"]["written"] == 0
+    assert in_json("before-start", logs, "--receipt", tmp_path / "second.jsonl").document["totals"]["written"] == 0
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def look(before: list[str], **options: Any) -> tuple[int, list[Any]]:
 def test_the_command_finds_its_process_untouched(logs: Path, umask: int) -> None:
     reader, writer = os.pipe()
     options: dict[str, Any] = {"cwd": REPOSITORY, "umask": umask, "pass_fds": (reader,), "stderr": subprocess.DEVNULL}
-    pid, wrapped = look([*COMMAND, "hook", "run", str(logs), "--"], **options)
+    pid, wrapped = look([*COMMAND, "before-start", str(logs), "--"], **options)
     _, alone = look([], **options)
     os.close(reader)
     os.close(writer)
@@ -280,7 +280,7 @@ def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
     script = (
         f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(43)); print('up', flush=True); time.sleep(600)"
     )
-    command = [*COMMAND, "hook", "run", str(logs), "--", sys.executable, "-c", script]
+    command = [*COMMAND, "before-start", str(logs), "--", sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -289,7 +289,7 @@ def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
 
 
 def test_a_command_that_does_nothing_about_a_signal_ends_by_it(logs: Path) -> None:
-    command = [*COMMAND, "hook", "run", str(logs), "--", "sh", "-c", "echo up; exec sleep 600"]
+    command = [*COMMAND, "before-start", str(logs), "--", "sh", "-c", "echo up; exec sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -362,7 +362,7 @@ from snaprebuild.cli import main
 def slow(*arguments, **named):
     {}
 module.make_plan = slow
-sys.argv[1:] = ["hook", "run", *sys.argv[1:]]
+sys.argv[1:] = ["before-start", *sys.argv[1:]]
 main.main()
 """
 
@@ -566,7 +566,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
 
 def test_undo_takes_back_what_was_written(logs: Path) -> None:
     before = tree(logs)
-    receipt = in_json("hook run", logs).document["receipt"]
+    receipt = in_json("before-start", logs).document["receipt"]
     assert tree(logs) != before
     assert in_json("undo", receipt).exit_code == 0
     assert {name: about for name, about in tree(logs).items() if name != ".lock"} == before
@@ -582,7 +582,7 @@ def test_all_that_kafka_would_have_written(fixture: str, tmp_path: Path) -> None
         remove_snapshots(
             directory, *[offset for offset in truth(fixture, directory.name) if offset != max(truth(fixture, directory.name))]
         )
-    assert in_json("hook run", logs, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
+    assert in_json("before-start", logs, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
     for directory in ordinary:
         bases = [int(path.stem) for path in sorted(directory.glob("*.log"))]
         for offset, entries in truth(fixture, directory.name).items():

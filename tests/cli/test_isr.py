@@ -1,4 +1,4 @@
-"""``isr simulate`` and ``isr check`` as a user runs them."""
+"""``simulate isr`` and ``cluster isr`` as a user runs them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ CLUSTER = FIXTURES / "kraft-cluster3"
 
 
 def test_the_overview() -> None:
-    run = in_json("isr simulate")
+    run = in_json("simulate isr")
     assert run.exit_code == 1
     lost = {(each["story"], each["mode"]): [loss["cause"] for loss in each["losses"]] for each in run.document["stories"]}
     assert len(lost) == 4 * len(STORIES)
     assert (lost["race", "no-epochs"], lost["race", "kip-903"]) == (["stale-epoch"], [])
-    text = snaprebuild("isr", "simulate").stdout
+    text = snaprebuild("simulate", "isr").stdout
     (line,) = [line for line in text.splitlines() if line.startswith(" race ")]
     assert line.split()[1:5] == ["LOST", "nothing", "nothing", "nothing"]
 
 
 def test_a_story_step_by_step() -> None:
-    run = snaprebuild("isr", "simulate", "race")
+    run = snaprebuild("simulate", "isr", "race")
     assert run.exit_code == 1
     assert "(isr-loss)" in run.stderr
     assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.stdout
     assert "LOST: record 1, committed, which broker 2 does not have" in run.stdout
-    before, after = in_json("isr simulate", "race").document["stories"]
+    before, after = in_json("simulate isr", "race").document["stories"]
     assert (before["mode"], after["mode"]) == ("no-epochs", "kip-903")
     assert [step["step"] for step in before["steps"]] == [str(step) for step in STORIES["race"].steps]
     assert before["losses"][0]["records"] == [1]
@@ -50,25 +50,25 @@ def test_a_story_step_by_step() -> None:
 )
 def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: list[str]) -> None:
     """One that the KIP accepts is a note, and the modes that were played decide."""
-    run = in_json("isr simulate", *arguments)
+    run = in_json("simulate isr", *arguments)
     assert (run.exit_code, [each["code"] for each in run.document["findings"]]) == (exit_code, codes)
 
 
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1  # a record\nfetch 2\nfetch 3\nunfence 1\n")
-    (played,) = in_json("isr simulate", "--scenario", path, "--mode", "kip-903").document["stories"]
+    (played,) = in_json("simulate isr", "--scenario", path, "--mode", "kip-903").document["stories"]
     assert [step["committed"] for step in played["steps"]] == [0, 0, 1, 1]
     assert [step["happened"] for step in played["steps"]] == [True, True, True, False]
 
 
 def test_a_search() -> None:
     arguments = ("--search", "--runs", 60, "--seed", 3, "--mode", "kip-903")
-    (found,) = in_json("isr simulate", *arguments).document["searches"]
+    (found,) = in_json("simulate isr", *arguments).document["searches"]
     assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
     (shortest,) = found["found"]
     assert shortest["loss"]["accepted"]
-    text = snaprebuild("isr", "simulate", *map(str, arguments)).stdout
+    text = snaprebuild("simulate", "isr", *map(str, arguments)).stdout
     assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
 
 
@@ -81,7 +81,7 @@ def test_a_search() -> None:
     ],
 )
 def test_what_makes_no_sense(arguments: list[str], said: str) -> None:
-    run = snaprebuild("isr", "simulate", *arguments)
+    run = snaprebuild("simulate", "isr", *arguments)
     assert run.exit_code == 2
     assert said in run.stderr
 
@@ -89,33 +89,33 @@ def test_what_makes_no_sense(arguments: list[str], said: str) -> None:
 def test_a_bad_scenario(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1\nfly 2\n")
-    run = snaprebuild("isr", "simulate", "--scenario", path)
+    run = snaprebuild("simulate", "isr", "--scenario", path)
     assert (run.exit_code, "step 2, fly 2: expected VERB BROKER" in run.stderr) == (2, True)
 
 
 def test_check() -> None:
-    run = in_json("isr check", CLUSTER / "node2")
+    run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
     assert run.document["counts"] == {"new-disk": 7, "elected-new-disk": 1}
     assert run.document["known_from"] == 234
-    text = snaprebuild("isr", "check", CLUSTER / "node2")
+    text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.stdout
     assert "(isr-elected-new-disk)" in text.stderr
-    healthy = in_json("isr check", FIXTURES / "kraft-metadata-moved" / "logs")
+    healthy = in_json("cluster isr", FIXTURES / "kraft-metadata-moved" / "logs")
     assert (healthy.exit_code, healthy.document["events"]) == (0, [])
 
 
 def test_check_with_the_logs_of_other_voters() -> None:
     """Without them nothing behind the newest checkpoint is proven."""
     voters = [each for node in ("node1", "node3") for each in ("--voter", CLUSTER / node)]
-    run = in_json("isr check", CLUSTER / "node2", *voters)
+    run = in_json("cluster isr", CLUSTER / "node2", *voters)
     assert [each["proven"] for each in run.document["events"]] == [True] * 8
     assert run.document["proven_end_offset"] == run.document["end_offset"] == 348
-    text = snaprebuild("isr", "check", CLUSTER / "node2")
+    text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.stdout
-    text = snaprebuild("isr", "check", CLUSTER / "node2", *map(str, voters))
+    text = snaprebuild("cluster", "isr", CLUSTER / "node2", *map(str, voters))
     assert "all of it is proven to be committed" in text.stdout
 
 
 def test_check_of_no_metadata_log(tmp_path: Path) -> None:
-    assert snaprebuild("isr", "check", tmp_path).exit_code == 2
+    assert snaprebuild("cluster", "isr", tmp_path).exit_code == 2

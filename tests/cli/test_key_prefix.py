@@ -84,10 +84,10 @@ def test_a_follower_gets_the_directory_of_the_true_topic(tmp_path: Path, prefix:
     for number, (place, option) in enumerate(((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ()))):
         to = tmp_path / f"new{number}"
         to.mkdir()
-        run = snaprebuild("bootstrap", "build", place, to, "--topic-partition", "mixed-0", *option, *LONG_AGO)
+        run = snaprebuild("follower", "build", place, to, "--topic-partition", "mixed-0", *option, *LONG_AGO)
         assert run.exit_code == 0, run.stderr
         assert "mixed-0" in os.listdir(to)
-        wrong = snaprebuild("bootstrap", "build", place, to, "--topic-partition", "cold-mixed-0", *option, *LONG_AGO)
+        wrong = snaprebuild("follower", "build", place, to, "--topic-partition", "cold-mixed-0", *option, *LONG_AGO)
         assert wrong.exit_code != 0
 
 
@@ -171,7 +171,7 @@ def test_a_log_directory_belongs_to_one_of_two_ids(tmp_path: Path) -> None:
 def test_a_follower_of_one_of_two_ids(tmp_path: Path) -> None:
     store, _ = with_second_id(tmp_path)
     (tmp_path / "new").mkdir()
-    arguments = ("bootstrap", "build", store, tmp_path / "new", "--topic-partition", "mixed-0", *LONG_AGO)
+    arguments = ("follower", "build", store, tmp_path / "new", "--topic-partition", "mixed-0", *LONG_AGO)
     run = snaprebuild(*arguments)
     assert (run.exit_code, "several topics called mixed" in run.stderr) == (2, True)
     run = snaprebuild(*arguments, "--topic-id", OTHER_ID)

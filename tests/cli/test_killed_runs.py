@@ -144,7 +144,7 @@ def test_killed_at_any_moment(number: int, marked: Callable[..., MarkedRun]) -> 
 
 
 def hook(logs: Path, *options: str) -> list[str]:
-    return ["hook", "run", str(logs), "--jobs", "3", *options, "--", "sh", "-c", "echo started; exec sleep 600"]
+    return ["before-start", str(logs), "--jobs", "3", *options, "--", "sh", "-c", "echo started; exec sleep 600"]
 
 
 def is_at_work(found: dict[int, int]) -> bool:

@@ -1,4 +1,4 @@
-"""``kraft advise`` on real directories; what Kafka itself does there is asked in tests/broker."""
+"""``cluster advise`` on real directories; what Kafka itself does there is asked in tests/broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def policy(run: Run, name: str) -> dict[str, Any]:
 def test_the_moved_log() -> None:
     """Segments of 12,281 and 6,366 bytes; checkpoints of 5,205 bytes at 640 and every 20 up to 760, and of 5,565 at 812."""
     before = tree(MOVED)
-    run = in_json("kraft advise", MOVED, *NOW, "--max-retention-bytes", "50000", "--replica", "2:705", "--listener", "broker:817")
+    run = in_json("cluster advise", MOVED, *NOW, "--max-retention-bytes", "50000", "--replica", "2:705", "--listener", "broker:817")
     assert run.exit_code == 0
     assert run.document["start"] == {"offset": 640, "epoch": 4}
     assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
@@ -59,7 +59,7 @@ def test_the_moved_log() -> None:
     ],
 )
 def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, int | None]) -> None:
-    assert starts(in_json("kraft advise", MOVED, *arguments)) == expected
+    assert starts(in_json("cluster advise", MOVED, *arguments)) == expected
 
 
 PROPERTIES = """
@@ -80,17 +80,17 @@ def configured(to: Path, text: str = PROPERTIES, log_dirs: str = f"{MOVED / 'log
 def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     """Its retention, its checkpoints, and its log: ``metadata.log.dir``, else the first of ``log.dirs``. Options and DIR come first."""
     path = configured(tmp_path)
-    run = in_json("kraft advise", "--server-properties", path, *NOW)
+    run = in_json("cluster advise", "--server-properties", path, *NOW)
     assert Path(run.document["directory"]) == MOVED / "logs" / "__cluster_metadata-0"
     assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
     assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
     assert starts(run)["retention"] == 700
-    told = in_json("kraft advise", "--server-properties", path, "--max-retention-bytes", "-1", *NOW)
+    told = in_json("cluster advise", "--server-properties", path, "--max-retention-bytes", "-1", *NOW)
     assert starts(told)["retention"] is None
-    elsewhere = in_json("kraft advise", BUNDLED["node1"], "--server-properties", path, *NOW)
+    elsewhere = in_json("cluster advise", BUNDLED["node1"], "--server-properties", path, *NOW)
     assert (elsewhere.document["node_id"], elsewhere.document["end_offset"]) == (1, 348)
     path = configured(tmp_path, PROPERTIES + f"metadata.log.dir={BUNDLED['node3']}\nmetadata.max.retention.bytes=-7\n")
-    own = in_json("kraft advise", "--server-properties", path, *NOW)
+    own = in_json("cluster advise", "--server-properties", path, *NOW)
     assert (own.document["node_id"], own.document["retention_bytes"], starts(own)["retention"]) == (3, -1, None)
 
 
@@ -108,22 +108,22 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
 )
 def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str, is_due: bool) -> None:
     path = configured(tmp_path, "log.dirs={log_dirs}\n" + lines)
-    run = in_json("kraft advise", "--server-properties", path, "--as-of", as_of)
+    run = in_json("cluster advise", "--server-properties", path, "--as-of", as_of)
     assert run.document["next_checkpoint"]["record_bytes"] == 375
     assert run.document["next_checkpoint"]["is_due"] == is_due
 
 
 def test_other_nodes_tell_what_they_have_fetched() -> None:
     leader, *others = (BUNDLED[f"node{number}"] for number in (1, 2, 3))
-    run = in_json("kraft advise", leader, *others, *NOW)
+    run = in_json("cluster advise", leader, *others, *NOW)
     assert run.document["is_leader"]
     assert run.document["replicas"] == [{"name": "2", "offset": 348}, {"name": "3", "offset": 348}]
     assert run.document["unknown_replicas"] == []
     assert starts(run) == {"immediate": 315, "retention": None, "seed": 315}
-    alone = in_json("kraft advise", leader, *NOW)
+    alone = in_json("cluster advise", leader, *NOW)
     assert alone.document["unknown_replicas"] == [2, 3]
     assert any("how far 2 replicas got is not known: 2, 3" in each for each in alone.document["assumptions"])
-    told = in_json("kraft advise", leader, *others, "--replica", "3:240", *NOW)
+    told = in_json("cluster advise", leader, *others, "--replica", "3:240", *NOW)
     assert starts(told)["seed"] == 234
     assert policy(told, "immediate")["invalidated"] == ["3"]
 
@@ -141,14 +141,14 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
 )
 def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expected: int | None) -> None:
     """Its own checkpoints are at 76, 195 and 304."""
-    run = in_json("kraft advise", BUNDLED["node3"], *arguments, *NOW)
+    run = in_json("cluster advise", BUNDLED["node3"], *arguments, *NOW)
     assert not run.document["is_leader"]
     assert starts(run)["seed"] == expected
     assert (policy(run, "seed")["stays_because"] is None) == (expected is not None)
 
 
 def test_a_follower_whose_leader_is_given() -> None:
-    run = in_json("kraft advise", BUNDLED["node3"], BUNDLED["node1"], *NOW)
+    run = in_json("cluster advise", BUNDLED["node3"], BUNDLED["node1"], *NOW)
     assert run.document["leader_start"] == {"offset": 0, "epoch": 0}
     assert run.document["replicas"] == []
 
@@ -164,19 +164,19 @@ def test_a_follower_whose_leader_is_given() -> None:
     ],
 )
 def test_what_kafka_refuses_in_a_configuration(tmp_path: Path, line: str, said: str) -> None:
-    run = snaprebuild("kraft", "advise", "--server-properties", configured(tmp_path, "log.dirs={log_dirs}\n" + line))
+    run = snaprebuild("cluster", "advise", "--server-properties", configured(tmp_path, "log.dirs={log_dirs}\n" + line))
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
 
 
 def test_neither_a_directory_nor_a_configuration() -> None:
-    run = snaprebuild("kraft", "advise")
+    run = snaprebuild("cluster", "advise")
     assert (run.exit_code, run.stdout) == (2, "")
     assert "name the directory of a metadata log, or the --server-properties of its node" in run.stderr
 
 
 def test_the_chart() -> None:
-    run = snaprebuild("kraft", "advise", MOVED, *NOW, "--replica", "2:705")
+    run = snaprebuild("cluster", "advise", MOVED, *NOW, "--replica", "2:705")
     lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.startswith(" ") and "█" in line}
     assert list(lines) == ["now", "immediate", "retention", "seed"]
     assert len({len(line) for line in lines.values()}) == 1
@@ -186,14 +186,14 @@ def test_the_chart() -> None:
 
 def test_damage_is_told_beside_the_advice(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
-    run = in_json("kraft advise", directory, *NOW)
+    run = in_json("cluster advise", directory, *NOW)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
 
 
 def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
     directory = metadata_copy("kraft-metadata", tmp_path)
     remove(directory, "*.checkpoint")
-    run = in_json("kraft advise", directory, *NOW)
+    run = in_json("cluster advise", directory, *NOW)
     assert set(starts(run).values()) == {None}
     assert {each["stays_because"] for each in run.document["policies"]} == {"no checkpoint ends above it"}
 
@@ -201,7 +201,7 @@ def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
 def test_where_there_is_one(tmp_path: Path) -> None:
     directory = metadata_copy("kraft-metadata", tmp_path)
     remove(directory, *(f"*-000000000{epoch}.checkpoint" for epoch in (0, 1, 2)), checkpoint_name(444, 3), checkpoint_name(464, 3))
-    assert starts(in_json("kraft advise", directory, *NOW, "--max-retention-bytes", "0")) == {
+    assert starts(in_json("cluster advise", directory, *NOW, "--max-retention-bytes", "0")) == {
         "immediate": 484,
         "retention": None,
         "seed": 484,
@@ -224,7 +224,7 @@ def test_where_there_is_one(tmp_path: Path) -> None:
     ],
 )
 def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("kraft", "advise", MOVED, *arguments)
+    run = snaprebuild("cluster", "advise", MOVED, *arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
     assert run.stderr.count("\n") == 1

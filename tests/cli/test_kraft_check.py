@@ -1,4 +1,4 @@
-"""``kraft check`` as a user runs it, also beside a node that deletes what it has just listed."""
+"""``cluster check`` as a user runs it, also beside a node that deletes what it has just listed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
 
 def test_three_nodes() -> None:
     before = tree(FIXTURES / "kraft-cluster3")
-    run = in_json("kraft check", *NODES)
+    run = in_json("cluster check", *NODES)
     assert run.exit_code == 0
     assert run.codes == {"metadata-left-overs": 1, "nodes-disagree": 1}
     one, two, three = run.document["nodes"]
@@ -35,13 +35,15 @@ def test_three_nodes() -> None:
     for each in (one, two, three):
         assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in Rule]
         assert {result["says"] for result in each["rules"]} == {rule.value for rule in Rule}
-    assert in_json("kraft check", *NODES, "--followers", "strict").exit_code == 1
-    assert in_json("kraft check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, "nobody is above that one"
+    assert in_json("cluster check", *NODES, "--followers", "strict").exit_code == 1
+    assert in_json("cluster check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, (
+        "nobody is above that one"
+    )
     assert tree(FIXTURES / "kraft-cluster3") == before
 
 
 def test_the_table() -> None:
-    run = snaprebuild("kraft", "check", FIXTURES / "kraft-metadata-moved")
+    run = snaprebuild("cluster", "check", FIXTURES / "kraft-metadata-moved")
     assert (run.exit_code, run.stderr) == (0, "")
     assert "640 (epoch 4)" in run.stdout
     assert "812 (epoch 4)" in run.stdout
@@ -50,10 +52,10 @@ def test_the_table() -> None:
 
 def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
-    run = in_json("kraft check", directory)
+    run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
     assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(484, 3)}: K8: byte ")
-    told = snaprebuild("kraft", "check", directory)
+    told = snaprebuild("cluster", "check", directory)
     assert "damaged: " in told.stderr
     assert "(bad-checkpoint)" in told.stderr
 
@@ -79,7 +81,7 @@ def test_every_rule_has_a_documented_finding() -> None:
     ],
 )
 def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("kraft", "check", *arguments)
+    run = snaprebuild("cluster", "check", *arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
     assert run.stderr.count("\n") == 1
@@ -92,7 +94,7 @@ def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> Non
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
     path.write_bytes(data)
-    run = in_json("kraft check", directory)
+    run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"damaged-file": 1, "metadata-gap": 1})
     assert "cuts the log there, and begins anew at its latest checkpoint, 484; what is behind that is lost" in run.messages(
         "metadata-gap"
@@ -104,7 +106,7 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     directory = metadata_copy("kraft-metadata", tmp_path)
     with (directory / f"{357:020d}.log").open("ab") as file:
         file.write(b"\0\0\0\0\0\0\2\x13\0\0\1")
-    run = in_json("kraft check", directory)
+    run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (0, {"torn-tail": 1})
 
 
@@ -112,7 +114,7 @@ def test_an_empty_directory_and_one_of_checkpoints_alone(tmp_path: Path) -> None
     """A follower that has downloaded a checkpoint and nothing else yet: its log is emptied at the next start, which is no defect."""
     directory = metadata_copy("node2", tmp_path)
     remove(directory, "*.log", "*.index", "*.timeindex", "leader-epoch-checkpoint")
-    run = in_json("kraft check", directory)
+    run = in_json("cluster check", directory)
     assert run.exit_code == 0
     assert run.document["nodes"][0]["first_base_offset"] is None
 
@@ -182,5 +184,5 @@ def test_a_checkpoint_that_vanishes_before_it_is_compared(tmp_path: Path, monkey
 def test_the_directory_of_a_log_directory(tmp_path: Path) -> None:
     directory = metadata_copy("kraft-metadata", tmp_path)
     for place in (directory, directory.parent, tmp_path):
-        assert in_json("kraft check", place).document["nodes"][0]["directory"] == str(directory)
+        assert in_json("cluster check", place).document["nodes"][0]["directory"] == str(directory)
     assert directory.name == DIRECTORY

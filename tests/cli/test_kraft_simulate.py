@@ -1,4 +1,4 @@
-"""``kraft simulate`` as a user runs it."""
+"""``simulate metadata-log`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLICIES = ["immediate", "retention", "seed"]
 
 def test_the_example() -> None:
     """The start follows the policies: at once; while bytes ask for it; never ahead of a live reader."""
-    run = in_json("kraft simulate", EXAMPLE)
+    run = in_json("simulate metadata-log", EXAMPLE)
     assert run.exit_code == 0
     immediate, retention, seed = run.document["policies"]
     assert [each["policy"] for each in run.document["policies"]] == POLICIES
@@ -32,13 +32,13 @@ def test_the_example() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_one_policy(policy: str) -> None:
-    run = in_json("kraft simulate", EXAMPLE, "--policy", policy, "--followers", "literal")
+    run = in_json("simulate metadata-log", EXAMPLE, "--policy", policy, "--followers", "literal")
     assert [each["policy"] for each in run.document["policies"]] == [policy]
     assert run.document["followers"] == "literal"
 
 
 def test_the_table_has_a_chart() -> None:
-    run = snaprebuild("kraft", "simulate", EXAMPLE)
+    run = snaprebuild("simulate", "metadata-log", EXAMPLE)
     assert (run.exit_code, run.stderr) == (0, "")
     lines = [line.split(maxsplit=1) for line in run.stdout.splitlines() if set("▁▂▃▄▅▆▇█") & set(line)]
     assert [line[0] for line in lines] == ["log", *POLICIES, *POLICIES]
@@ -48,9 +48,9 @@ def test_the_table_has_a_chart() -> None:
 def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
     path = tmp_path / "idle.toml"
     path.write_text('duration = "1h"\n')
-    run = in_json("kraft simulate", path)
+    run = in_json("simulate metadata-log", path)
     assert [(each["end_offset"], each["moves"]) for each in run.document["policies"]] == [(0, 0)] * 3
-    assert snaprebuild("kraft", "simulate", path).exit_code == 0
+    assert snaprebuild("simulate", "metadata-log", path).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
 def test_a_wrong_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    run = snaprebuild("kraft", "simulate", path)
+    run = snaprebuild("simulate", "metadata-log", path)
     assert run.exit_code in (2, 5)
     assert said in run.stderr
     assert run.stderr.count("\n") == 1

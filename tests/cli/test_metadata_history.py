@@ -1,4 +1,4 @@
-"""``metadata history`` as a user runs it: timelines against the manifests and dumps of real clusters, and charts of any width."""
+"""``cluster history`` as a user runs it: timelines against the manifests and dumps of real clusters, and charts of any width."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_partition_of_the_cluster() -> None:
     """One entry for each record of it, epochs that count, and at the end what Kafka's image has."""
     records = dumped_records()
     for topic in {each["name"] for each in FINAL["topics"]}:
-        run = in_json("metadata history", NODE, "--topic", topic)
+        run = in_json("cluster history", NODE, "--topic", topic)
         assert (run.exit_code, run.document["first_offset"], run.document["last_offset"]) == (0, 0, 347)
         for timeline in run.document["partitions"]:
             key = (timeline["topic_id"], timeline["partition"])
@@ -57,18 +57,18 @@ def test_every_partition_of_the_cluster() -> None:
 
 
 def test_a_topic_that_was_created_again_is_another() -> None:
-    run = in_json("metadata history", NODE, "--topic", "reborn", "--partition", "0")
+    run = in_json("cluster history", NODE, "--topic", "reborn", "--partition", "0")
     old, new = run.document["partitions"]
     assert old["topic_id"] != new["topic_id"] == "5RZ5JfslTlyQJjgTg3vKgw"
     assert old["entries"][-1]["offset"] < new["entries"][0]["offset"]
     assert new["entries"][0]["what"] == ["created on 1,2,3, led by 1"]
-    gone = in_json("metadata history", NODE, "--topic", "gone")
+    gone = in_json("cluster history", NODE, "--topic", "gone")
     assert {each["entries"][-1]["record"] for each in gone.document["partitions"]} == {"RemoveTopicRecord"}
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 def test_registrations_of_a_broker(broker: int) -> None:
-    run = in_json("metadata history", NODE, "--broker", broker)
+    run = in_json("cluster history", NODE, "--broker", broker)
     found = [each for each in run.document["broker"]["entries"] if each["record"] == "RegisterBrokerRecord"]
     expected = [each for each in MANIFEST["registrations_in_metadata_log"] if each["broker_id"] == broker]
     assert [(each["offset"], each["state"]["epoch"], each["state"]["directories"]) for each in found] == [
@@ -86,8 +86,8 @@ def test_registrations_of_a_broker(broker: int) -> None:
 
 def test_a_log_that_begins_with_a_checkpoint() -> None:
     """Node 2's does; what came before is one entry, and the rest is that of node 1."""
-    short = in_json("metadata history", CLUSTER / "node2", "--topic", "orders", "--partition", "0").document
-    whole = in_json("metadata history", NODE, "--topic", "orders", "--partition", "0").document
+    short = in_json("cluster history", CLUSTER / "node2", "--topic", "orders", "--partition", "0").document
+    whole = in_json("cluster history", NODE, "--topic", "orders", "--partition", "0").document
     assert short["first_offset"] == 234
     (first, *others), before = short["partitions"][0]["entries"], whole["partitions"][0]["entries"]
     assert (first["offset"], first["record"], first["what"]) == (233, None, ["as a checkpoint has it"])
@@ -96,7 +96,7 @@ def test_a_log_that_begins_with_a_checkpoint() -> None:
 
 
 def entries(*arguments: object) -> list[dict[str, Any]]:
-    run = in_json("metadata history", NODE, *arguments)
+    run = in_json("cluster history", NODE, *arguments)
     assert run.exit_code == 0
     if run.document["broker"] is not None:
         found = run.document["broker"]["entries"]
@@ -154,14 +154,14 @@ def test_a_part_of_the_history_by_time() -> None:
 def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     what = ("--topic", "orders", "--partition", "0")
     node = CLUSTER / "node2"
-    whole = in_json("metadata history", node, *what).document
-    assert in_json("metadata history", node, *what, "--from", 100).document == whole
-    part = in_json("metadata history", node, *what, "--from", 240).document
+    whole = in_json("cluster history", node, *what).document
+    assert in_json("cluster history", node, *what, "--from", 100).document == whole
+    part = in_json("cluster history", node, *what, "--from", 240).document
     assert part["first_offset"] == 240
     (first, *others), all_of_it = part["partitions"][0]["entries"], whole["partitions"][0]["entries"]
     assert first["state"] == [each for each in all_of_it if each["offset"] < 240][-1]["state"]
     assert others == [each for each in all_of_it if each["offset"] >= 240]
-    text = snaprebuild("metadata", "history", node, *what, "--from", 240).stdout
+    text = snaprebuild("cluster", "history", node, *what, "--from", 240).stdout
     assert "from offset 240 to offset 347" in text
 
 
@@ -178,7 +178,7 @@ def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     ],
 )
 def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("metadata", "history", NODE, "--topic", "shrink", *arguments)
+    run = snaprebuild("cluster", "history", NODE, "--topic", "shrink", *arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
 
@@ -194,7 +194,7 @@ def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None
     ],
 )
 def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("metadata", "history", NODE, *arguments)
+    run = snaprebuild("cluster", "history", NODE, *arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
 
@@ -203,10 +203,10 @@ def test_damage_ends_the_history(tmp_path: Path) -> None:
     shutil.copytree(NODE / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
     log = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
     cut(log, 20_000)
-    run = in_json("metadata history", tmp_path, "--topic", "orders", "--partition", "0")
+    run = in_json("cluster history", tmp_path, "--topic", "orders", "--partition", "0")
     assert run.codes["torn-tail"] == 1
     log.write_bytes(log.read_bytes()[:15_000] + b"\0" * 40 + log.read_bytes()[15_040:])
-    damaged = in_json("metadata history", tmp_path, "--topic", "orders", "--partition", "0")
+    damaged = in_json("cluster history", tmp_path, "--topic", "orders", "--partition", "0")
     assert damaged.exit_code == 4
     kept = damaged.document["partitions"][0]["entries"]
     assert 0 < len(kept) < len(run.document["partitions"][0]["entries"])
@@ -218,13 +218,13 @@ def test_damage_ends_the_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [20, 34, 60, 100, 160])
 def test_a_terminal_of_any_width(columns: int) -> None:
-    screen = in_terminal("metadata", "history", NODE, "--topic", "shrink", "--partition", "0", columns=columns)
+    screen = in_terminal("cluster", "history", NODE, "--topic", "shrink", "--partition", "0", columns=columns)
     assert screen.exit_code == 0
     chart = [line for line in screen.text.splitlines() if line.startswith(" broker ")]
     assert len(chart) == 3
     assert all(len(line.rstrip()) <= columns for line in chart)
     assert all("L" not in line and "█" in line for line in chart[:1])
-    plain = snaprebuild("metadata", "history", NODE, "--topic", "shrink", "--partition", "0").stdout
+    plain = snaprebuild("cluster", "history", NODE, "--topic", "shrink", "--partition", "0").stdout
     assert "█" not in plain
     assert " broker 1 L" in plain
 

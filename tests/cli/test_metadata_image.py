@@ -1,4 +1,4 @@
-"""``metadata image`` as a user runs it: facts of real clusters, what is proven of them, and directories that are not sound."""
+"""``cluster image`` as a user runs it: facts of real clusters, what is proven of them, and directories that are not sound."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def facts(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_final_image_with_all_voters() -> None:
     before = tree(CLUSTER / "node1")
-    run = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2", "--voter", CLUSTER / "node3")
+    run = in_json("cluster image", CLUSTER / "node1", "--voter", CLUSTER / "node2", "--voter", CLUSTER / "node3")
     assert run.exit_code == 0
     assert facts(run.document) == {key: value for key, value in FINAL.items() if key != "checkpoint_used"}
     proof = run.document["proof"]
@@ -54,7 +54,7 @@ def test_the_final_image_with_all_voters() -> None:
 
 def test_one_log_proves_what_its_checkpoint_holds() -> None:
     """Everything behind it may be taken back by a new leader; what that would be is told."""
-    run = in_json("metadata image", CLUSTER / "node2", "--topic", "orders")
+    run = in_json("cluster image", CLUSTER / "node2", "--topic", "orders")
     proof = run.document["proof"]
     assert (proof["proven_end_offset"], proof["checkpoint_end_offset"], proof["log_end_offset"]) == (315, 315, 348)
     assert proof["voters_from"] == "quorum-state"
@@ -63,9 +63,9 @@ def test_one_log_proves_what_its_checkpoint_holds() -> None:
     assert "orders-0" in proof["unproven"]["partitions"]
     assert run.codes == {"unproven-tail": 1, "deleted-files": 1}
     assert [each["name"] for each in run.document["topics"]] == ["orders"]
-    proven = in_json("metadata image", CLUSTER / "node2", "--at", "proven")
+    proven = in_json("cluster image", CLUSTER / "node2", "--at", "proven")
     assert (proven.document["offset"], proven.document["proof"]["unproven"]) == (314, None)
-    assert proven.document == {**in_json("metadata image", CLUSTER / "node2", "--at", "314").document}
+    assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--at", "314").document}
 
 
 def test_a_majority_of_two(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_a_majority_of_two(tmp_path: Path) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(CLUSTER / "node3" / LOG, copied)
     cut(copied / "00000000000000000000.log", 25_500)
-    two = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document["proof"]
+    two = in_json("cluster image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document["proof"]
     assert two["proven_end_offset"] == 348
-    unnamed = in_json("metadata image", CLUSTER / "node1", "--voter", copied)
+    unnamed = in_json("cluster image", CLUSTER / "node1", "--voter", copied)
     assert unnamed.codes == {"unproven-tail": 1, "voter-not-counted": 1}
-    named = in_json("metadata image", CLUSTER / "node1", "--voter", f"3={copied}").document["proof"]
+    named = in_json("cluster image", CLUSTER / "node1", "--voter", f"3={copied}").document["proof"]
     assert 304 < named["majority_end_offset"] < 348
     assert named["shared_end_offsets"] == {"1": 348, "3": named["majority_end_offset"]}
-    three = in_json("metadata image", CLUSTER / "node1", "--voter", f"3={copied}", "--voter", CLUSTER / "node2")
+    three = in_json("cluster image", CLUSTER / "node1", "--voter", f"3={copied}", "--voter", CLUSTER / "node2")
     assert three.document["proof"]["proven_end_offset"] == 348
 
 
@@ -88,7 +88,7 @@ def test_old_disks_prove_what_they_share() -> None:
     """Node 2's old disk, replaced after offset 272, and node 3's: none of them is one of another log."""
     old = CLUSTER / "old"
     run = in_json(
-        *("metadata image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
+        *("cluster image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
         *("--at", "200"),
     )
     shared = run.document["proof"]["shared_end_offsets"]
@@ -115,14 +115,14 @@ def test_old_disks_prove_what_they_share() -> None:
 )
 def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
     words = [str(CLUSTER / each) if (CLUSTER / each).exists() else each for each in arguments]
-    run = snaprebuild("metadata", "image", *words)
+    run = snaprebuild("cluster", "image", *words)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
 
 
 def test_a_quorum_of_one_proves_itself() -> None:
     for name, end in (("kraft-metadata", 531), ("kraft-metadata-moved", 817)):
-        run = in_json("metadata image", FIXTURES / name)
+        run = in_json("cluster image", FIXTURES / name)
         manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][LOG]
         assert run.document["proof"]["proven_end_offset"] == manifest["end_offset"] == end
         assert run.document["proof"]["voters"] == [1]
@@ -132,8 +132,8 @@ def test_a_quorum_of_one_proves_itself() -> None:
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     place = f"s3://{object_store.bucket()}/disks"
     nodes = [object_store.upload(CLUSTER / node, f"{place}/{node}") for node in ("node1", "node2")]
-    here = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
-    there = in_json("metadata image", nodes[0], "--voter", nodes[1]).document
+    here = in_json("cluster image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
+    there = in_json("cluster image", nodes[0], "--voter", nodes[1]).document
     assert there["proof"]["proven_end_offset"] == 348
     assert {**there, "path": ""} == {**here, "path": ""}
 
@@ -150,7 +150,7 @@ def test_damage_in_the_log_ends_the_image(tmp_path: Path) -> None:
     for path in directory.glob("*.checkpoint"):
         path.unlink()
     flip(directory / "00000000000000000000.log", 12_000)
-    run = in_json("metadata image", directory)
+    run = in_json("cluster image", directory)
     assert run.exit_code == 4
     assert run.codes["damaged-file"] == 1
     assert "byte" in run.messages("damaged-file")
@@ -162,7 +162,7 @@ def test_a_log_without_its_checkpoints(tmp_path: Path) -> None:
     directory = copy_of_node(tmp_path, "node2")
     for path in directory.glob("*.checkpoint"):
         path.write_bytes(path.read_bytes()[:-40])
-    run = in_json("metadata image", directory)
+    run = in_json("cluster image", directory)
     assert (run.exit_code, run.document["offset"]) == (4, -1)
     assert {"damaged-checkpoint": 2, "metadata-gap": 1}.items() <= run.codes.items()
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_of_another_log(tmp_path: Path) -> None:
     directory = copy_of_node(tmp_path)
     checkpoint = directory / "00000000000000000315-0000000004.checkpoint"
     checkpoint.rename(directory / "00000000000000000315-0000000005.checkpoint")
-    run = in_json("metadata image", directory)
+    run = in_json("cluster image", directory)
     assert (run.exit_code, run.codes["diverged-checkpoint"]) == (4, 1)
     assert "ends in leader epoch 5, and the log has 4 there" in run.messages("diverged-checkpoint")
 
@@ -180,7 +180,7 @@ def test_a_copy_in_the_directory_of_another_node_is_not_its(tmp_path: Path) -> N
     """``meta.properties`` beside a directory of another name says nothing of it."""
     shutil.copy(CLUSTER / "node2" / "meta.properties", tmp_path)
     shutil.copytree(CLUSTER / "node1" / LOG, tmp_path / "copy-of-node1")
-    run = in_json("metadata image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")
+    run = in_json("cluster image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")
     assert "nothing beside it says whose log it is" in run.messages("voter-not-counted")
     assert run.document["proof"]["shared_end_offsets"] == {"3": 348}
 
@@ -206,12 +206,12 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     secrets = ("ssl.keystore.password", "listener.name.x.ssl.key.password", "listener.name.x.scram.sasl.jaas.config", *unknown)
     plain = ("log.retention.ms", "ssl.keystore.location", "delegation.token.max.lifetime.ms")
     directory = made_log(tmp_path, values(*(config(name, "hunter2") for name in (*secrets, *plain))))
-    run = in_json("metadata image", directory)
+    run = in_json("cluster image", directory)
     assert {each["name"] for each in run.document["configs"] if each["masked"]} == set(secrets)
     assert {each["name"]: each["value"] for each in run.document["configs"] if not each["masked"]} == dict.fromkeys(
         plain, "hunter2"
     )
-    table = snaprebuild("metadata", "image", directory).stdout
+    table = snaprebuild("cluster", "image", directory).stdout
     assert table.count("hunter2") == len(plain)
     assert table.count("(secret)") == len(secrets) - len(unknown)
     assert table.count("(not shown: Kafka does not know the name)") == len(unknown)
@@ -233,14 +233,14 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         (kind.DELEGATION_TOKEN, token),
     )
     directory = made_log(tmp_path, written)
-    run = in_json("metadata image", directory)
+    run = in_json("cluster image", directory)
     found = [(each["operation"], each["permission"], each["pattern_type"], each["resource_type"]) for each in run.document["acls"]]
     assert found == [("READ", "DENY", "PREFIXED", "TOPIC"), ("99", "ALLOW", "PREFIXED", "TOPIC")]
     assert run.document["scram_credentials"] == [{"user": "alice", "mechanism": "SCRAM-SHA-512", "iterations": 4096}]
     assert run.document["client_quotas"] == [{"entity": [{"type": "user", "name": None}], "quotas": {"producer_byte_rate": 1024.5}}]
     (shown_token,) = run.document["delegation_tokens"]
     assert (shown_token["renewers"], shown_token["expiration_timestamp_ms"]) == (["User:carol"], 1_795_260_000_000)
-    table = snaprebuild("metadata", "image", directory).stdout
+    table = snaprebuild("cluster", "image", directory).stdout
     for row in (
         ("User:alice", "DENY", "READ", "TOPIC", "orders-", "PREFIXED", "*"),
         ("alice", "SCRAM-SHA-512", "4096"),
@@ -257,7 +257,7 @@ def test_who_may_do_what(tmp_path: Path) -> None:
 def test_records_that_make_no_sense(tmp_path: Path) -> None:
     change = (MetadataRecordType.PARTITION_CHANGE, {"partitionId": 0, "topicId": bytes(15) + b"\7", "leader": 2})
     written = [*values(change, config("a", "1")), b"\1\x7f\0"]
-    run = in_json("metadata image", made_log(tmp_path, written))
+    run = in_json("cluster image", made_log(tmp_path, written))
     assert run.exit_code == 4
     assert {"contradictory-record": 1, "unknown-record": 1}.items() <= run.codes.items()
     assert "expected a topic of this id, found none" in run.messages("contradictory-record")
@@ -266,6 +266,6 @@ def test_records_that_make_no_sense(tmp_path: Path) -> None:
 
 def test_a_transaction_that_is_open(tmp_path: Path) -> None:
     begin = (MetadataRecordType.BEGIN_TRANSACTION, {"name": "Bootstrap records"})
-    run = in_json("metadata image", made_log(tmp_path, values(config("a", "1"), begin, config("b", "2"), config("a", None))))
+    run = in_json("cluster image", made_log(tmp_path, values(config("a", "1"), begin, config("b", "2"), config("a", None))))
     assert run.document["open_transaction"] == {"offset": 1, "name": "Bootstrap records", "record_count": 2}
     assert [each["name"] for each in run.document["configs"]] == ["a"]

@@ -69,7 +69,7 @@ def without_places(value: Any, places: dict[str, str]) -> Any:
 
 def here_in_json(verb: str, *arguments: object) -> Run:
     """The verb without a process of its own: most of the time of so many runs would be imports."""
-    done = CliRunner().invoke(app, [verb, *map(str, arguments), "--output", "json"], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*verb.split(), *map(str, arguments), "--output", "json"], catch_exceptions=False)
     run = Run(done.exit_code, done.stdout, done.stderr)
     if verb != "scan":
         check(run.document)
@@ -121,16 +121,20 @@ def test_a_rebuild_gives_the_bytes_that_a_local_one_gives(name: str, uploaded: d
 def test_other_verbs(uploaded: dict[str, str]) -> None:
     path, location = FIXTURES / "txn-state" / "logs", uploaded["txn-state"]
     places = {str(path): "LOGS", location: "LOGS"}
-    for verb in ("stats", "transactions"):
+    for verb in ("inspect stats", "inspect transactions"):
         compared(here_in_json(verb, path, *AS_OF), here_in_json(verb, location, *AS_OF), places)
     options = ("--producer-id", "0", "--topic", "mixed", *AS_OF)
     mixed = FIXTURES / "kafka27-mixed" / "logs"
     places = {str(mixed): "LOGS", uploaded["kafka27-mixed"]: "LOGS"}
-    compared(here_in_json("explain", mixed, *options), here_in_json("explain", uploaded["kafka27-mixed"], *options), places)
+    compared(
+        here_in_json("inspect explain", mixed, *options),
+        here_in_json("inspect explain", uploaded["kafka27-mixed"], *options),
+        places,
+    )
 
 
 def dumped(*arguments: object) -> Run:
-    done = CliRunner().invoke(app, ["dump", *map(str, arguments), "--output", "json"], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["inspect", "dump", *map(str, arguments), "--output", "json"], catch_exceptions=False)
     return Run(done.exit_code, done.stdout, done.stderr)
 
 
@@ -159,7 +163,7 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
     assert [line["file"] for line in lines if line["item"] == "file"] == [whole]
     assert any(line["item"] == "leader_epoch" for line in lines)
     assert dumped(f"{place}/unnamed", whole).exit_code == 1
-    assert snaprebuild("dump", "s3://", whole).exit_code == 2
+    assert snaprebuild("inspect", "dump", "s3://", whole).exit_code == 2
     assert dumped(whole, "--max-requests", "1").exit_code == 3
 
 
@@ -167,15 +171,17 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
 def test_diff_of_objects_and_files(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     location, path = f"{uploaded['kafka27-mixed']}/mixed-0", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
     first, *_, last = sorted(each.name for each in path.glob("*.snapshot"))
-    assert here_in_json("diff", f"{location}/{last}", path / last).document["status"] == "equal_bytes"
+    assert here_in_json("inspect diff", f"{location}/{last}", path / last).document["status"] == "equal_bytes"
     places = {str(path): "DIR", location: "DIR"}
     compared(
-        here_in_json("diff", path / first, path / last), here_in_json("diff", f"{location}/{first}", f"{location}/{last}"), places
+        here_in_json("inspect diff", path / first, path / last),
+        here_in_json("inspect diff", f"{location}/{first}", f"{location}/{last}"),
+        places,
     )
-    absent = here_in_json("diff", f"{location}/absent", path / last)
+    absent = here_in_json("inspect diff", f"{location}/absent", path / last)
     assert (absent.exit_code, list(absent.codes)) == (5, ["storage-failed"])
     object_store.put(broken := f"s3://{object_store.bucket()}/{last}", b"broken")
-    assert here_in_json("diff", broken, path / last).exit_code == 4
+    assert here_in_json("inspect diff", broken, path / last).exit_code == 4
 
 
 @pytest.mark.s3

@@ -1,4 +1,4 @@
-"""``offsets`` as a user runs it: what real brokers answered, and searches by time against a reader of its own."""
+"""``follower offsets`` as a user runs it: what real brokers answered, and searches by time against a reader of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_the_leader_answered_before_it_was_stopped() -> None:
     last = [line for line in (FOLLOWER / "expected" / "events.txt").read_text().splitlines() if "tiered=" in line][-1]
     told = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", last)}
     before = tree(FOLLOWER)
-    run = in_json("offsets", *LEADER)
+    run = in_json("follower offsets", *LEADER)
     assert (run.exit_code, run.document["verified"]) == (0, True)
     found = offsets_of(run.document)
     assert {"start": found[-2], "local": found[-4], "end": found[-1], "tiered": found[-5]} == told
@@ -50,7 +50,7 @@ def test_what_the_leader_answered_before_it_was_stopped() -> None:
 
 def test_what_the_cache_of_kafka_knew() -> None:
     manifest = json.loads((TIERED / "manifest.json").read_text())
-    run = in_json("offsets", TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--metadata-log", TIERED / "logs")
+    run = in_json("follower offsets", TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--metadata-log", TIERED / "logs")
     found = offsets_of(run.document)
     end = manifest["partitions"]["mixed-0"]["end_offset"]
     assert (found[-5], found[-6], found[-1]) == (manifest["highest_remote_offset"], manifest["highest_remote_offset"] + 1, end)
@@ -58,7 +58,7 @@ def test_what_the_cache_of_kafka_knew() -> None:
 
 def test_the_store_alone_is_taken_for_live() -> None:
     """LocalTieredStorage names no last offset: it is read from the segments."""
-    with_log, alone = in_json("offsets", *LEADER), in_json("offsets", *LEADER[:4])
+    with_log, alone = in_json("follower offsets", *LEADER), in_json("follower offsets", *LEADER[:4])
     assert answers(with_log.document) == answers(alone.document)
     assert alone.codes == {"tier-unverified": 1}
     assert alone.document["partitions"][0]["highest_remote"]["assumed"] is True
@@ -68,7 +68,7 @@ def test_committed_records_alone() -> None:
     """The fixture says that a transaction is open from 6913 on."""
     arguments = (TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--isolation", "read_committed")
     assert "open transaction from 6913" in json.loads((TIERED / "manifest.json").read_text())["note"]
-    run = in_json("offsets", *arguments)
+    run = in_json("follower offsets", *arguments)
     assert offsets_of(run.document)[-1] == 6913
     assert run.document["partitions"][0]["last_stable"]["offset"] == 6913
 
@@ -95,7 +95,7 @@ def test_a_marker_that_is_not_replicated_holds_the_last_stable_offset(mark: int)
     logs = FIXTURES / "kafka4-mixed" / "logs"
     topic, expected = ("deleted", 1360) if mark == 1450 else ("mixed", open_at(logs / "mixed-0", mark))
     arguments = (logs, "--topic", topic, "--isolation", "read_committed", "--high-watermark", mark, "--timestamp", "-1")
-    run = in_json("offsets", *arguments)
+    run = in_json("follower offsets", *arguments)
     assert offsets_of(run.document) == {-1: expected}
     (partition,) = run.document["partitions"]
     assert partition["last_stable"]["offset"] == expected
@@ -106,7 +106,7 @@ def test_a_marker_that_is_not_replicated_holds_the_last_stable_offset(mark: int)
 
 def dumped(segment: Path) -> list[tuple[int, int]]:
     """Offset and timestamp of every record, out of the lines of ``dump --deep``, which are held against Kafka's tool elsewhere."""
-    run = snaprebuild("dump", segment, "--deep")
+    run = snaprebuild("inspect", "dump", segment, "--deep")
     found = re.findall(r"^\|? ?offset: (\d+) .*?[CL]\w+Time: (-?\d+)", run.stdout, re.MULTILINE)
     assert found, run.stdout[:500]
     return [(int(offset), int(timestamp)) for offset, timestamp in found]
@@ -139,7 +139,7 @@ def test_remote_storage_first_then_the_disk() -> None:
     segments = [dumped(each) for each in remote if int(each.name[:20]) not in bases] + [dumped(each) for each in local]
     assert [offset for records in segments for offset, _ in records] == sorted({offset for each in segments for offset, _ in each})
     timestamps = asked_for(segments)
-    run = in_json("offsets", *LEADER, *options_of(timestamps))
+    run = in_json("follower offsets", *LEADER, *options_of(timestamps))
     assert {each: found[:2] for each, found in answers(run.document).items()} == {
         each: expected(segments, each) for each in timestamps
     }
@@ -161,8 +161,10 @@ def test_indexes_only_shorten_the_way(gone: str, tmp_path: Path) -> None:
                 path.unlink()
     segments = [dumped(each) for each in sorted((FOLLOWER / "node1" / "payments-0").glob("*.log"))]
     timestamps = [-3, *asked_for(segments)]
-    run = in_json("offsets", tmp_path / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
-    whole = in_json("offsets", FOLLOWER / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
+    run = in_json("follower offsets", tmp_path / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
+    whole = in_json(
+        "follower offsets", FOLLOWER / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps)
+    )
     found = answers(run.document)
     assert found == answers(whole.document)
     greatest = max(time for records in segments for _, time in records)
@@ -193,7 +195,7 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {copies[0]['topic_id']}")
     key = ("--private-key", AIVEN / "keys" / "key1.private.pem") if "encrypted" in name else ()
     timestamps = [each for each in asked_for(segments) if each <= max(copy["max_timestamp_ms"] for copy in copies)]
-    run = in_json("offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
+    run = in_json("follower offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
     found = answers(run.document)
     assert (found.pop(-2)[0], found.pop(-5)[0]) == (copies[0]["start_offset"], end)
     assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps}
@@ -217,7 +219,7 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
     late = max(time for _, time in dumped(last))
     os.utime(last, (1_000_000, 1_000_000))
     options = ("--topic", "payments", "--remote-storage", "off", *options_of([-3, late]))
-    assert answers(in_json("offsets", tmp_path / "node1", *options).document) == {
+    assert answers(in_json("follower offsets", tmp_path / "node1", *options).document) == {
         -3: (next(offset for offset, time in records if time == greatest), greatest, 0),
         late: (-1, -1, -1),
     }
@@ -225,43 +227,43 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
 
 def test_a_high_watermark_below_the_disk() -> None:
     """Kafka raises it to the log start, and no further."""
-    run = in_json("offsets", *LEADER, "--high-watermark", "100", "--timestamp", "-1")
+    run = in_json("follower offsets", *LEADER, "--high-watermark", "100", "--timestamp", "-1")
     assert offsets_of(run.document) == {-1: 100}
 
 
 def test_what_is_never_tiered() -> None:
-    run = in_json("offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
+    run = in_json("follower offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
     assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
     assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
 
 
 def test_versions_and_unknown_timestamps() -> None:
-    run = in_json("offsets", *LEADER, "--api-version", "8")
+    run = in_json("follower offsets", *LEADER, "--api-version", "8")
     errors = {each["timestamp"]: each["error"] for each in run.document["partitions"][0]["answers"]}
     assert errors == {-1: None, -2: None, -3: None, -4: None, -5: "UNSUPPORTED_VERSION", -6: "UNSUPPORTED_VERSION"}
-    run = in_json("offsets", *LEADER, "--timestamp", "-7")
+    run = in_json("follower offsets", *LEADER, "--timestamp", "-7")
     assert run.document["partitions"][0]["answers"][0]["error"] == "UNSUPPORTED_VERSION"
 
 
 def test_a_new_leader() -> None:
     """Its epoch begins at the log end, above the high watermark: it tells no consumer where the end is."""
     arguments = (*LEADER, "--leader-epoch", "5", "--high-watermark", "800", "--timestamp", "-1")
-    assert in_json("offsets", *arguments).document["partitions"][0]["answers"][0]["error"] == "OFFSET_NOT_AVAILABLE"
-    old = in_json("offsets", *arguments, "--api-version", "4")
+    assert in_json("follower offsets", *arguments).document["partitions"][0]["answers"][0]["error"] == "OFFSET_NOT_AVAILABLE"
+    old = in_json("follower offsets", *arguments, "--api-version", "4")
     assert old.document["partitions"][0]["answers"][0]["error"] == "LEADER_NOT_AVAILABLE"
-    follower = in_json("offsets", *arguments, "--isolation", "replica")
+    follower = in_json("follower offsets", *arguments, "--isolation", "replica")
     assert answers(follower.document) == {-1: (833, -1, 5)}
 
 
 def test_the_proposal_does_not_compare_with_the_end() -> None:
     """Row 9: all closed segments are uploaded, and the active one is empty."""
     arguments = (*LEADER, "--high-watermark", "790", "--timestamp", "-6")
-    assert offsets_of(in_json("offsets", *arguments).document) == {-6: -1}
-    assert offsets_of(in_json("offsets", *arguments, "--profile", "seed").document) == {-6: 790}
+    assert offsets_of(in_json("follower offsets", *arguments).document) == {-6: -1}
+    assert offsets_of(in_json("follower offsets", *arguments, "--profile", "seed").document) == {-6: 790}
 
 
 def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
-    run = in_json("offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
+    run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
     assert (partition["remote_storage"]["on"], partition["highest_remote"]) == (True, None)
@@ -269,19 +271,19 @@ def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
 
 def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
-    run = in_json("offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
+    run = in_json("follower offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
     assert offsets_of(run.document) == {-5: None, 1: None, -1: 8231}
 
 
 def test_a_metadata_log_of_other_partitions_tells_nothing() -> None:
-    run = in_json("offsets", *LEADER[:4], "--metadata-log", TIERED / "logs", *options_of([-5, -6, -4]))
+    run = in_json("follower offsets", *LEADER[:4], "--metadata-log", TIERED / "logs", *options_of([-5, -6, -4]))
     assert (run.exit_code, run.codes) == (1, {"tier-orphan": 1})
     assert offsets_of(run.document) == {-5: None, -6: None, -4: 456}
 
 
 def test_the_store_of_another_cluster() -> None:
-    run = in_json("offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
+    run = in_json("follower offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
     assert "the log starts at 0, the disk begins at 456, and the store has no copy" in run.messages("remote-part-missing")
 
@@ -294,8 +296,8 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
         object_store.upload(FOLLOWER / "remote", f"{place}/tier"),
     )
     asked = options_of([-1, -2, -3, -4, -5, -6, 1795266408209, 1795266411863, 1795266437287])
-    here = in_json("offsets", *LEADER, *asked)
-    there = in_json("offsets", logs, remote, "--topic", "payments", "--metadata-log", logs, *asked)
+    here = in_json("follower offsets", *LEADER, *asked)
+    there = in_json("follower offsets", logs, remote, "--topic", "payments", "--metadata-log", logs, *asked)
     assert answers(there.document) == answers(here.document)
     assert there.exit_code == 0
 
@@ -304,7 +306,7 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
     for path in (tmp_path / "remote").rglob("00000000000000000056-*.log"):
         path.unlink()
-    run = in_json("offsets", FOLLOWER / "node1", tmp_path / "remote", *LEADER[2:], "--timestamp", "1795266408209")
+    run = in_json("follower offsets", FOLLOWER / "node1", tmp_path / "remote", *LEADER[2:], "--timestamp", "1795266408209")
     assert run.exit_code == 5
     assert offsets_of(run.document) == {1795266408209: None}
     assert "objects of it are missing: .log" in run.messages("storage-failed")
@@ -312,21 +314,21 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
 
 def test_of_a_damaged_log_nothing_is_told_that_hangs_on_open_transactions() -> None:
     """A batch with a wrong checksum: what it opened or closed is not known."""
-    run = in_json("offsets", FIXTURES / "damaged" / "logs" / "bad-crc-0", "--isolation", "read_committed")
+    run = in_json("follower offsets", FIXTURES / "damaged" / "logs" / "bad-crc-0", "--isolation", "read_committed")
     assert (run.exit_code, run.document["partitions"][0]["last_stable"]) == (4, None)
     assert offsets_of(run.document) == {-1: None, -2: 0, -3: None, -4: 0, -5: None, -6: None}
 
 
 def test_every_bundled_directory_is_answered() -> None:
     for logs in sorted(FIXTURES.glob("*/logs")):
-        run = in_json("offsets", logs, *options_of([-1, -2, -3, -4, -5, -6, 0, 1795259470303]))
+        run = in_json("follower offsets", logs, *options_of([-1, -2, -3, -4, -5, -6, 0, 1795259470303]))
         assert run.exit_code in (0, 1, 4), run.stderr
         for partition in run.document["partitions"]:
             assert len(partition["answers"]) == 8
 
 
 def test_as_a_table() -> None:
-    run = snaprebuild("offsets", *LEADER)
+    run = snaprebuild("follower", "offsets", *LEADER)
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert (
         "payments-0 -6 pending upload 790 0 behind the last offset in remote storage, but not below the log start offset" in lines

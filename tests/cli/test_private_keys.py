@@ -68,7 +68,7 @@ def test_a_follower_is_refused_where_it_needs_the_copy(tmp_path: Path) -> None:
     key = new_key(tmp_path / "key2.pem")
     move_to_key(last, "key2", key)
     (tmp_path / "new").mkdir()
-    arguments = ("bootstrap", "build", store, tmp_path / "new", "--topic-partition", "logappend-0", *LONG_AGO)
+    arguments = ("follower", "build", store, tmp_path / "new", "--topic-partition", "logappend-0", *LONG_AGO)
     run = snaprebuild(*arguments, "--private-key", f"key1={KEY1}")
     assert (run.exit_code, "--private-key key2=FILE" in run.stderr) == (3, True), run.stderr
     done = snaprebuild(*arguments, "--private-key", f"key1={KEY1}", "--private-key", f"key2={tmp_path / 'key2.pem'}")

@@ -50,7 +50,7 @@ def test_a_scan(tmp_path: Path) -> None:
     assert missing == [each["offset"] for each in said["partitions"][0]["boundaries"] if each["state"] == "missing"]
     assert len(missing) == 12
     assert (mixed["start"], mixed["end"], mixed["lastStable"]) == (0, 8231, 6913)
-    # Two transactions are open in it, as tests of `transactions` have it; a scan knows the oldest one alone.
+    # Two transactions are open in it, as tests of `inspect transactions` have it; a scan knows the oldest one alone.
     assert mixed["transactions"] == [[6913, None, None, False]]
     assert [data["findings"][number][0] for number in mixed["findings"]] == ["missing-snapshots", "above-last-stable-offset"]
     assert any("which producers" in each for each in data["documents"][0]["lacks"])
@@ -62,7 +62,7 @@ def test_a_partition_stands_once_with_what_all_documents_tell(tmp_path: Path) ->
     documents = [
         document(tmp_path / "scan.json", "scan", logs),
         document(tmp_path / "verify.json", "verify", logs, *AS_OF),
-        document(tmp_path / "transactions.json", "transactions", logs, *AS_OF),
+        document(tmp_path / "transactions.json", "inspect transactions", logs, *AS_OF),
     ]
     verified = json.loads(documents[1].read_text())
     (judged,) = [each for each in verified["partitions"] if each["topic_partition"] == "mixed-0"]
@@ -172,7 +172,7 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
         ("[]", "is damaged: byte 0: document: expected {, found '['"),
         (
             '{"a": 1, "b": 2}',
-            "is no document of fleet-merge or receipt or scan or tier-audit or transactions or verify: its first",
+            "is no document of fleet or inspect-transactions or receipt or scan or tier-audit or verify: its first",
         ),
         ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
         (
@@ -280,7 +280,7 @@ def test_only_what_is_open_at_the_log_end_counts(tmp_path: Path) -> None:
     run = in_json("report", scan, "--html", tmp_path / "page.html")
     assert run.document["totals"]["open_transactions"] is None, "the log ends of a killed broker are in no snapshot"
     assert not any(each.get("transactions") for each in data_of(tmp_path / "page.html")["partitions"])
-    open_ones = document(tmp_path / "transactions.json", "transactions", FIXTURES / "kafka27-killed", *AS_OF)
+    open_ones = document(tmp_path / "transactions.json", "inspect transactions", FIXTURES / "kafka27-killed", *AS_OF)
     verify = document(tmp_path / "verify.json", "verify", FIXTURES / "kafka27-killed", *AS_OF)
     counted = json.loads(open_ones.read_text())["totals"]["open"]
     assert counted > 0
@@ -299,7 +299,7 @@ def test_a_replay_shows_that_a_snapshot_has_a_closed_transaction_as_open(tmp_pat
                 boundary["first_open_offset"] = 1
     scan.write_text(json.dumps(said))
     assert in_json("report", scan, "--html", tmp_path / "page.html").document["totals"]["open_transactions"] > 0
-    open_ones = document(tmp_path / "transactions.json", "transactions", logs, *AS_OF)
+    open_ones = document(tmp_path / "transactions.json", "inspect transactions", logs, *AS_OF)
     run = in_json("report", scan, open_ones, "--html", tmp_path / "page.html")
     assert run.document["totals"]["open_transactions"] == json.loads(open_ones.read_text())["totals"]["open"]
     assert all(each[0] != 1 for one in data_of(tmp_path / "page.html")["partitions"] for each in one.get("transactions", []))

@@ -31,11 +31,11 @@ OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
     "rebuild --out": (("rebuild", "{}", "--out", "{}-out", *RECEIPT, *AS_OF, *ONE_JOB), 1, 4, 0),
     "rebuild in place": (("rebuild", "{}", *RECEIPT, *AS_OF, *ONE_JOB), 3, 7, 3),
     "rebuild --stage": (("rebuild", "{}", "--stage", "{}-staged", *AS_OF, *ONE_JOB), 1, 4, 0),
-    "transactions": (("transactions", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
-    "stats": (("stats", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
-    "explain": (("explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),
-    "offsets": (("offsets", "{}", *ONE_JOB), 1, 1, 0),
-    "where": (("where", "{}"), 1, 0, 0),
+    "inspect transactions": (("inspect", "transactions", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "inspect stats": (("inspect", "stats", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "inspect explain": (("inspect", "explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "follower offsets": (("follower", "offsets", "{}", *ONE_JOB), 1, 1, 0),
+    "follower fetch-path": (("follower", "fetch-path", "{}"), 1, 0, 0),
     "tier upload --dry-run": (("tier", "upload", "{}", "{}-store", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
 }
 """Of each command: its words, the listings of a partition, and the most opens and looks for each segment. What it takes today: a higher

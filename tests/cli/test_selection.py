@@ -21,7 +21,7 @@ MIXED = FIXTURES / "kafka27-mixed"
     ],
 )
 def test_nothing_is_selected(options: tuple[str, ...], message: str) -> None:
-    for verb in ("scan", "plan", "verify", "source check"):
+    for verb in ("scan", "plan", "verify", "cluster source"):
         run = snaprebuild(*verb.split(), MIXED, *options)
         assert run.exit_code == 1
         assert f": {message} (nothing-found)\n" in run.stderr, verb
@@ -33,7 +33,7 @@ def test_nothing_is_selected(options: tuple[str, ...], message: str) -> None:
         ("verify", MIXED, "--offsets", "5"),
         ("plan", MIXED, "--offsets", "99999:"),
         ("rebuild", MIXED, "--out", "{}", "--offsets", "1:2"),
-        ("source", "check", FIXTURES / "kafka4-mixed", "--topic", "mixed", "--peer", FIXTURES / "txn-state"),
+        ("cluster", "source", FIXTURES / "kafka4-mixed", "--topic", "mixed", "--peer", FIXTURES / "txn-state"),
         (
             *("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--level", "reachable"),
             *("--local-log-start", "nosuch-0=4"),

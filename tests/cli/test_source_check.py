@@ -1,4 +1,4 @@
-"""``source check`` as a user runs it, and what writes: it asks for the verdict first, and refuses where a replica is rejected."""
+"""``cluster source`` as a user runs it, and what writes: it asks for the verdict first, and refuses where a replica is rejected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(node: Path) -> list[str]:
 
 def test_the_document_and_the_table_say_the_same() -> None:
     arguments = (CLUSTER / "node2", "--purpose", "upload", *METADATA)
-    run = in_json("source check", *arguments)
+    run = in_json("cluster source", *arguments)
     assert run.exit_code == 3
     told = {each["topic_partition"]: each for each in run.document["replicas"]}
     assert {name: each["verdict"] for name, each in told.items()} == {
@@ -57,7 +57,7 @@ def test_the_document_and_the_table_say_the_same() -> None:
         "proof": "proven committed below 315, by its newest checkpoint; the rest is what this node holds",
     }
     assert [each["rule"] for each in orders["rules"]] == [f"R{number}" for number in range(1, 14)]
-    table = snaprebuild("source", "check", *arguments)
+    table = snaprebuild("cluster", "source", *arguments)
     assert table.exit_code == 3
     lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
     for name, each in told.items():
@@ -67,10 +67,10 @@ def test_the_document_and_the_table_say_the_same() -> None:
 
 
 def test_a_healthy_broker_and_one_of_before_kraft() -> None:
-    run = in_json("source check", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
+    run = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
     assert (run.exit_code, {each["metadata_log"]["own"] for each in run.document["replicas"]}) == (0, {True})
     table = snaprebuild(
-        "source", "check", FIXTURES / "kafka27-mixed" / "logs", "--topic", "mixed", "--purpose", "upload", "--i-am-the-leader"
+        "cluster", "source", FIXTURES / "kafka27-mixed" / "logs", "--topic", "mixed", "--purpose", "upload", "--i-am-the-leader"
     )
     assert table.exit_code == 0
     assert "TRUSTED_BELOW(6913)" in table.stdout, "the last stable offset, by Kafka's own classes"
@@ -82,7 +82,7 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
     """In its words, with a log directory that is offline, and a metadata log beside them."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={CLUSTER / 'node1'},{tmp_path / 'gone'}\nmetadata.log.dir={CLUSTER / 'node3'}\n")
-    run = in_json("source check", "--server-properties", properties, "--topic", "orders")
+    run = in_json("cluster source", "--server-properties", properties, "--topic", "orders")
     assert (run.exit_code, run.document["server_properties"]) == (5, str(properties))
     assert (run.codes["offline-log-dir"], run.codes["source-metadata-dir"]) == (1, 1)
     assert {each["verdict"] for each in run.document["replicas"]} == {"TRUSTED"}
@@ -99,9 +99,9 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
         assert (run.exit_code, run.codes["source-word-needed"], store.exists()) == (3, 1, False)
         assert told in run.messages("source-word-needed")
         assert [each["action"] for each in run.partition("mixed-0")["segments"][:2]] == ["refused", "behind"]
-    asked = in_json("source check", logs, "--topic", "mixed", "--purpose", "upload")
+    asked = in_json("cluster source", logs, "--topic", "mixed", "--purpose", "upload")
     assert (asked.exit_code, told in asked.messages("source-word-needed")) == (1, True)
-    assert in_json("source check", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
+    assert in_json("cluster source", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
     run = in_json(*mixed, "--i-am-the-leader")
     assert (run.exit_code, run.partition("mixed-0")["totals"]["uploaded"]) == (0, 12)
     assert len(run.partition("mixed-0")["verdict"]["on_operators_word"]) == 1
@@ -138,14 +138,14 @@ def test_where_the_cluster_tells_of_the_broker_no_word_helps(tmp_path: Path) -> 
     ],
 )
 def test_usage(arguments: tuple[object, ...], message: str) -> None:
-    run = snaprebuild("source", "check", *arguments)
+    run = snaprebuild("cluster", "source", *arguments)
     assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- the gate
 
 
-@pytest.mark.parametrize("verb", ["plan", "rebuild", "hook run"])
+@pytest.mark.parametrize("verb", ["plan", "rebuild", "before-start"])
 def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None:
     """Its own metadata log knows nothing of the later registration: with it the snapshots are written."""
     node = copy_without_snapshots(STALE, tmp_path)
@@ -190,7 +190,7 @@ def test_a_broker_is_not_called_prepared_where_snapshots_are_refused(tmp_path: P
     remove_snapshots(node / "orders-0")
     marks = node / "replication-offset-checkpoint"
     marks.write_text(marks.read_text().replace("orders 0 533", "orders 0 300"))
-    run = in_json("hook run", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl")
+    run = in_json("before-start", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl")
     told = run.partition("orders-0")
     assert (run.exit_code, told["state"], told["written"]) == (1, "partly", 3)
     behind = [path.stat().st_size for path in (node / "orders-0").glob("*.log") if 258 <= int(path.stem) < 501]
@@ -237,7 +237,7 @@ def test_a_metadata_log_that_was_named_and_is_damaged_ends_the_command(tmp_path:
     for path in node.iterdir():
         if path.suffix in (".checkpoint", ".log"):
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
-    for verb in (("source", "check"), ("rebuild",)):
+    for verb in (("cluster", "source"), ("rebuild",)):
         run = snaprebuild(*verb, CLUSTER / "node1", "--metadata", node)
         assert (run.exit_code, "the metadata log cannot be read, so that nobody is judged by it" in run.stderr) == (3, True), (
             run.stderr
@@ -338,7 +338,7 @@ def test_beside_a_live_broker_its_epoch_can_be_told(tmp_path: Path) -> None:
     (node / ".kafka_cleanshutdown").unlink()
     with live_broker(node):
         for epoch, exit_code, verdict in ((15, 0, "TRUSTED_BELOW(501)"), (14, 3, "REJECTED(R10)")):
-            run = in_json("source check", node / "orders-0", "--broker-epoch", epoch)
+            run = in_json("cluster source", node / "orders-0", "--broker-epoch", epoch)
             (told,) = run.document["replicas"]
             assert (run.exit_code, told["verdict"]) == (exit_code, verdict)
 
@@ -347,9 +347,9 @@ def test_beside_a_live_broker_its_epoch_can_be_told(tmp_path: Path) -> None:
 def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore) -> None:
     """With its own metadata log, which lies there too."""
     location = object_store.upload(CLUSTER / "node1", f"s3://{object_store.bucket()}/logs/node1")
-    run = in_json("source check", location, "--topic", "orders", "--purpose", "upload")
+    run = in_json("cluster source", location, "--topic", "orders", "--purpose", "upload")
     assert run.exit_code == 0
-    here = in_json("source check", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
+    here = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
     for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
         assert (there["verdict"], there["metadata_log"]["own"], there["rules"]) == (local["verdict"], True, local["rules"])
 
@@ -358,19 +358,19 @@ FOLLOWER = FIXTURES / "follower-lost-state"
 
 
 def test_a_replica_is_made_for_one_of_the_replicas_only(tmp_path: Path) -> None:
-    """``bootstrap build`` asks the metadata log of the broker that gets the directory."""
+    """``follower build`` asks the metadata log of the broker that gets the directory."""
     node = Path(shutil.copytree(FOLLOWER / "node2", tmp_path / "node2"))
     shutil.rmtree(node / "payments-0")
     arguments = (FOLLOWER / "remote", node, "--topic-partition", "payments-0", "--metadata-log", FOLLOWER / "node1", *AS_OF)
-    run = in_json("bootstrap build", *arguments, "--dry-run")
+    run = in_json("follower build", *arguments, "--dry-run")
     assert run.exit_code == 0
     assert run.document["verdict"]["outcome"] == "TRUSTED"
     meta = node / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=2", "node.id=3"))
     for options in ((), ("--dry-run",)):
-        refused = snaprebuild("bootstrap", "build", *arguments, *options)
+        refused = snaprebuild("follower", "build", *arguments, *options)
         assert (refused.exit_code, (node / "payments-0").exists()) == (3, False)
         assert "no source for another replica, REJECTED(R3): node 3 is not registered" in refused.stderr
     meta.unlink()
-    refused = snaprebuild("bootstrap", "build", *arguments, "--dry-run")
+    refused = snaprebuild("follower", "build", *arguments, "--dry-run")
     assert (refused.exit_code, "REJECTED(R2): there is no meta.properties" in refused.stderr) == (3, True), refused.stderr

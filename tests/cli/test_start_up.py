@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
-from command import in_json
+from command import GROUPS, in_json
 from documents import VERBS, check, validator_of
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
@@ -41,13 +41,13 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 def command_of(verb: str) -> list[str]:
     """Words of the command whose documents have this name."""
-    groups = ("bootstrap-", "fleet-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "source-", "tier-")
-    return verb.split("-") if verb.startswith(groups) else [verb]
+    group, dash, own_name = verb.replace(" ", "-").partition("-")
+    return [group, own_name] if dash and group in GROUPS else [verb]
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], ["tier", "--help"], *([*command_of(verb), "--help"] for verb in ("scan", "dump", *VERBS))],
+    [["--version"], ["--help"], ["tier", "--help"], *([*command_of(verb), "--help"] for verb in ("scan", "inspect dump", *VERBS))],
     ids=" ".join,
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
@@ -73,7 +73,7 @@ def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
     assert modules_after("--help") == set()
     assert modules_after("tier", "--help") == set()
     assert modules_after("tire") == set()  # an error that suggests another
-    assert modules_after("dump", "--help") == {"inspect_dump"}
+    assert modules_after("inspect", "dump", "--help") == {"inspect_dump"}
     assert modules_after("tier", "inventory", "--help") == {"tier_inventory"}
 
 
@@ -127,7 +127,7 @@ def test_the_contract_is_printed() -> None:
         "A snapshot takes effect when the broker next loads the log",
     ):
         assert words in done.stdout
-    for verb in ("scan", "dump", *VERBS):
+    for verb in ("scan", "inspect dump", *VERBS):
         assert f" {command_of(verb)[0]} " in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""``stats`` as a user runs it: the bundled directories against a count batch by batch, tables, and what is said of damage."""
+"""``inspect stats`` as a user runs it: the bundled directories against a count batch by batch, tables, and what is said of damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_there_are_directories_of_every_kind() -> None:
 def test_bundled_directories(fixture: str) -> None:
     """Every partition, every topic and everything, with every segment and every producer."""
     before = tree(bundled(fixture))
-    run = in_json("stats", bundled(fixture).relative_to(REPOSITORY), "--as-of", AS_OF, "--top", 1000)
+    run = in_json("inspect stats", bundled(fixture).relative_to(REPOSITORY), "--as-of", AS_OF, "--top", 1000)
     assert tree(bundled(fixture)) == before
     hand = {each["path"]: partition_in(Path(each["path"]), AS_OF, DAY) for each in run.document["partitions"]}
     holding = {str(path.parent) for path in bundled(fixture).rglob("0*.log") if "remote" not in path.parts}
@@ -53,7 +53,7 @@ def test_bundled_directories(fixture: str) -> None:
 def test_what_the_fixtures_are_made_of() -> None:
     """Told by their manifests, not by any reader of headers."""
     for fixture, magic in (("magic0", "0"), ("magic1", "1")):
-        total = in_json("stats", bundled(fixture).relative_to(REPOSITORY)).document["total"]
+        total = in_json("inspect stats", bundled(fixture).relative_to(REPOSITORY)).document["total"]
         assert total["magic"][magic] == total["batches"] > 0
         assert (total["producers"]["seen"], total["snapshot_bytes"]) == (0, 10 * total["partitions"])
         assert total["batch_bytes"]["histogram"]
@@ -64,14 +64,14 @@ def test_the_rest_of_a_broken_partition(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     path = logs / "mixed-0" / "00000000000000001151.log"
     cut(path, -10)
-    run = in_json("stats", logs, "--as-of", AS_OF)
+    run = in_json("inspect stats", logs, "--as-of", AS_OF)
     assert (run.exit_code, run.codes) == (4, {"damaged-segment": 1})
     assert str(path) in run.messages("damaged-segment")
     partition = run.partition("mixed-0")
     expected = partition_in(logs / "mixed-0", AS_OF, DAY)
     assert partition["segment_list"] == expected.segments
     assert without(partition, "path", "topic_partition", "bytes_read", "segment_list") == totals_of([expected], AS_OF, DAY)
-    table = snaprebuild("stats", logs, "--as-of", AS_OF)
+    table = snaprebuild("inspect", "stats", logs, "--as-of", AS_OF)
     assert table.exit_code == 4
     assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr tells why"
 
@@ -80,24 +80,24 @@ def test_a_last_segment_that_is_broken_and_not_torn(tmp_path: Path) -> None:
     """Its offset index names batches behind the place: that is no torn tail."""
     logs = copy_of("kafka27-mixed", tmp_path)
     path = logs / "mixed-0" / "00000000000000007637.log"
-    whole = in_json("stats", logs).partition("mixed-0")["batches"]
+    whole = in_json("inspect stats", logs).partition("mixed-0")["batches"]
     flip(path, batch_positions(path)[100] + 8, 0x40)
-    run = in_json("stats", logs)
+    run = in_json("inspect stats", logs)
     assert (run.exit_code, run.codes) == (4, {"damaged-segment": 1})
     assert whole - run.partition("mixed-0")["batches"] == 177 - 100
     cut(path, batch_positions(path)[100] + 30)
     path.with_suffix(".index").unlink()
-    torn = in_json("stats", logs)
+    torn = in_json("inspect stats", logs)
     assert (torn.exit_code, torn.codes) == (0, {"torn-tail": 1})
 
 
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     flip(logs / "mixed-0" / "00000000000000000000.log", 70)
-    assert in_json("stats", logs).codes == {}
-    checked = in_json("stats", logs, "--crc", "check")
+    assert in_json("inspect stats", logs).codes == {}
+    checked = in_json("inspect stats", logs, "--crc", "check")
     assert (checked.exit_code, checked.codes) == (4, {"bad-checksum": 1})
-    assert checked.document["total"]["batches"] == in_json("stats", logs).document["total"]["batches"]
+    assert checked.document["total"]["batches"] == in_json("inspect stats", logs).document["total"]["batches"]
 
 
 def test_a_segment_that_is_none(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_a_segment_that_is_none(tmp_path: Path) -> None:
     write_partition(logs / "t-0", {0: batch(0, producer_id=7)})
     write_partition(logs / "t-1", {0: batch(0, producer_id=8)})
     (logs / "t-0" / "00000000000000000001.log").mkdir()
-    run = in_json("stats", logs)
+    run = in_json("inspect stats", logs)
     assert run.exit_code == 5
     assert [each["seen"] for each in (run.document["total"]["producers"], run.partition("t-0")["producers"])] == [1, 0]
 
 
 def test_a_selection_and_an_expiration() -> None:
-    run = in_json("stats", "fixtures/kafka27-mixed", "--topic", "mix*", "--as-of", AS_OF, "--expiration-ms", 5)
+    run = in_json("inspect stats", "fixtures/kafka27-mixed", "--topic", "mix*", "--as-of", AS_OF, "--expiration-ms", 5)
     hand = partition_in(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", AS_OF, 5)
     assert without(run.document["total"], "bytes_read") == totals_of([hand], AS_OF, 5)
     assert [each["expiration_ms"] for each in run.document["total"]["kept"]] == [5, DAY // 24, DAY // 4, DAY, 7 * DAY]
@@ -123,7 +123,7 @@ def test_the_expiration_of_the_broker(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=7200000\n")
-    run = in_json("stats", "--server-properties", properties, "--as-of", AS_OF)
+    run = in_json("inspect stats", "--server-properties", properties, "--as-of", AS_OF)
     assert run.document["expiration_ms"] == 7_200_000
     assert len(run.document["total"]["kept"]) == 5
 
@@ -132,7 +132,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     for number in range(5):
         write_partition(logs / f"t{number}-0", {0: b"".join(batch(at, producer_id=number) for at in range(number + 1))})
-    text = snaprebuild("stats", logs, "--top", 2, "--details").stdout
+    text = snaprebuild("inspect", "stats", logs, "--top", 2, "--details").stdout
     for what in ("Topics", "Partitions", "Producers"):
         assert f"{what}, the top 2 of 5\n" in text
     names = [line.split()[0] for line in text.splitlines() if line.startswith(" t") and line.split()[0][1:2].isdigit()]
@@ -141,7 +141,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
         text.splitlines()[-1]
         == "5 partitions: 5 producer ids, of which 1 (20.0 %) wrote one batch only; 0 live entries, snapshots of 50 B"
     )
-    run = in_json("stats", logs, "--top", 2)
+    run = in_json("inspect stats", logs, "--top", 2)
     assert len(run.document["topics"]) == len(run.document["partitions"]) == 5
     assert [each["segment_list"] is None for each in run.document["partitions"]] == [False, False, True, True, True]
     assert [each["producer_id"] for each in run.document["producers"]] == [4, 3]
@@ -152,8 +152,8 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
     data = batch(0, producer_id=7, epoch=31_999) + batch(1, producer_id=7, epoch=32_000) + batch(2, producer_id=8, epoch=31_999)
     write_partition(logs / "t-0", {0: data})
     told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id\n"
-    assert told in snaprebuild("stats", logs).stdout
-    assert in_json("stats", logs).document["total"]["producers"]["near_limit"] == 1
+    assert told in snaprebuild("inspect", "stats", logs).stdout
+    assert in_json("inspect stats", logs).document["total"]["producers"]["near_limit"] == 1
 
 
 def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +180,12 @@ def test_a_damaged_batch_may_claim_any_offset(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7) + batch(-5, producer_id=7, sequence=1)})
     (path,) = (logs / "t-0").glob("*.log")
-    for verb in ("stats", "verify", "transactions"):
+    for verb in ("inspect stats", "verify", "inspect transactions"):
         run = in_json(verb, logs)
         assert run.exit_code == 4
         (finding,) = [each for each in run.document["findings"] if each["code"] == "disordered-offsets"]
         assert finding["offset"] is None
         assert "-5" in finding["message"]
-    dumped = snaprebuild("dump", path, "--output", "json")
+    dumped = snaprebuild("inspect", "dump", path, "--output", "json")
     assert '"found":"-5","code":"disordered-offsets"' in dumped.stdout
     assert '"offset":0}' not in dumped.stdout

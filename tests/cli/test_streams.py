@@ -23,17 +23,17 @@ from snaprebuild.cli.main import main
 
 pytestmark = pytest.mark.full
 
-VERBS = ("scan", "plan", "rebuild", "verify", "stats")
+VERBS = ("scan", "plan", "rebuild", "verify", "inspect stats")
 MIXED = "fixtures/kafka27-mixed"
-EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0, "explain": 0, "transactions": 1, "stats": 0}
+EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0, "inspect explain": 0, "inspect transactions": 1, "inspect stats": 0}
 """Of the verbs on ``MIXED``: its snapshots are missing, and transactions hang in it."""
 ALL_VERBS = tuple(EXIT_CODES)
-REQUIRED = {"rebuild": ("--dry-run",), "explain": ("--producer-id", "33", "--topic", "mixed")}
+REQUIRED = {"rebuild": ("--dry-run",), "inspect explain": ("--producer-id", "33", "--topic", "mixed")}
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def arguments_of(verb: str, *more: object) -> list[str]:
-    return [*COMMAND, verb, MIXED, *REQUIRED.get(verb, ()), *map(str, more)]
+    return [*COMMAND, *verb.split(), MIXED, *REQUIRED.get(verb, ()), *map(str, more)]
 
 
 def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -103,7 +103,7 @@ def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> No
         done = warm_command.run(arguments, SECONDS_MAX, stdout=full.fileno())
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
-    assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb}/")
+    assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
 
 
 @pytest.mark.parametrize("verb", ALL_VERBS)
@@ -111,20 +111,20 @@ def test_a_report_that_cannot_be_written_does_not_take_the_result_with_it(verb: 
     # A directory that is there, and in which nobody makes a file.
     run = snaprebuild(*arguments_of(verb, "--output", "json", "--report", "/proc/report.json")[len(COMMAND) :])
     assert run.exit_code == 5
-    assert run.document["schema"].startswith(f"snaprebuild.{verb}/")
+    assert run.document["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
     assert run.stderr.splitlines()[-1].startswith("snaprebuild: /proc/report.json: cannot be written")
 
 
 @pytest.mark.parametrize("verb", ALL_VERBS)
 def test_machine_output_stands_alone(verb: str) -> None:
     """stdout is one document and nothing else, in a pipe and in a terminal."""
-    assert json.loads(shell(verb, "--output json").stdout)["schema"].startswith(f"snaprebuild.{verb}/")
+    assert json.loads(shell(verb, "--output json").stdout)["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
     assert json.loads(in_terminal(*arguments_of(verb, "--output", "json")[len(COMMAND) :]).text)["findings"] is not None
 
 
 @pytest.mark.parametrize("verb", ALL_VERBS)
 def test_no_colours_in_a_pipe(verb: str) -> None:
-    done = shell(verb, "--details" if verb in ("scan", "verify", "stats") else "", FORCE_COLOR="1", TERM="xterm-256color")
+    done = shell(verb, "--details" if verb in ("scan", "verify", "inspect stats") else "", FORCE_COLOR="1", TERM="xterm-256color")
     assert b"\x1b" not in done.stdout + done.stderr
     assert not [line for line in done.stdout.decode().splitlines() if line != line.rstrip()]
 
@@ -181,7 +181,7 @@ def test_long_names_of_topics(tmp_path: Path) -> None:
     for verb in VERBS:
         arguments = (verb, logs, *(("--dry-run",) if verb == "rebuild" else ()))
         assert f"{name}-0" in snaprebuild(*arguments).stdout
-        assert f"{name}-0" in in_terminal(*arguments, columns=80).text.replace("\n", "")
+        assert f"{name}-0" in in_terminal(*verb.split(), *arguments[1:], columns=80).text.replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_name_that_would_move_the_cursor(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "\x1b[2Jone\ntwo" / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     for verb in VERBS:
-        options = ("--details",) if verb in ("scan", "verify", "stats") else ("--out", tmp_path / "out")
+        options = ("--details",) if verb in ("scan", "verify", "inspect stats") else ("--out", tmp_path / "out")
         run = snaprebuild(verb, logs, *options, "-v")
         told = run.stdout + "".join(line for line in run.stderr.splitlines() if not line.startswith("I "))
         assert "\x1b" not in told
@@ -373,11 +373,11 @@ def test_ctrl_c_before_anything_is_loaded() -> None:
     [
         (("--help",), 0),
         (("--version",), 0),
-        (("dump", "--help"), 0),
+        (("inspect", "dump", "--help"), 0),
         ((), 2),
         (("bogus",), 2),
-        (("stats", "/no/such/directory"), 2),
-        (("dump", "/no/such/file"), 2),
+        (("inspect", "stats", "/no/such/directory"), 2),
+        (("inspect", "dump", "/no/such/file"), 2),
         (("verify", "fixtures/damaged"), 4),
     ],
 )
@@ -404,7 +404,7 @@ def test_another_pipe_that_breaks_is_no_reader_who_went_away(
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr("snaprebuild.inspect.diff.diff_snapshots", break_pipe)
-    monkeypatch.setattr(sys, "argv", ["snaprebuild", "diff", "a", "b"])
+    monkeypatch.setattr(sys, "argv", ["snaprebuild", "inspect", "diff", "a", "b"])
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 5

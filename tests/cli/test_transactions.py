@@ -37,7 +37,7 @@ def fold(fixture: PartitionFixture) -> Counter[str]:
 @pytest.mark.parametrize("fixture", [name for name in BUNDLED if name not in ("damaged", "follower-lost-state")])
 def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
     before = tree(FIXTURES / fixture)
-    run = in_json("transactions", f"fixtures/{fixture}", "--as-of", "2200-01-01")
+    run = in_json("inspect transactions", f"fixtures/{fixture}", "--as-of", "2200-01-01")
     has_open = False
     for each in fixtures_of(fixture):
         found = run.partition(each.partition)
@@ -65,26 +65,26 @@ def test_in_a_compacted_topic_no_marker_is_called_empty() -> None:
     """The cleaner took the batches of most transactions, and left markers."""
     (fixture,) = fixtures_of("kafka27-compacted")
     expected = fold(fixture)
-    told = in_json("transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["counts"]
+    told = in_json("inspect transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["counts"]
     unexplained = expected["markers"] - expected["committed"] - expected["aborted"]
     assert (told["empty"], told["unknown"]) == (0, unexplained)
     assert unexplained > 0
 
 
 def test_damaged_logs_and_those_of_a_follower(tmp_path: Path) -> None:
-    run = in_json("transactions", "fixtures/damaged")
+    run = in_json("inspect transactions", "fixtures/damaged")
     assert run.exit_code == 4
     assert "bad-checksum" in run.codes
-    assert in_json("transactions", "fixtures/follower-lost-state").exit_code == 0
+    assert in_json("inspect transactions", "fixtures/follower-lost-state").exit_code == 0
     logs = copy_of("kafka27-mixed", tmp_path)
     segment = sorted((logs / "mixed-0").glob("*.log"))[3]
     cut(segment, -7)
-    run = in_json("transactions", logs / "mixed-0")
+    run = in_json("inspect transactions", logs / "mixed-0")
     assert (run.exit_code, run.codes["damaged-segment"]) == (4, 1)
     assert run.partition("mixed-0")["log_end_offset"] == int(segment.stem)
     segment.unlink()
     segment.mkdir()
-    assert in_json("transactions", logs / "mixed-0").exit_code == 5
+    assert in_json("inspect transactions", logs / "mixed-0").exit_code == 5
 
 
 MIXED = "fixtures/kafka27-mixed/logs/mixed-0"
@@ -104,7 +104,7 @@ LAST_MS = 1_795_259_503_210
     ],
 )
 def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...], late: int) -> None:
-    run = in_json("transactions", MIXED, "--as-of", as_of_ms, *arguments)
+    run = in_json("inspect transactions", MIXED, "--as-of", as_of_ms, *arguments)
     assert run.exit_code == late
     assert run.partition("mixed-0")["counts"]["late"] == late
     assert run.document["totals"]["partitions_with_late"] == late
@@ -115,19 +115,19 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=60000\n")
-    run = in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS)
+    run = in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS)
     assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
-    assert in_json("transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
+    assert in_json("inspect transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
     properties.write_text(f"log.dirs={logs}\n")
-    assert in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
+    assert in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
-    run = snaprebuild("transactions", "--server-properties", properties)
+    run = snaprebuild("inspect", "transactions", "--server-properties", properties)
     assert run.exit_code == 2
     assert "transaction.max.timeout.ms: expected a number from 1" in run.stderr
 
 
 def test_the_commands_are_printed_whole() -> None:
-    run = snaprebuild("transactions", MIXED, "--as-of", "2200-01-01")
+    run = snaprebuild("inspect", "transactions", MIXED, "--as-of", "2200-01-01")
     command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic mixed --partition 0"
     lines = run.stdout.splitlines()
     for first, producer in ((6913, 33), (8226, 34)):
@@ -135,28 +135,28 @@ def test_the_commands_are_printed_whole() -> None:
         assert f"  # {command} --producer-id {producer} --producer-epoch 0 --coordinator-epoch 0" in lines
     assert "they were not run" in run.stdout
     assert "2 open transactions have no batch for more than 1200 s, the oldest from offset 6913" in run.stderr
-    assert "kafka-transactions" not in snaprebuild("transactions", MIXED, "--as-of", LAST_MS).stdout
+    assert "kafka-transactions" not in snaprebuild("inspect", "transactions", MIXED, "--as-of", LAST_MS).stdout
 
 
 def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> None:
     data = batch(100, producer_id=7, epoch=1, sequence=5, attributes=TRANSACTIONAL)
     directory = write_partition(tmp_path / "t-0", {100: data})
-    run = in_json("transactions", directory, "--as-of", 0)
+    run = in_json("inspect transactions", directory, "--as-of", 0)
     assert run.partition("t-0")["open"][0]["may_have_begun_before"]
     assert run.codes == {"transactions-before-log-start": 1}
-    assert "may have begun below the first segment" in snaprebuild("transactions", directory, "--as-of", 0).stdout
+    assert "may have begun below the first segment" in snaprebuild("inspect", "transactions", directory, "--as-of", 0).stdout
 
 
 def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     data = b"".join(batch(at, producer_id=at, attributes=TRANSACTIONAL) for at in range(130))
-    run = snaprebuild("transactions", write_partition(tmp_path / "t-0", {0: data}))
+    run = snaprebuild("inspect", "transactions", write_partition(tmp_path / "t-0", {0: data}))
     assert run.stdout.count(" --start-offset ") == 20
     assert "and 80 more (--output json)" in run.stdout
     assert "and 30 more" in run.stdout
 
 
 def test_two_ways_to_say_late() -> None:
-    run = snaprebuild("transactions", MIXED, "--late-ms", 1, "--max-timeout-ms", 1)
+    run = snaprebuild("inspect", "transactions", MIXED, "--late-ms", 1, "--max-timeout-ms", 1)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "name one of them" in run.stderr
 
@@ -184,14 +184,14 @@ def open_transactions(log_dir: Path, *producer_ids: int) -> Path:
 def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: Path) -> None:
     """Producer 7 is under it, 8 is not, 9 is in no record that was given."""
     logs, states = open_transactions(tmp_path / "logs", 7, 8, 9), state_log(tmp_path / "other", (7, 0, NEVER_MS), (8, 0, 60_000))
-    run = in_json("transactions", logs, "--transaction-state", states)
+    run = in_json("inspect transactions", logs, "--transaction-state", states)
     found = run.partition("t-0")["open"]
     assert [each["two_phase"] for each in found] == ["yes", "no", "unknown"]
     assert [each["is_late"] for each in found] == [False, True, True]
     assert [each["abort"] is None for each in found] == [True, False, False]
     assert (run.exit_code, run.codes) == (1, {"two-phase-transaction": 1, "late-transaction": 1})
     assert run.partition("t-0")["counts"]["late"] == 2
-    table = snaprebuild("transactions", logs, "--transaction-state", tmp_path / "other")
+    table = snaprebuild("inspect", "transactions", logs, "--transaction-state", tmp_path / "other")
     assert "--start-offset 0" not in table.stdout
     assert "--producer-id 7" not in table.stdout
     assert "--start-offset 1" in table.stdout
@@ -201,22 +201,22 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
 def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_path: Path) -> None:
     """``InitProducerId`` with ``keepPreparedTxn`` raises the epoch; the data was written in the one before."""
     logs, states = open_transactions(tmp_path / "logs", 7), state_log(tmp_path / "other", (7, 1, NEVER_MS))
-    assert in_json("transactions", logs, "--transaction-state", states).partition("t-0")["open"][0]["two_phase"] == "yes"
+    assert in_json("inspect transactions", logs, "--transaction-state", states).partition("t-0")["open"][0]["two_phase"] == "yes"
     (tmp_path / "older").mkdir()
     other = state_log(tmp_path / "older", (7, 1, 60_000))
-    unknown = in_json("transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
+    unknown = in_json("inspect transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
     assert (unknown["two_phase"], unknown["abort"] is None) == ("unknown", False), "that epoch says nothing of the one before"
 
 
 def test_the_state_log_below_the_path_is_read(tmp_path: Path) -> None:
     open_transactions(tmp_path, 7)
     state_log(tmp_path, (7, 0, NEVER_MS))
-    assert in_json("transactions", tmp_path).partition("t-0")["open"][0]["two_phase"] == "yes"
+    assert in_json("inspect transactions", tmp_path).partition("t-0")["open"][0]["two_phase"] == "yes"
 
 
 def test_where_all_are_known_nothing_has_to_be_checked(tmp_path: Path) -> None:
     logs, states = open_transactions(tmp_path / "logs", 7, 8), state_log(tmp_path / "other", (7, 0, 1), (8, 0, 900_000))
-    run = snaprebuild("transactions", logs, "--transaction-state", states)
+    run = snaprebuild("inspect", "transactions", logs, "--transaction-state", states)
     assert run.stdout.count("--start-offset") == 2
     assert "Check first" not in run.stdout
 
@@ -225,13 +225,13 @@ def test_a_damaged_state_log_acquits_nobody(tmp_path: Path) -> None:
     logs, states = open_transactions(tmp_path / "logs", 7), state_log(tmp_path / "other", (8, 0, 1), (7, 0, 60_000))
     log = states / f"{0:020d}.log"
     flip(log, log.stat().st_size - 3)
-    run = in_json("transactions", logs, "--transaction-state", states)
+    run = in_json("inspect transactions", logs, "--transaction-state", states)
     assert run.partition("t-0")["open"][0]["two_phase"] == "unknown"
     assert run.codes["unread-transaction-state"] == 1
     assert run.document["unread"] == 1
 
 
 def test_a_directory_without_a_state_log(tmp_path: Path) -> None:
-    run = snaprebuild("transactions", open_transactions(tmp_path, 7), "--transaction-state", tmp_path)
+    run = snaprebuild("inspect", "transactions", open_transactions(tmp_path, 7), "--transaction-state", tmp_path)
     assert run.exit_code == 2
     assert "there is no partition of __transaction_state" in run.stderr

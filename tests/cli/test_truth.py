@@ -138,7 +138,7 @@ def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
     assert re.search(r"payments-0 +456 +unverifiable +11 +- +nothing before the first segment is on disk", run.stdout)
 
 
-@pytest.mark.parametrize("verb", ["plan", "rebuild", "verify", "stats"])
+@pytest.mark.parametrize("verb", ["plan", "rebuild", "verify", "inspect stats"])
 def test_two_partitions_of_one_name_are_told_apart(verb: str, tmp_path: Path) -> None:
     for node in ("a", "b"):
         shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", tmp_path / node)
@@ -166,7 +166,7 @@ def test_scan_of_health() -> None:
         ("plan", "nothing to rebuild in 0 partitions\n"),
         ("rebuild", "0 partitions: nothing to rebuild\n"),
         ("verify", "0 partitions: no snapshot\n"),
-        ("stats", "no partition was counted\n"),
+        ("inspect stats", "no partition was counted\n"),
     ],
 )
 def test_nothing_found(verb: str, told: str) -> None:

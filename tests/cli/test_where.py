@@ -1,4 +1,4 @@
-"""``where`` as a user runs it: what Kafka's own cache serves an offset from, and what is removed below one."""
+"""``follower fetch-path`` as a user runs it: what Kafka's own cache serves an offset from, and what is removed below one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_copies_are_those_that_the_cache_of_kafka_found() -> None:
     assert len(looked_up) >= 5
     before = tree(FOLLOWER)
     for each in looked_up:
-        run = in_json("where", *LEADER, "--offset", each["from_offset"])
+        run = in_json("follower fetch-path", *LEADER, "--offset", each["from_offset"])
         assert run.exit_code == 0
         partition = only(run.document)
         assert (partition["consumer"]["served"], partition["consumer"]["source"]) == ("remote", each["segment_id"])
@@ -52,7 +52,7 @@ def test_copies_are_those_that_the_cache_of_kafka_found() -> None:
     ],
 )
 def test_on_disk_and_outside(offset: int, options: str, consumer: str, follower: str) -> None:
-    partition = only(in_json("where", *LEADER, "--offset", offset, *options.split()).document)
+    partition = only(in_json("follower fetch-path", *LEADER, "--offset", offset, *options.split()).document)
     assert (partition["consumer"]["served"], partition["follower"]["served"]) == (consumer, follower)
 
 
@@ -60,7 +60,7 @@ def test_on_disk_and_outside(offset: int, options: str, consumer: str, follower:
 def test_what_goes_with_the_records_below(offset: int) -> None:
     """Whole segments: on disk those in front of the one that begins at or below the offset, and every copy that ends below it."""
     bases = MANIFEST["leader"]["segments"]
-    deletion = only(in_json("where", *LEADER, "--offset", offset).document)["delete_records"]
+    deletion = only(in_json("follower fetch-path", *LEADER, "--offset", offset).document)["delete_records"]
     assert (deletion["error"], deletion["log_start"]) == (None, offset)
     assert [each["base_offset"] for each in deletion["segments"]] == [base for base, after in pairwise(bases) if after <= offset]
     gone = [each for each in MANIFEST["remote_segments"] if each["end_offset"] < offset]
@@ -71,7 +71,15 @@ def test_what_goes_with_the_records_below(offset: int) -> None:
 def test_announcements_go_with_them() -> None:
     """Phantoms of the NullPointerException, which no object belongs to."""
     run = in_json(
-        "where", TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--metadata-log", TIERED / "logs", "--offset", 583
+        "follower fetch-path",
+        TIERED / "logs",
+        TIERED / "remote",
+        "--topic",
+        "mixed",
+        "--metadata-log",
+        TIERED / "logs",
+        "--offset",
+        583,
     )
     copies = only(run.document)["delete_records"]["copies"]
     manifest = json.loads((TIERED / "manifest.json").read_text())
@@ -81,7 +89,7 @@ def test_announcements_go_with_them() -> None:
 
 
 def test_nothing_above_the_high_watermark_is_deleted() -> None:
-    deletion = only(in_json("where", *LEADER, "--offset", 834).document)["delete_records"]
+    deletion = only(in_json("follower fetch-path", *LEADER, "--offset", 834).document)["delete_records"]
     assert (deletion["error"], deletion["segments"], deletion["copies"]) == ("OFFSET_OUT_OF_RANGE", [], [])
 
 
@@ -94,7 +102,7 @@ def test_nothing_above_the_high_watermark_is_deleted() -> None:
     ],
 )
 def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, error: str) -> None:
-    run = in_json("where", FIXTURES / logs / "logs", "--topic", topic, "--offset", 1)
+    run = in_json("follower fetch-path", FIXTURES / logs / "logs", "--topic", topic, "--offset", 1)
     for partition in run.document["partitions"]:
         deletion = partition["delete_records"]
         assert (deletion["error"], deletion["segments"], deletion["copies"]) == (error, [], [])
@@ -102,18 +110,18 @@ def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, 
 
 
 def test_what_is_assumed_is_told() -> None:
-    shown = snaprebuild("where", *LEADER[:4], "--offset", 600).stdout
+    shown = snaprebuild("follower", "fetch-path", *LEADER[:4], "--offset", 600).stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
-    assert "* assumed" not in snaprebuild("where", *LEADER, "--offset", 600).stdout
+    assert "* assumed" not in snaprebuild("follower", "fetch-path", *LEADER, "--offset", 600).stdout
 
 
 def test_a_copy_that_lost_its_objects(tmp_path: Path) -> None:
     shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
     for path in (tmp_path / "remote").rglob("00000000000000000056-*"):
         path.unlink()
-    lost = in_json("where", LEADER[0], tmp_path / "remote", *LEADER[2:], "--offset", 60)
+    lost = in_json("follower fetch-path", LEADER[0], tmp_path / "remote", *LEADER[2:], "--offset", 60)
     assert (lost.exit_code, lost.codes) == (4, {"tier-lost": 1})
-    alone = in_json("where", LEADER[0], tmp_path / "remote", *LEADER[2:4], "--offset", 60)
+    alone = in_json("follower fetch-path", LEADER[0], tmp_path / "remote", *LEADER[2:4], "--offset", 60)
     assert (alone.exit_code, alone.codes) == (1, {"offset-lost": 1, "tier-unverified": 1})
     assert only(alone.document)["consumer"]["served"] == "offset-out-of-range"
 
@@ -122,17 +130,19 @@ def test_an_empty_log(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir()
     (directory / f"{7:020d}.log").touch()
-    served = {each: only(in_json("where", directory, "--offset", each).document)["consumer"]["served"] for each in (6, 7, 8)}
+    served = {
+        each: only(in_json("follower fetch-path", directory, "--offset", each).document)["consumer"]["served"] for each in (6, 7, 8)
+    }
     assert served == {6: "offset-out-of-range", 7: "not-yet", 8: "offset-out-of-range"}
 
 
 def test_without_a_store_it_is_not_known() -> None:
-    partition = only(in_json("where", LEADER[0], "--topic", "payments", "--offset", 60).document)
+    partition = only(in_json("follower fetch-path", LEADER[0], "--topic", "payments", "--offset", 60).document)
     assert (partition["consumer"]["served"], partition["follower"]["served"]) == ("unknown", "offset-moved-to-tiered-storage")
 
 
 def test_as_a_table() -> None:
-    run = snaprebuild("where", *LEADER, "--offset", 600)
+    run = snaprebuild("follower", "fetch-path", *LEADER, "--offset", 600)
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "payments-0 consumer local 00000000000000000561.log the disk holds 456 and what follows" in lines
     assert "payments-0 600 2 segments, 15.4 KiB 10 copies, 73.9 KiB" in lines

@@ -1,4 +1,4 @@
-"""``isr check``: the bundled metadata logs, and one that breaks each rule, and it alone."""
+"""``cluster isr``: the bundled metadata logs, and one that breaks each rule, and it alone."""
 
 from __future__ import annotations
 

@@ -374,7 +374,7 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
 
 
 def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path, tmp_path: Path) -> None:
-    """``metadata.log.dir``: it is asked by default where the configuration is given, by ``plan`` as by ``source check``."""
+    """``metadata.log.dir``: it is asked by default where the configuration is given, by ``plan`` as by ``cluster source``."""
     (tmp_path / "metadata").mkdir()
     (node / "__cluster_metadata-0").rename(tmp_path / "metadata" / "__cluster_metadata-0")
     break_topic(node)

@@ -19,7 +19,7 @@ def made(tmp_path: Path, *arguments: object) -> tuple[Path, dict[str, object]]:
     """The directory of the follower, and the document."""
     remote = write_example(tmp_path / "remote")
     log_dir = make_log_dir(tmp_path / "logs")
-    run = in_json("bootstrap build", remote, log_dir, "--topic-partition", "t-0", *NOW, *arguments)
+    run = in_json("follower build", remote, log_dir, "--topic-partition", "t-0", *NOW, *arguments)
     assert run.exit_code == 0
     for name, (topic, partition, offset) in run.document["checkpoints"].items():
         (log_dir / name).write_text(f"0\n1\n{topic} {partition} {offset}\n")

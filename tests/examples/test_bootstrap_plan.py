@@ -1,4 +1,4 @@
-"""``bootstrap plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
+"""``follower plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None
 @pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=[f"row {row} {options}" for row, options, *_ in ROWS])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
     action, offset = seed if profile == "seed" or kafka is None else kafka
-    run = in_json("bootstrap plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())
+    run = in_json("follower plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())
     (partition,) = run.document["partitions"]
     decision = partition["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, action, offset)
@@ -96,7 +96,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
 )
 def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
     """Two tell where to start: the log start, and the end of remote storage, or the local start without the feature."""
-    (partition,) = in_json("bootstrap plan", *LEADER, "--last-stable", 833, *options.split()).document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER, "--last-stable", 833, *options.split()).document["partitions"]
     assert [(each["asks"], each["offset"]) for each in partition["calls"]] == asks
 
 
@@ -105,7 +105,7 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
     """Brokers look for the copy with the offset below the log start, and find none: for ever."""
     other = FIXTURES / "tiered-local" / "remote"  # nothing of the topic is in it
     options = ("--remote-storage", "on", "--log-start", "456", "--highest-remote", highest, "--profile", "kafka-4.3")
-    run = in_json("bootstrap plan", FOLLOWER / "node1", other, "--topic", "payments", *options)
+    run = in_json("follower plan", FOLLOWER / "node1", other, "--topic", "payments", *options)
     decision = run.document["partitions"][0]["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, FOREVER, 456)
     assert (run.exit_code, run.codes["bootstrap-never-ends"]) == (1, 1)
@@ -115,7 +115,7 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
 def test_what_the_real_follower_did() -> None:
     """It started when the leader had uploaded up to 560 and its log ended at 610 (expected/events.txt)."""
     options = ("--highest-remote", "560", "--log-end", "610", "--profile", "kafka-4.3")
-    (partition,) = in_json("bootstrap plan", *LEADER, *options).document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER, *options).document["partitions"]
     state, told = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
     assert (state["segment_id"], state["start_offset"], state["end_offset"]) == (
         told["segment_id"],
@@ -131,7 +131,7 @@ def test_what_the_real_follower_did() -> None:
 def test_the_share_is_that_of_real_segments() -> None:
     sizes = {int(path.name[:20]): path.stat().st_size for path in (FOLLOWER / "node1" / "payments-0").glob("*.log")}
     below = sum(each["segment_size_bytes"] for each in MANIFEST["remote_segments"] if each["end_offset"] < 456)
-    (partition,) = in_json("bootstrap plan", *LEADER).document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER).document["partitions"]
     assert partition["share"] == {
         "replicated_bytes": sizes[790],
         "local_bytes": sum(sizes.values()),
@@ -141,27 +141,27 @@ def test_the_share_is_that_of_real_segments() -> None:
         "as a leader, or for consumers that fetch from it as their closest replica, it has 1 of the"
     )
     assert f"0 to 789 go to remote storage, {sum(sizes.values()) - sizes[790]} bytes of them" in partition["drawback"]
-    (partition,) = in_json("bootstrap plan", *LEADER, "--feature", "off").document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER, "--feature", "off").document["partitions"]
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 
 
 def test_what_is_assumed_is_told() -> None:
-    shown = snaprebuild("bootstrap", "plan", *LEADER[:4], "--last-stable", "833").stdout
+    shown = snaprebuild("follower", "plan", *LEADER[:4], "--last-stable", "833").stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
 
 
 def test_topics_that_are_never_tiered_are_told() -> None:
     arguments = (FIXTURES / "kafka4-compacted" / "logs", FOLLOWER / "remote", "--topic", "compacted", "--remote-storage", "on")
-    run = in_json("bootstrap plan", *arguments)
+    run = in_json("follower plan", *arguments)
     assert (run.exit_code, run.codes["never-tiered"]) == (1, 1)
     assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
 
 
 def test_offsets_that_contradict_one_another() -> None:
-    run = in_json("bootstrap plan", *LEADER, "--last-stable", "700")
+    run = in_json("follower plan", *LEADER, "--last-stable", "700")
     assert (run.exit_code, run.codes) == (1, {"offsets-out-of-order": 1})
     assert "Ly >= Ry: remote storage reaches to 789, beyond the last stable offset 700" in run.messages("offsets-out-of-order")
-    impossible = snaprebuild("bootstrap", "plan", *LEADER, "--log-end", "100")
+    impossible = snaprebuild("follower", "plan", *LEADER, "--log-end", "100")
     assert (impossible.exit_code, impossible.stdout) == (2, "")
     assert "the log would end at 100, below its start 456" in impossible.stderr
 
@@ -169,7 +169,7 @@ def test_offsets_that_contradict_one_another() -> None:
 def test_the_last_stable_offset_is_that_of_the_high_watermark() -> None:
     """The transaction from 1360 on has its marker above 1450."""
     arguments = (FIXTURES / "kafka4-mixed" / "logs", FOLLOWER / "remote", "--topic", "deleted", "--high-watermark", "1450")
-    (partition,) = in_json("bootstrap plan", *arguments).document["partitions"]
+    (partition,) = in_json("follower plan", *arguments).document["partitions"]
     assert partition["last_stable"]["offset"] == 1360
 
 
@@ -214,7 +214,7 @@ def example(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
 def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -> None:
     """Emptied; with the leader epochs of seg-3-5; and with those that came from the leader."""
-    (partition,) = in_json("bootstrap plan", *example, "--profile", profile).document["partitions"]
+    (partition,) = in_json("follower plan", *example, "--profile", profile).document["partitions"]
     assert (partition["decision"]["row"], partition["decision"]["offset"]) == (5, 6)
     assert partition["state"] == {
         "segment_id": SEG_3_5,
@@ -244,14 +244,14 @@ def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -
     """The follower hears of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
-    (partition,) = in_json("bootstrap plan", *example).document["partitions"]
+    (partition,) = in_json("follower plan", *example).document["partitions"]
     assert partition["log_end"]["offset"] == 9
     assert partition["steps"][-1]["leader_epochs"] == [[0, 0], [1, 3], [2, 5], [3, 7]]
 
 
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
-    (partition,) = in_json("bootstrap plan", *example, "--feature", "off").document["partitions"]
+    (partition,) = in_json("follower plan", *example, "--feature", "off").document["partitions"]
     assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
     assert partition["state"]["leader_epochs"] == [[0, 0]]
     assert [each["leader_epochs"] for each in partition["steps"]] == [[], [[0, 0]], [[0, 0], [1, 3], [2, 5], [3, 7]]]
@@ -261,18 +261,18 @@ def test_the_example_when_a_copy_is_gone(example: tuple[Path, Path]) -> None:
     """The leader still knows it: the follower asks again and again."""
     for path in example[1].rglob(f"*{SEG_3_5}*"):
         path.unlink()
-    run = in_json("bootstrap plan", *example, "--highest-remote", "5")
+    run = in_json("follower plan", *example, "--highest-remote", "5")
     assert run.exit_code == 1
     assert "no finished segment holds offset 5 of leader epoch 2" in run.messages("bootstrap-never-ends")
     assert run.document["partitions"][0]["state"] is None
 
 
 def test_the_epochs_of_the_example_decide_which_copy_serves(example: tuple[Path, Path]) -> None:
-    """``where`` on the same: 0 to 2 by epoch 0, and on disk what follows."""
+    """``follower fetch-path`` on the same: 0 to 2 by epoch 0, and on disk what follows."""
     for offset, served in ((0, "remote"), (2, "remote"), (3, "local"), (8, "local"), (9, "not-yet"), (10, "offset-out-of-range")):
-        (partition,) = in_json("where", *example, "--offset", offset).document["partitions"]
+        (partition,) = in_json("follower fetch-path", *example, "--offset", offset).document["partitions"]
         assert partition["consumer"]["served"] == served
         assert partition["consumer"]["source"] == (SEG_0_2 if served == "remote" else partition["consumer"]["source"])
-    (partition,) = in_json("where", *example, "--offset", 6).document["partitions"]
+    (partition,) = in_json("follower fetch-path", *example, "--offset", 6).document["partitions"]
     assert [each["segment_id"] for each in partition["delete_records"]["copies"]] == [SEG_0_2, SEG_3_5]
     assert [each["base_offset"] for each in partition["delete_records"]["segments"]] == [3]

@@ -109,7 +109,7 @@ SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Drawn by each run; what holds it differs by that."""
 REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--undo-file")
 FOLLOWER = ("follower", "repair", "{}/node", str(REMOTE), *AS_OF, "--set-aside", "--topic", "payments")
-BUILD = ("bootstrap", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
+BUILD = ("follower", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
 
 WRITERS = {
     "rebuild in place": Writer(bare_log, (*REBUILD, *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
@@ -129,7 +129,7 @@ WRITERS = {
     "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), journals=r"^receipt\.jsonl$", is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
-    "bootstrap build": Writer(nothing, BUILD, codes_again=(0, 3)),
+    "follower build": Writer(nothing, BUILD, codes_again=(0, 3)),
     "tier upload": Writer(whole_log, UPLOAD),
     "tier repair": Writer(
         diseased_store,

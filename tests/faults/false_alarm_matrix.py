@@ -53,25 +53,25 @@ def of_logs() -> Iterator[Pair]:
             ("plan", (*AS_OF, "--boundaries", "all")),
             ("verify", (*AS_OF, *ONE_JOB)),
             ("rebuild", (*AS_OF, *ONE_JOB, "--dry-run")),
-            ("stats", (*AS_OF, *ONE_JOB)),
-            ("transactions", (*AS_OF, *ONE_JOB)),
-            ("offsets", ONE_JOB),
+            ("inspect stats", (*AS_OF, *ONE_JOB)),
+            ("inspect transactions", (*AS_OF, *ONE_JOB)),
+            ("follower offsets", ONE_JOB),
         ):
             yield Pair(verb, directory, (*verb.split(), path, *options), names)
         if names != (METADATA,):  # which is nobody's source
-            yield Pair("source check", directory, ("source", "check", path, *ONE_JOB), names)
-        yield Pair("dump", directory, ("dump", *map(str, files(directory)), "--deep"))
+            yield Pair("cluster source", directory, ("cluster", "source", path, *ONE_JOB), names)
+        yield Pair("inspect dump", directory, ("inspect", "dump", *map(str, files(directory)), "--deep"))
         for producer_id, partition in _producers(directory):
-            words = ("explain", path, "--producer-id", str(producer_id), *AS_OF, *ONE_JOB)
-            yield Pair("explain", directory, words, (partition,))
+            words = ("inspect", "explain", path, "--producer-id", str(producer_id), *AS_OF, *ONE_JOB)
+            yield Pair("inspect explain", directory, words, (partition,))
         snapshots = [each for each in files(directory) if each.suffix == ".snapshot"]
         if snapshots:
-            yield Pair("diff", directory, ("diff", str(snapshots[-1]), str(snapshots[-1])))
+            yield Pair("inspect diff", directory, ("inspect", "diff", str(snapshots[-1]), str(snapshots[-1])))
         reports = tuple(
             (verb, path, *options, "--report", f"{{}}/{verb}.json") for verb, options in (("scan", ()), ("verify", AS_OF))
         )
         yield Pair("report", directory, ("report", "{}/scan.json", "{}/verify.json", "--html", "{}/page.html"), (), reports)
-        yield Pair("fleet merge", directory, ("fleet", "merge", "{}/scan.json"), (), reports[:1])
+        yield Pair("fleet", directory, ("fleet", "{}/scan.json"), (), reports[:1])
         written = ("rebuild", path, *AS_OF, *ONE_JOB, "--out", "{}/out", "--boundaries", "all", "--receipt", "{}/receipt.jsonl")
         yield Pair("verify --receipt", directory, ("verify", "--receipt", "{}/receipt.jsonl"), (), (written,))
         yield Pair("undo", directory, ("undo", "{}/receipt.jsonl", "--dry-run"), (), (written,))
@@ -95,29 +95,29 @@ def of_metadata() -> Iterator[Pair]:
     nodes = [directory for directory in LOGS if METADATA in topic_partitions(directory)]
     for directory in nodes:
         path = str(FIXTURES / directory)
-        for words in (("isr", "check"), ("kraft", "check"), ("metadata", "image")):
+        for words in (("cluster", "isr"), ("cluster", "check"), ("cluster", "image")):
             yield Pair(" ".join(words), directory, (*words, path))
-        yield Pair("kraft advise", directory, ("kraft", "advise", path, *LONG_AGO))
+        yield Pair("cluster advise", directory, ("cluster", "advise", path, *LONG_AGO))
         topics = {name.rpartition("-")[0] for name in topic_partitions(directory)} - {"__cluster_metadata"} or {"meta-1"}
-        yield Pair("metadata history", directory, ("metadata", "history", path, "--topic", min(topics)), (min(topics),))
+        yield Pair("cluster history", directory, ("cluster", "history", path, "--topic", min(topics)), (min(topics),))
         scan = ("scan", path, "--report", "{}/scan.json")
-        yield Pair("fleet merge", directory, ("fleet", "merge", "{}/scan.json", "--metadata", path), (), (scan,))
+        yield Pair("fleet", directory, ("fleet", "{}/scan.json", "--metadata", path), (), (scan,))
 
 
 def of_stores() -> Iterator[Pair]:
     """Verbs that take remote storage."""
     for directory, (store, metadata) in REMOTE.items():
         path, words = str(FIXTURES / directory), (str(FIXTURES / store), "--metadata-log", str(FIXTURES / metadata))
-        for verb in ("offsets", "where", "bootstrap plan"):
-            yield Pair(verb, directory, (*verb.split(), path, *words, *(() if verb == "where" else ONE_JOB)))
+        for verb in ("follower offsets", "follower fetch-path", "follower plan"):
+            yield Pair(verb, directory, (*verb.split(), path, *words, *(() if verb == "follower fetch-path" else ONE_JOB)))
         yield Pair("follower check", directory, ("follower", "check", path, *words, *AS_OF, *ONE_JOB))
         yield Pair("follower repair", directory, ("follower", "repair", path, *words, *AS_OF, *ONE_JOB, "--dry-run"))
         yield Pair("tier inventory", store, ("tier", "inventory", *words), others=(metadata,))
         yield Pair("tier audit", store, ("tier", "audit", *words, *AS_OF, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
         topic = manifest_of(store).get("partition", "mixed-0")
-        build = ("bootstrap", "build", str(FIXTURES / store), "{}", "--topic-partition", topic, *AS_OF, *ONE_JOB, "--dry-run")
-        yield Pair("bootstrap build", store, build)
+        build = ("follower", "build", str(FIXTURES / store), "{}", "--topic-partition", topic, *AS_OF, *ONE_JOB, "--dry-run")
+        yield Pair("follower build", store, build)
     for store in PLUGIN:
         words = (str(FIXTURES / store), *(KEY if "encrypted" in store else ()))
         yield Pair("tier inventory", store, ("tier", "inventory", words[0]))
@@ -194,7 +194,7 @@ def told_by(pair: Pair, place: Path) -> Told:
             made = run_here(_at(place, each))
             assert made.code in (0, 1), (pair, made)
         ran = run_here([*_at(place, pair.arguments), "--output", "json"])
-    is_lines = pair.verb == "dump"
+    is_lines = pair.verb == "inspect dump"
     documents = [json.loads(each) for each in (ran.stdout.splitlines() if is_lines else [ran.stdout] if ran.stdout else [])]
     findings = documents if is_lines else [each for document in documents for each in document["findings"]]
     wrong = tuple(each for each in findings if each.get("severity", "note") != "note")

@@ -138,25 +138,35 @@ _LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: 
 _OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_told_of(*of)))
 _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
 _UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
-_ALL_PARTITIONS = ("scan", "plan", "verify", "rebuild", "stats", "transactions", "offsets", "explain", "tier upload")
+_ALL_PARTITIONS = (
+    "scan",
+    "plan",
+    "verify",
+    "rebuild",
+    "inspect stats",
+    "inspect transactions",
+    "follower offsets",
+    "inspect explain",
+    "tier upload",
+)
 TRUE: dict[tuple[str, str], Truth] = {
     **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},
     ("scan", "missing-snapshots"): _LACKS,
     ("scan", "no-leader-epochs"): _OLD,
-    ("fleet merge", "stuck-until-treated"): Truth(
+    ("fleet", "stuck-until-treated"): Truth(
         "as scan says", lambda directory, _: any(map(lacks_snapshots, partitions_of(directory).values()))
     ),
-    ("fleet merge", "stuck-for-good"): Truth(
+    ("fleet", "stuck-for-good"): Truth(
         "as scan says", lambda directory, _: any(map(_is_old_format, partitions_of(directory).values()))
     ),
-    ("transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_told_of(*of))),
-    ("source check", "source-rejected"): _UNFIT_FOR_REBUILD,
+    ("inspect transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_told_of(*of))),
+    ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
     ("tier upload", "tier-upload-refused"): Truth(
         "2.7 knew no topic ids", lambda directory, _: manifest_of(directory)["kafka_version"] == "2.7.2"
     ),
-    ("isr check", "isr-elected-new-disk"): Truth("its disk was replaced, and nobody else had it", _was_elected_uncleanly),
-    ("fleet merge", "only-replica-empty"): Truth("its disk was replaced, and nobody else had it", _lost_with_its_disk),
+    ("cluster isr", "isr-elected-new-disk"): Truth("its disk was replaced, and nobody else had it", _was_elected_uncleanly),
+    ("fleet", "only-replica-empty"): Truth("its disk was replaced, and nobody else had it", _lost_with_its_disk),
     ("tier inventory", "tier-phantom"): Truth(
         "uploads of 3.9.2 that ended in the NullPointerException",
         lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),

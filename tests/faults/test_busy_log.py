@@ -33,11 +33,11 @@ VERBS: dict[str, tuple[str, ...]] = {
     "rebuild --out {out}": (*CLOCK, *ONE_JOB),
     "rebuild --dry-run": (*CLOCK, *ONE_JOB),
     "rebuild --stage {out}": (*CLOCK, *ONE_JOB),
-    "stats": (*CLOCK, *ONE_JOB),
-    "transactions": ("--as-of", "0", *ONE_JOB),
-    "explain --producer-id {producer}": (*CLOCK, *ONE_JOB),
-    "offsets --isolation read_committed --timestamp -1": ONE_JOB,
-    "where --offset 0": (),
+    "inspect stats": (*CLOCK, *ONE_JOB),
+    "inspect transactions": ("--as-of", "0", *ONE_JOB),
+    "inspect explain --producer-id {producer}": (*CLOCK, *ONE_JOB),
+    "follower offsets --isolation read_committed --timestamp -1": ONE_JOB,
+    "follower fetch-path --offset 0": (),
 }
 NO_SEGMENT_IS_READ = {"scan"}
 BY_THE_WAY = {
@@ -78,7 +78,7 @@ def test_a_segment_is_deleted_between_its_listing_and_its_first_read(verb: str, 
     broker = BusyBroker(7, tmp_path / "logs")
     delete: Callable[[], None] = {"retention": broker._retain, "DeleteRecords": broker._delete_records}[how]
     broker.step = lambda: broker.deletions == 0 and (delete(), setattr(broker, "deletions", 1))  # type: ignore[method-assign]
-    wanted = broker.active if verb.startswith(("plan", "where", "offsets")) else 0
+    wanted = broker.active if verb.startswith(("plan", "follower fetch-path", "follower offsets")) else 0
     first = broker._path(wanted, ".log").name
     with broker.at_work(1, lambda path: path.endswith(first)):
         found, document = ran(verb, broker, tmp_path / "out")
@@ -112,7 +112,7 @@ def test_a_topic_is_deleted_while_the_log_directory_is_listed(tmp_path: Path) ->
     assert [(each["code"], each["severity"]) for each in document["findings"]][:1] == [("gone-meanwhile", "note")]
 
 
-@pytest.mark.parametrize("verb", ["plan", "verify", "rebuild --out {out}", "stats", "transactions"])
+@pytest.mark.parametrize("verb", ["plan", "verify", "rebuild --out {out}", "inspect stats", "inspect transactions"])
 def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path: Path) -> None:
     """That is a note about a busy log, and its result is known to be missing."""
     broker = BusyBroker(7, tmp_path / "logs")
@@ -126,7 +126,7 @@ def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path
 
 # ------------------------------------------------------------------------------------------------------ a directory that vanishes
 
-WRITING = {"install", "hook run", "follower repair", "rebuild in place", "tier repair", "undo"}
+WRITING = {"install", "before-start", "follower repair", "rebuild in place", "tier repair", "undo"}
 """They may fail to write into a directory that vanishes."""
 VANISHING = ("log", "bare", "lost", "node", "controller", "tier", "aiven")
 """Directories of ``every_verb``: log directories, metadata logs, remote storage."""
@@ -197,7 +197,7 @@ def writing(tmp_path: Path) -> BusyBroker:
     return broker
 
 
-@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --out {out}", "explain --producer-id {producer}"])
+@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --out {out}", "inspect explain --producer-id {producer}"])
 @pytest.mark.parametrize("size", [0, 40])
 def test_a_snapshot_that_is_whole_when_it_is_read(verb: str, size: int, writing: BusyBroker, tmp_path: Path) -> None:
     """It was listed with the bytes that it had then."""
@@ -212,7 +212,7 @@ def test_a_snapshot_that_is_whole_when_it_is_read(verb: str, size: int, writing:
 
 
 @pytest.mark.parametrize(
-    "verb", ["scan", "plan", "verify", "rebuild --out {out} --boundaries all", "explain --producer-id {producer}"]
+    "verb", ["scan", "plan", "verify", "rebuild --out {out} --boundaries all", "inspect explain --producer-id {producer}"]
 )
 def test_a_snapshot_that_is_still_being_written(verb: str, writing: BusyBroker, tmp_path: Path) -> None:
     with writing.at_work(1, lambda _: False):
@@ -294,13 +294,13 @@ def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: P
         assert entries_in(path.read_bytes()) in [frozenset(each.values()) for each in truth.states(int(path.stem))]
     if verb == "verify":
         assert {each["status"] for each in partition["snapshots"]} <= RIGHT
-    elif verb == "stats" and partition["segments"]:
+    elif verb == "inspect stats" and partition["segments"]:
         assert partition["batches"] in truth.batches()
-    elif verb == "transactions" and partition["log_end_offset"] is not None:
+    elif verb == "inspect transactions" and partition["log_end_offset"] is not None:
         assert partition["log_end_offset"] in truth.log_ends
         found = {(each["first_offset"], each["producer_id"]) for each in partition["open"]}
         assert found in [open_in(each) for each in truth.states(partition["log_end_offset"])]
-    elif verb.startswith("explain") and partition["offset"] is not None:
+    elif verb.startswith("inspect explain") and partition["offset"] is not None:
         assert partition["offset"] in truth.log_ends
         fields = list((partition["entry"] or {}).values())[: len(ProducerEntry.__dataclass_fields__)]
         entry = ProducerEntry(*fields) if fields else None
@@ -330,7 +330,7 @@ def test_each_verdict_is_that_of_some_moment(tmp_path: Path) -> None:
         assert document["unread"] == 0, context
         met["stepped"] += len(broker.moments) - before
         met["deleted"] += len(broker.truths) > 1
-        if len(broker.truths) == 1 and not broker.is_deleted and not verb.startswith("explain"):
+        if len(broker.truths) == 1 and not broker.is_deleted and not verb.startswith("inspect explain"):
             assert [each["topic_partition"] for each in document["partitions"]] == ["t-0"], context
         for partition in document["partitions"]:
             check_of_a_moment(verb, partition, Truth(broker), out, producer)

@@ -30,15 +30,15 @@ from snaprebuild.storage.local.store import LOCAL
 AS_OF_MS = 1795266500000
 NO_SEGMENT_IS_READ = {
     "scan",
-    "fleet merge",
+    "fleet",
     "report",
-    "diff",
+    "inspect diff",
     "install",
-    "where",
+    "follower fetch-path",
     "undo",
     "verify --receipt",
-    "isr simulate",
-    "kraft simulate",
+    "simulate isr",
+    "simulate metadata-log",
 }
 
 

@@ -132,7 +132,7 @@ def outcome(place: Place, calls: Calls) -> Outcome:
 
 
 def _documents(place: Place, output: str) -> list[str]:
-    return output.splitlines() if place.verb.arguments[0] == "dump" else [output] if output else []
+    return output.splitlines() if place.verb.arguments[:2] == ("inspect", "dump") else [output] if output else []
 
 
 def differences(one: Outcome, other: Outcome) -> list[str]:

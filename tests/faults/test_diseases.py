@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import GROUPS, Run, in_json, snaprebuild
 from documents import check_lines
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
@@ -41,9 +41,6 @@ OF_THE_ISSUE = {
 }
 
 
-GROUPS = {"source", "isr", "tier", "follower", "kraft", "metadata"}
-
-
 def program() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_diseases", REPOSITORY / "scripts" / "make_diseases.py")
     assert spec is not None
@@ -57,7 +54,7 @@ def program() -> ModuleType:
 def run_of(arguments: str, directory: Path) -> tuple[Run, list[dict[str, Any]]]:
     """The run and its findings."""
     words = [each.replace("{}", str(directory)) for each in arguments.split()]
-    if words[0] == "dump":
+    if words[:2] == ["inspect", "dump"]:
         run = snaprebuild(*words, "--output", "json")
         return run, [line for line in check_lines(run.stdout) if line["item"] == "finding"]
     verb = 2 if words[0] in GROUPS else 1

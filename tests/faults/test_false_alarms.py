@@ -16,22 +16,24 @@ from log_dirs import tree
 from manifests import FIXTURES
 
 NO_DIRECTORY = {
-    "isr simulate": "a scenario",
-    "kraft simulate": "a scenario",
-    "hook run": "writes; it is rebuild in place, and starts a broker",
+    "simulate isr": "a scenario",
+    "simulate metadata-log": "a scenario",
+    "before-start": "writes; it is rebuild in place, and starts a broker",
 }
 VERSIONS = {"2.7.2", "3.9.2", "4.3.1"}
 COUNTS = {
-    **dict.fromkeys(("scan", "verify", "rebuild", "stats", "transactions", "dump", "diff", "report"), 19),
+    **dict.fromkeys(
+        ("scan", "verify", "rebuild", "inspect stats", "inspect transactions", "inspect dump", "inspect diff", "report"), 19
+    ),
     **dict.fromkeys(("verify --receipt", "undo", "tier upload"), 19),
-    **dict.fromkeys(("isr check", "kraft check", "kraft advise", "metadata image", "metadata history"), 8),
+    **dict.fromkeys(("cluster isr", "cluster check", "cluster advise", "cluster image", "cluster history"), 8),
     **dict.fromkeys(("tier inventory", "tier audit", "tier repair"), 11),
-    **dict.fromkeys(("where", "bootstrap plan", "bootstrap build", "follower check", "follower repair"), 2),
+    **dict.fromkeys(("follower fetch-path", "follower plan", "follower build", "follower check", "follower repair"), 2),
     "plan": 38,
-    "offsets": 21,
-    "source check": 17,
-    "explain": 14,
-    "fleet merge": 27,
+    "follower offsets": 21,
+    "cluster source": 17,
+    "inspect explain": 14,
+    "fleet": 27,
     "install": 5,
 }
 EXIT_CODE_OF = {"finding": 1, "refused": 3, "damaged": 4, "storage": 5}

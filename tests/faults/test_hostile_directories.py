@@ -23,10 +23,10 @@ READING = (
     ("scan",),
     ("plan", *AS_OF),
     ("verify", *AS_OF),
-    ("stats", *AS_OF),
-    ("transactions", *AS_OF),
-    ("explain", "--producer-id", "1", *AS_OF),
-    ("offsets",),
+    ("inspect stats", *AS_OF),
+    ("inspect transactions", *AS_OF),
+    ("inspect explain", "--producer-id", "1", *AS_OF),
+    ("follower offsets",),
 )
 FILES_MANY = 100_000
 HOLE_BYTES = 2**43
@@ -126,7 +126,7 @@ def test_dump(place: Path) -> None:
     odd = [path for path in paths if path.is_symlink() or path.is_fifo() or path.is_socket() or path.is_char_device()]
     assert len(odd) >= 12
     for path in odd:
-        run = snaprebuild("dump", path)
+        run = snaprebuild("inspect", "dump", path)
         assert run.exit_code in (1, 2, 3, 4, 5), (path, run)
         check_told(run)
     assert tree(place) == before
@@ -179,7 +179,13 @@ def test_files_with_holes_of_terabytes(tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in payments.iterdir()} == before
     remove_snapshots(payments, 56)
     os.truncate(payments / name(56, ".log"), HOLE_BYTES)
-    for verb, *options in (("scan",), ("plan", *AS_OF), ("verify", *AS_OF), ("stats", *AS_OF), ("transactions", *AS_OF)):
+    for verb, *options in (
+        ("scan",),
+        ("plan", *AS_OF),
+        ("verify", *AS_OF),
+        ("inspect stats", *AS_OF),
+        ("inspect transactions", *AS_OF),
+    ):
         assert in_json(verb, logs, *options).exit_code in (0, 1, 4), verb
 
 

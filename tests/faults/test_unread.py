@@ -18,9 +18,20 @@ from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
 
 READING = (
-    *("scan", "plan", "rebuild", "verify", "stats", "explain", "transactions", "offsets", "where", "bootstrap plan"),
-    *("source check", "isr check", "tier inventory", "tier audit", "tier audit (plugin)", "follower check", "metadata image"),
-    *("metadata history", "kraft check", "kraft advise", "fleet merge", "report"),
+    *(
+        "scan",
+        "plan",
+        "rebuild",
+        "verify",
+        "inspect stats",
+        "inspect explain",
+        "inspect transactions",
+        "follower offsets",
+        "follower fetch-path",
+        "follower plan",
+    ),
+    *("cluster source", "cluster isr", "tier inventory", "tier audit", "tier audit (plugin)", "follower check", "cluster image"),
+    *("cluster history", "cluster check", "cluster advise", "fleet", "report"),
 )
 
 HEALTH = (
@@ -87,7 +98,7 @@ def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
             ran = run_here(arguments)
         if verb == "follower check" and path.suffix in (".log", ".leader_epoch_checkpoint") and "remote" in path.parts:
             continue  # of a copy: those before it and the log on disk prove the same
-        if hit and not (verb in ("plan", "rebuild", "source check", "follower check") and path.name in OF_THE_VERDICT):
+        if hit and not (verb in ("plan", "rebuild", "cluster source", "follower check") and path.name in OF_THE_VERDICT):
             met += 1
             check_says_so(ran, f"{verb} without {path.relative_to(tmp_path)}")
     assert met
@@ -106,7 +117,7 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     assert (document["total"]["unread"], document["log_dirs"][0]["unread"]) == (1, 1)
 
 
-@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "stats", "transactions"])
+@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "inspect stats", "inspect transactions"])
 def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "kafka4-mixed/logs/mixed-0", tmp_path / "here/mixed-0")
     make_log_dir(tmp_path / "here")

@@ -85,7 +85,7 @@ def run_verb(name: str, data: bytes) -> None:
     assert "out-of-memory" not in output, output[-2000:]
     assert is_printable(output), repr(output)[-2000:]
     if is_json and output:
-        lines = output.splitlines() if name == "dump" else [output]
+        lines = output.splitlines() if name == "inspect dump" else [output]
         for line in lines:
             json.loads(line)
 

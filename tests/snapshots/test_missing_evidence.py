@@ -202,7 +202,7 @@ def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
 
 
 def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
-    """Of ``bootstrap build``: whether this log directory may get the partition."""
+    """Of ``follower build``: whether this log directory may get the partition."""
     plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
     metadata = None if case.metadata is None else str(case.metadata)
     try:
@@ -215,7 +215,7 @@ def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answe
 def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answer]:
     """Of every command, on partition 0 of the topic."""
     metadata = None if case.metadata is None else str(case.metadata)
-    found = {"bootstrap build": bootstrap_answer(case, log_dir, topic_id)}
+    found = {"follower build": bootstrap_answer(case, log_dir, topic_id)}
     for purpose in (Purpose.REBUILD, Purpose.UPLOAD):  # another replica is judged as an upload is
         question = SourceQuestion(
             (str(log_dir),),
@@ -227,7 +227,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         )
         result = check_sources(question, NOW_MS, 1)
         verdicts = [each.verdict for each in result.replicas]
-        found[f"source check --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
+        found[f"cluster source --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
     request = Request(
         paths=(str(log_dir),), topics=(case.topic,), partitions=(0,), boundaries="all", as_of_ms=NOW_MS, metadata=metadata
     )

@@ -149,7 +149,7 @@ def test_rows_agree_with_the_manifest(partition_fixture: PartitionFixture) -> No
 @pytest.mark.parametrize("fixture", ["kafka27-mixed", "txn-state", "magicup"])
 def test_rows_agree_with_dump(fixture: str) -> None:
     path = next(each for each in partition_fixtures() if each.fixture == fixture).segments[0].path
-    dumped = [json.loads(line) for line in snaprebuild("dump", path, "--output", "json").stdout.splitlines()]
+    dumped = [json.loads(line) for line in snaprebuild("inspect", "dump", path, "--output", "json").stdout.splitlines()]
     batches = [line for line in dumped if line["item"] in ("batch", "legacy_batch")]
     rows = [row for row in headers(path.parent) if row["segment_base_offset"] == int(path.stem)]
     assert batches

@@ -263,7 +263,7 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
         key: (len(ids), counts[key]) for key, ids in producers.items()
     }
 
-    run = in_json("transactions", MIXED, "--as-of", AS_OF.isoformat())
+    run = in_json("inspect transactions", MIXED, "--as-of", AS_OF.isoformat())
     late = {
         (partition["topic_partition"], each["producer_id"], each["first_offset"])
         for partition in run.document["partitions"]

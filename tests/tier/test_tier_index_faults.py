@@ -175,6 +175,6 @@ def test_a_follower_that_is_built_from_such_copies(tmp_path: Path) -> None:
     (path,) = store.rglob(f"{SEGMENT}-*.index")
     path.write_bytes(CHANGES["no-batch-begins-there"][1](path.read_bytes()))
     (tmp_path / "logs").mkdir()
-    run = in_json("bootstrap build", store, tmp_path / "logs", "--topic-partition", "mixed-0", "--dry-run", *LONG_AGO)
+    run = in_json("follower build", store, tmp_path / "logs", "--topic-partition", "mixed-0", "--dry-run", *LONG_AGO)
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
     assert "entry 0 of its offset index has offset" in run.messages("tier-bad-copy")

@@ -1,4 +1,4 @@
-"""The lines of ``dump``: those of kafka-dump-log for people, one JSON object each for programs."""
+"""The lines of ``inspect dump``: those of kafka-dump-log for people, one JSON object each for programs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class JsonLines(_Lines):
         """The line that says which file the following are of."""
         return _line(
             {
-                "schema": "snaprebuild.dump/1",
+                "schema": "snaprebuild.inspect-dump/1",
                 "snaprebuild": __version__,
                 "item": "file",
                 "file": dump.path,

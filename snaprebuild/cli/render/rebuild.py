@@ -137,7 +137,7 @@ def _print_not_planned(plan: Plan) -> None:
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
-            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild source check` (named on stderr)"
+            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"
         )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:

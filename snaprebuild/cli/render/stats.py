@@ -1,4 +1,4 @@
-"""What ``stats`` found: the JSON document, and tables for people."""
+"""What ``inspect stats`` found: the JSON document, and tables for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCER_FIELDS = ("batches", "records", "partitions", "transactions", "lowest_e
 
 
 def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
-    """The document (docs/schema/stats.schema.json); its lists are iterators, for there may be very many partitions."""
+    """The document (docs/schema/inspect-stats.schema.json); its lists are iterators, for there may be very many partitions."""
     return {
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,

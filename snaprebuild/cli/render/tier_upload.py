@@ -161,7 +161,7 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         print_text(f"{counted(taken, 'claim')} taken over from an earlier registration of the same broker")
     rejected = sum(each.verdict is not None and each.verdict.is_rejected for each in result.partitions)
     if rejected:
-        print_text(f"{counted(rejected, 'replica')} rejected as a source of uploads (snaprebuild source check tells)")
+        print_text(f"{counted(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source tells)")
     if produce_to is not None:
         counts = Counter(segment.announced for segment in segments)
         now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]

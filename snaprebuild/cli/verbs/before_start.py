@@ -1,4 +1,4 @@
-"""The verb ``hook run``."""
+"""The verb ``before-start``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.before_start import HookRun, PreparedPartition
     from snaprebuild.snapshots.plan.plan_model import Request
 
-__all__ = ["hook_run"]
+__all__ = ["before_start"]
 
 DEADLINE_MAX = 7 * 86_400
 """Seconds."""
@@ -48,7 +48,7 @@ class Order(StrEnum):
 
 
 @verb()
-def hook_run(
+def before_start(
     *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
@@ -107,7 +107,7 @@ def hook_run(
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
     return Result(
-        ("hook-run", 1),
+        ("before-start", 1),
         lambda: _document(result, deadline, order),
         result.findings,
         lambda: _print(result),

@@ -1,4 +1,4 @@
-"""The verb ``kraft advise``."""
+"""The verb ``cluster advise``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.log_start import LogStart
     from snaprebuild.cluster.quorum.log_start_policies import Progress, StartSettings
 
-__all__ = ["kraft_advise"]
+__all__ = ["cluster_advise"]
 
 COLUMNS = 64
 """Of the chart."""
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"-1|[0-9]{1,19}")
 
 
 @verb()
-def kraft_advise(
+def cluster_advise(
     *,
     directory: Annotated[str | None, typer.Argument(metavar="[DIR]")] = None,
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
@@ -101,7 +101,7 @@ def kraft_advise(
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it. Each OTHER is that of another
     node of the quorum: what it holds is what it has fetched. With --server-properties and no DIR it is the one that this configuration
-    names. The policies are those of `kraft simulate`.
+    names. The policies are those of `simulate metadata-log`.
     """
     from snaprebuild.cluster.quorum.advise import Readers
     from snaprebuild.cluster.quorum.advise import kraft_advise as ask
@@ -119,7 +119,7 @@ def kraft_advise(
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
-    return Result(("kraft-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
+    return Result(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:

@@ -1,4 +1,4 @@
-"""The verb ``kraft check``."""
+"""The verb ``cluster check``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
     from snaprebuild.cluster.quorum.log_start_rules import RuleResult
 
-__all__ = ["Leader", "MetadataDirs", "epoch_text", "kraft_check", "node_label"]
+__all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
 
 MetadataDirs = Annotated[list[str], typer.Argument(metavar="DIR...")]
 Leader = Annotated[
@@ -27,7 +27,7 @@ Leader = Annotated[
 
 
 @verb()
-def kraft_check(
+def cluster_check(
     *,
     directories: MetadataDirs,
     leader: Leader = None,
@@ -53,7 +53,7 @@ def kraft_check(
     out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    return Result(("kraft-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
+    return Result(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:

@@ -1,4 +1,4 @@
-"""The verb ``metadata history``."""
+"""The verb ``cluster history``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
     from snaprebuild.cluster.metadata.timeline import BrokerEntry, BrokerTimeline, Moment, PartitionTimeline
 
-__all__ = ["metadata_history"]
+__all__ = ["cluster_history"]
 
 State = TypeVar("State")
 
 
 @verb()
-def metadata_history(
+def cluster_history(
     *,
     path: MetadataPath,
     topic: Annotated[
@@ -91,7 +91,7 @@ def metadata_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    return Result(("metadata-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:

@@ -1,4 +1,4 @@
-"""The verb ``metadata image``."""
+"""The verb ``cluster image``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage, TopicImage
 
-__all__ = ["metadata_image"]
+__all__ = ["cluster_image"]
 
 
 class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
@@ -32,7 +32,7 @@ class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releas
 
 
 @verb()
-def metadata_image(
+def cluster_image(
     *,
     path: MetadataPath,
     at: Annotated[
@@ -70,7 +70,7 @@ def metadata_image(
     result = look(question)
     shown_topics = _selected(result.image, topic)
     return Result(
-        ("metadata-image", 1), lambda: image_json(result, shown_topics), result.findings, lambda: print_image(result, shown_topics)
+        ("cluster-image", 1), lambda: image_json(result, shown_topics), result.findings, lambda: print_image(result, shown_topics)
     )
 
 

@@ -1,4 +1,4 @@
-"""The verb ``isr check``."""
+"""The verb ``cluster isr``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
     from snaprebuild.cluster.metadata.isr_history import IsrEvent
 
-__all__ = ["isr_check"]
+__all__ = ["cluster_isr"]
 
 
 @verb()
-def isr_check(
+def cluster_isr(
     *,
     path: Annotated[str, typer.Argument(metavar="DIR")],
     voter: VoterLogs = None,
@@ -41,7 +41,7 @@ def isr_check(
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    return Result(("isr-check", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def _body(result: IsrCheckResult) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The verb ``source check``, and the options of verbs that ask for a verdict."""
+"""The verb ``cluster source``, and the options of verbs that ask for a verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
 
-__all__ = ["source_check"]
+__all__ = ["cluster_source"]
 
 RULES_TABLES_MAX = 1
 """Replicas whose rules are printed one by one without ``-v``."""
@@ -43,7 +43,7 @@ class PurposeName(StrEnum):
 
 
 @verb(Load)
-def source_check(
+def cluster_source(
     *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
@@ -109,7 +109,7 @@ def source_check(
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
-    return Result(("source-check", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything))
+    return Result(("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything))
 
 
 def _body(result: SourceCheck) -> dict[str, object]:

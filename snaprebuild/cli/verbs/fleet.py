@@ -1,4 +1,4 @@
-"""The verb ``fleet merge``."""
+"""The verb ``fleet``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.replicas import Broker
     from snaprebuild.cluster.fleet.restart_order import Step
 
-__all__ = ["fleet_merge"]
+__all__ = ["fleet"]
 
 ROWS_MAX = 40
 
@@ -27,7 +27,7 @@ RATE_MAX = 1_000_000
 
 
 @verb()
-def fleet_merge(
+def fleet(
     *,
     files: Annotated[list[str] | None, typer.Argument(metavar="SCAN.json...", hidden=True)] = None,
     metadata: Annotated[
@@ -130,7 +130,7 @@ def fleet_merge(
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
     return Result(
-        ("fleet-merge", 1),
+        ("fleet", 1),
         lambda: _body(result),
         result.findings,
         lambda: _print(result, written, everything=out.everything),
@@ -145,7 +145,7 @@ def _write_page(result: FleetResult, path: str) -> None:
     from snaprebuild.report.page import page_pieces
     from snaprebuild.storage.local.small_file import write_text_file
 
-    write_text_file(path, page_pieces(fleet_page(_body(result), "fleet merge", __version__)))
+    write_text_file(path, page_pieces(fleet_page(_body(result), "fleet", __version__)))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ JSON

@@ -1,4 +1,4 @@
-"""The verb ``bootstrap build``."""
+"""The verb ``follower build``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from snaprebuild.findings import Finding
     from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
 
-__all__ = ["bootstrap_build"]
+__all__ = ["follower_build"]
 
 
 @verb()
-def bootstrap_build(
+def follower_build(
     *,
     store: TierLocation,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
@@ -144,7 +144,7 @@ def bootstrap_build(
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
     return Result(
-        ("bootstrap-build", 1),
+        ("follower-build", 1),
         lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,
         lambda: _print(plan, place, dry_run),

@@ -1,4 +1,4 @@
-"""The verb ``where``."""
+"""The verb ``follower fetch-path``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from snaprebuild.followers.fetch_path import Deletion, Fetch, PartitionPlace, WhereResult
     from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["where"]
+__all__ = ["follower_fetch_path"]
 
 
 @verb(LoadAlone)
-def where(
+def follower_fetch_path(
     *,
     path: LogPath,
     store: OptionalStore = None,
@@ -66,7 +66,7 @@ def where(
     out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
-    return Result(("where", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The verb ``offsets``, and what verbs on a log and its remote storage share."""
+"""The verb ``follower offsets``, and what verbs on a log and its remote storage share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "offsets",
+    "follower_offsets",
 ]
 
 
@@ -64,7 +64,7 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in recent
 
 
 @verb(Load)
-def offsets(
+def follower_offsets(
     *,
     path: LogPath,
     store: OptionalStore = None,
@@ -142,7 +142,7 @@ def offsets(
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
-    return Result(("offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:

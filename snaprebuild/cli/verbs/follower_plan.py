@@ -1,4 +1,4 @@
-"""The verb ``bootstrap plan``."""
+"""The verb ``follower plan``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from snaprebuild.followers.bootstrap_rules import Decision
     from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["bootstrap_plan"]
+__all__ = ["follower_plan"]
 
 
 class OffsetOrUnknown(WholeNumber):
@@ -55,7 +55,7 @@ def _switch(name: str, text: str) -> Any:
 
 
 @verb(Load)
-def bootstrap_plan(
+def follower_plan(
     *,
     path: LogPath,
     store: TierLocation,
@@ -132,7 +132,7 @@ def bootstrap_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result(("bootstrap-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
+    return Result(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
 
 
 def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The verb ``diff``."""
+"""The verb ``inspect diff``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from snaprebuild.inspect.diff import SnapshotDiff
     from snaprebuild.snapshots.engine.partition_replay import Clock
 
-__all__ = ["diff"]
+__all__ = ["inspect_diff"]
 
 ENTRIES_SHOWN_MAX = 10
 
 
 @verb()
-def diff(
+def inspect_diff(
     *,
     files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
     as_of: Annotated[
@@ -60,7 +60,7 @@ def diff(
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
-    return Result(("diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result(("inspect-diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:

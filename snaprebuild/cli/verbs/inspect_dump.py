@@ -1,4 +1,4 @@
-"""The verb ``dump``."""
+"""The verb ``inspect dump``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from snaprebuild.inspect.dump_items import DumpRequest
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["dump"]
+__all__ = ["inspect_dump"]
 
 
 INT64_MIN = -INT64_MAX - 1
@@ -34,7 +34,7 @@ class DumpOutput(StrEnum):
 
 
 @verb(LoadAlone)
-def dump(
+def inspect_dump(
     *,
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[

@@ -1,4 +1,4 @@
-"""The verb ``explain``."""
+"""The verb ``inspect explain``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from snaprebuild.replay.broker_answer import BrokerAnswer
     from snaprebuild.replay.producer_trace import TracedBatch
 
-__all__ = ["explain"]
+__all__ = ["inspect_explain"]
 
 DETAILED_MAX = 3
 """Partitions that the tables explain at length; the JSON document does so with all."""
@@ -47,7 +47,7 @@ _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
 @verb(Load)
-def explain(
+def inspect_explain(
     *,
     paths: Paths = None,
     producer_id: Annotated[
@@ -126,7 +126,7 @@ def explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:

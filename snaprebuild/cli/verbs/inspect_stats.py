@@ -1,4 +1,4 @@
-"""The verb ``stats``."""
+"""The verb ``inspect stats``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
-__all__ = ["stats"]
+__all__ = ["inspect_stats"]
 
 TOP_DEFAULT, TOP_MAX = 10, 100_000
 
@@ -64,7 +64,7 @@ CrcCompared = Annotated[
 
 
 @verb(Load)
-def stats(
+def inspect_stats(
     *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
@@ -97,5 +97,8 @@ def stats(
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     return Result(
-        ("stats", 1), lambda: stats_document(result, seconds), result.findings, lambda: print_stats(result, top, details=details)
+        ("inspect-stats", 1),
+        lambda: stats_document(result, seconds),
+        result.findings,
+        lambda: print_stats(result, top, details=details),
     )

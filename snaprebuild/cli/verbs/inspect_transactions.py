@@ -1,4 +1,4 @@
-"""The verb ``transactions``."""
+"""The verb ``inspect transactions``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.inspect.transactions import OpenTransaction, PartitionTransactions, TransactionsResult
 
-__all__ = ["transactions"]
+__all__ = ["inspect_transactions"]
 
 COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
 @verb(Load)
-def transactions(
+def inspect_transactions(
     *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
@@ -114,7 +114,7 @@ def transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:

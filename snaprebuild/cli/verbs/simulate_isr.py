@@ -1,4 +1,4 @@
-"""The verb ``isr simulate``."""
+"""The verb ``simulate isr``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from snaprebuild.simulations.isr.simulator import Cluster
     from snaprebuild.simulations.isr.steps import Loss
 
-__all__ = ["isr_simulate"]
+__all__ = ["simulate_isr"]
 
 SEED, RUNS, STEPS = 1, 3000, 60
 RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
 
 
 @verb()
-def isr_simulate(
+def simulate_isr(
     *,
     story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
     scenario: Annotated[
@@ -121,7 +121,7 @@ def isr_simulate(
         "searches": [_search_json(each) for each in found],
     }
     return Result(
-        ("isr-simulate", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
+        ("simulate-isr", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
     )
 
 

@@ -1,4 +1,4 @@
-"""The verb ``kraft simulate``."""
+"""The verb ``simulate metadata-log``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snaprebuild.simulations.metadata_log.scenario import Scenario
     from snaprebuild.simulations.metadata_log.simulation import PolicyRun, Step
 
-__all__ = ["Followers", "PolicyOption", "advance_json", "kraft_simulate", "start_json"]
+__all__ = ["Followers", "PolicyOption", "advance_json", "simulate_metadata_log", "start_json"]
 
 SAMPLES = 60
 """Columns of the chart."""
@@ -41,7 +41,7 @@ Followers = Annotated[
 
 
 @verb()
-def kraft_simulate(
+def simulate_metadata_log(
     *,
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO")],
     policy: PolicyOption = None,
@@ -60,7 +60,7 @@ def kraft_simulate(
     story = load_scenario(scenario)
     runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
     return Result(
-        ("kraft-simulate", 1),
+        ("simulate-metadata-log", 1),
         lambda: _body(scenario, story, followers, runs),
         (),
         lambda: _print(story, runs, everything=out.everything),

@@ -1,4 +1,4 @@
-"""Fleet merge: scans of many brokers become one answer. What is stuck, what an election frees, which brokers to treat, in which order."""
+"""Fleet: scans of many brokers become one answer. What is stuck, what an election frees, which brokers to treat, in which order."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[S
     for topic, many in sorted(empty.items()):
         message = (
             f"{counted(many, 'partition')}: the only replica that was scanned is empty: never written to, or lost with its disk; "
-            "`source check` shows which"
+            "`cluster source` shows which"
         )
         yield Finding("only-replica-empty", Severity.FINDING, topic, message)
     yield from _same_name(partitions)
@@ -285,7 +285,7 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     for (topic, number), several in ids.items():
         if len(several) > 1:
             told = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
-            message = f"has several topic ids ({told}): each is told for itself; `source check` tells which is the cluster's"
+            message = f"has several topic ids ({told}): each is told for itself; `cluster source` tells which is the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
 
 

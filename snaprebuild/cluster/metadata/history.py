@@ -1,4 +1,4 @@
-"""The verb ``metadata history``: how a partition or a broker came to be what it is."""
+"""The verb ``cluster history``: how a partition or a broker came to be what it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb ``metadata image``: what a metadata log says of the cluster, and how much of that is proven."""
+"""The verb ``cluster image``: what a metadata log says of the cluster, and how much of that is proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of ``isr check``: every change of in-sync replicas in a metadata log, against the invariant of KIP-903."""
+"""The work of ``cluster isr``: every change of in-sync replicas in a metadata log, against the invariant of KIP-903."""
 
 from __future__ import annotations
 

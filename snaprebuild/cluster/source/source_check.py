@@ -1,4 +1,4 @@
-"""``source check``: whether replicas may be sources, rule by rule."""
+"""``cluster source``: whether replicas may be sources, rule by rule."""
 
 from __future__ import annotations
 

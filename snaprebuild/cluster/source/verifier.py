@@ -136,7 +136,7 @@ def _real(paths: Iterable[str]) -> frozenset[str]:
 
 
 def is_judged(directory: PartitionDir) -> bool:
-    """The metadata log is no topic of the cluster: its verbs judge it (``kraft check``)."""
+    """The metadata log is no topic of the cluster: its verbs judge it (``cluster check``)."""
     return directory.name.topic != "__cluster_metadata"
 
 

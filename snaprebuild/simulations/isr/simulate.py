@@ -1,4 +1,4 @@
-"""The work of ``isr simulate``: plays stories under modes of epochs, and says what of them is a finding."""
+"""The work of ``simulate isr``: plays stories under modes of epochs, and says what of them is a finding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Reading partitions through: every segment that is wanted once and in order, what is damaged told, progress counted.
 
-``verify``, ``stats``, ``explain`` and ``transactions`` share this. ``rebuild`` and the hook ask for more segments as the evidence wants.
+``verify``, ``inspect stats``, ``inspect explain`` and ``inspect transactions`` share this.
+``rebuild`` and ``before-start`` ask for more segments as the evidence wants.
 """
 
 from __future__ import annotations
