@@ -1,7 +1,7 @@
 """What `install` adds to the downtime of a broker, phase by phase: partitions, boundaries and log directories as many as asked for.
 
 Segments are one batch each: an install reads none of them, so that their size does not matter. Staged files are measured twice: as one run
-of `rebuild --stage` leaves them, when each is read; and after a second run, which has checked them, so that none is read. The caches are
+of `stage` leaves them, when each is read; and after a second run, which has checked them, so that none is read. The caches are
 warm; `--cold` (root only) drops those of the whole machine before each run.
 """
 
@@ -149,7 +149,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
 
 
 def checked(partition: StagedPartition) -> StagedPartition:
-    """As a second run of `rebuild --stage` leaves it."""
+    """As a second run of `stage` leaves it."""
     names = (f"{partition.target}/{each.offset:020d}.snapshot" for each in partition.snapshots)
     both = zip(partition.snapshots, names, strict=True)
     return replace(partition, snapshots=tuple(replace(one, checked_ctime_ns=os.lstat(name).st_ctime_ns) for one, name in both))

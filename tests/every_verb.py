@@ -51,7 +51,7 @@ TIER = ("{}/tier/remote", "--metadata-log", "{}/tier/metadata")
 RECEIPT = ("--receipt", "{}/receipt.jsonl")
 PLANNED = ("plan", "{}/log", *AS_OF, "--boundaries", "all", "--out", "{}/planned", "--save", "{}/plan.json")
 REBUILT = ("rebuild", "{}/log", *AS_OF, "--out", "{}/written", "--boundaries", "all", *ONE_JOB, *RECEIPT)
-STAGED = ("rebuild", "{}/bare", *AS_OF, "--stage", "{}/staged", *ONE_JOB)
+STAGED = ("stage", "{}/bare", *AS_OF, "--to", "{}/staged", *ONE_JOB)
 VERBS = {
     "scan": Verb(("scan", "{}/log"), ("log",)),
     "plan": Verb(("plan", "{}/log", *AS_OF, "--boundaries", "all"), ("log",)),
@@ -67,9 +67,9 @@ VERBS = {
         ("fleet", "{}/scan.json", "{}/other.json", "--metadata", "{}/node"),
         ("log", "node", "other"),
         ("scan.json", "other.json", "node/__cluster_metadata-0"),
-        (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/other", "--report", "{}/other.json")),
+        (("scan", "{}/log", "--save-json", "{}/scan.json"), ("scan", "{}/other", "--save-json", "{}/other.json")),
     ),
-    "rebuild --stage": Verb(("rebuild", "{}/bare", *AS_OF, "--stage", "{out}", *ONE_JOB), ("bare",)),
+    "stage": Verb(("stage", "{}/bare", *AS_OF, "--to", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
         ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
         ("bare",),
@@ -80,7 +80,7 @@ VERBS = {
         ("report", "{}/scan.json", "{}/verify.json", "{}/receipt.jsonl", "--html", "{out}"),
         ("log",),
         ("scan.json", "verify.json", "receipt.jsonl"),
-        (REBUILT, ("scan", "{}/log", "--report", "{}/scan.json"), ("verify", "{}/log", *AS_OF, "--report", "{}/verify.json")),
+        (REBUILT, ("scan", "{}/log", "--save-json", "{}/scan.json"), ("verify", "{}/log", *AS_OF, "--save-json", "{}/verify.json")),
     ),
     "before-start": Verb(("before-start", "{}/bare", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
     "inspect stats": Verb(("inspect", "stats", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
@@ -101,7 +101,7 @@ VERBS = {
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier repair": Verb(
-        ("tier", "repair", "{}/diseased", *LONG_AGO, "--allow-unverified", "--undo-file", "{out}", *ONE_JOB),
+        ("tier", "repair", "{}/diseased", *LONG_AGO, "--allow-unverified", "--receipt", "{out}", *ONE_JOB),
         ("diseased",),
         is_replacing=True,
     ),

@@ -1,4 +1,4 @@
-"""Logs that go on between ``rebuild --stage`` and ``install``, and logs of which a part is older than producers live."""
+"""Logs that go on between ``stage`` and ``install``, and logs of which a part is older than producers live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEN_DAYS_MS = 10 * DAY_MS
 
 
 def staged(logs: Path, directory: Path, *options: object) -> Run:
-    return in_json("rebuild", logs, "--stage", directory, *AS_OF, *options)
+    return in_json("stage", logs, "--to", directory, *AS_OF, *options)
 
 
 def installed(directory: Path, receipt: Path, *options: object) -> Run:

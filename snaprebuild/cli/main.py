@@ -14,44 +14,45 @@ import sys
 import click
 import typer
 from click.exceptions import NoArgsIsHelpError
-from typer.core import TyperCommand
 
 from snaprebuild import __version__
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
-from snaprebuild.cli.verb_group import Verb, VerbGroup
+from snaprebuild.cli.verb_command import VerbCommand
+from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local.document_mode import respect_umask
 
 __all__ = ["app", "main"]
 
-CONTRACT = """Rebuild, prove and check the producer snapshots of Apache Kafka log directories.
+HELP = """Checks and rebuilds the producer snapshots of Apache Kafka partitions, outside of
+the broker.
+
+Start here. It only reads, and the broker may run:
 
 \b
-The contract:
-1. Reading is the default. A verb that writes says so in its first help line;
-   --dry-run shows the same without writing.
-2. A saved plan carries the identity of its inputs and is refused when the
-   disk has moved on.
-3. An existing file is never replaced. A proven wrong one is moved aside only
-   with --set-aside. Only tier repair replaces what it has read, if unchanged.
-4. What was written is read back and checked before it gets its name.
-5. Every guess is printed with its reason and counted.
-6. Exit codes: 0 clean or done; 1 findings; 2 usage; 3 refused; 4 input
-   damaged; 5 storage failed or outcome unknown; 130 interrupted.
-7. stdout is the result, stderr is the story.
-8. A snapshot takes effect when the broker next loads the log, at its start.
-   Never before.
+    snaprebuild scan --server-properties /etc/kafka/server.properties
+"""
+
+EPILOG = """\b
+Global options, before or after the command (COMMAND --help-all lists them):
+  --config FILE   Object store, load and Spark settings in TOML
+  --help-all      All options of a command, advanced ones included
+
+\b
+Exit codes: 0 done or nothing found; 1 findings; 2 usage; 3 refused; 4 input
+damaged; 5 storage failed or outcome unknown; 130 interrupted.
 """
 
 EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
+    "stage": ("stage /kafka/logs --to /kafka/staged",),
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
-    "undo": ("undo receipt.jsonl --dry-run",),
+    "undo": ("undo", "undo receipt.jsonl --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
         "fleet scans/*.json --metadata /kafka --rate 200",
@@ -91,14 +92,14 @@ EXAMPLES = {
     ),
     "tier repair": (
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
-        "tier repair s3://tiered/kafka --undo tier-undo.jsonl",
+        "tier repair s3://tiered/kafka --allow-unverified --dry-run",
     ),
     "before-start": (
         "before-start /var/lib/kafka --deadline 300",
         "before-start /data -- kafka-server-start.sh server.properties",
     ),
     "cluster isr": ("cluster isr /var/lib/kafka",),
-    "simulate isr": ("simulate isr race", "simulate isr --search --mode no-epochs"),
+    "simulate isr": ("simulate isr race", "simulate isr --search --epoch-mode no-epochs"),
     "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --followers strict --output json"),
     "cluster advise": (
         "cluster advise /var/lib/kafka --replica 2:8231",
@@ -110,7 +111,7 @@ EXAMPLES = {
     ),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
-        "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
+        "tier upload /kafka/orders-0 s3://tiered --records-file r.jsonl",
     ),
     "follower build": ("follower build s3://tiered /kafka --topic-partition orders-0",),
     "cluster image": (
@@ -126,8 +127,6 @@ EXAMPLES = {
 }
 """What a help ends with: commands that do something useful as they stand."""
 
-PROGRAM = "snaprebuild"
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""
 
@@ -140,7 +139,8 @@ INTERRUPTED_TEXT = (
 app = typer.Typer(
     name=PROGRAM,
     cls=VerbGroup,
-    help=CONTRACT,
+    help=HELP,
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -157,11 +157,11 @@ def _group(text: str) -> typer.Typer:
 
 
 GROUPS = {
-    "inspect": _group("Shows what files, producers and transactions are."),
-    "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
-    "follower": _group("Looks after replicas that start from remote storage (KIP-1023)."),
-    "cluster": _group("Reads what the controllers decided, and judges replicas and metadata logs (KRaft, KIP-903, KAFKA-14932)."),
-    "simulate": _group("Plays in-sync replicas (KIP-903) and metadata logs (KAFKA-14932)."),
+    "inspect": _group("Inspect files, producers and transactions."),
+    "tier": _group("Inspect, audit, repair and fill remote storage (tiered storage, KIP-405)."),
+    "follower": _group("Inspect and build replicas that start from remote storage (KIP-1023)."),
+    "cluster": _group("Read the metadata log and check replicas against it (KRaft, KIP-903, KAFKA-14932)."),
+    "simulate": _group("Simulate in-sync replicas (KIP-903) and metadata logs (KAFKA-14932)."),
 }
 
 
@@ -178,53 +178,57 @@ def _root(
     pass
 
 
-def _add(name: str, short_help: str, *, module: str | None = None, cls: type[TyperCommand] = TyperCommand) -> None:
+def _add(name: str, short_help: str, changes: str, *, module: str | None = None, cls: type[VerbCommand] = VerbCommand) -> None:
     """A verb, which is a function of its name, in a module of its name or of another."""
     function = name.replace(" ", "_").replace("-", "_")
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    verb = Verb(own_name, module or function, function, short_help, epilog, cls)
+    verb = Verb(own_name, module or function, function, short_help, changes, epilog, cls)
     VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
 
 
-_add("scan", "Reads only: what is missing, and what blocks the upload.")
-_add("fleet", "Reads only: the scans of many brokers as one answer.")
-_add("plan", "Reads only: what rebuild would write, and why.", module="rebuild")
-_add("rebuild", "WRITES the snapshots that are missing.")
-_add("install", "WRITES what rebuild --stage made, within seconds.")
-_add("verify", "Reads only: compares every snapshot with a replay.")
-_add("undo", "REMOVES what a rebuild wrote, by its receipt.")
-_add("report", "Reads only: a page (HTML) of what other verbs found.")
-app.add_typer(GROUPS["inspect"], name="inspect", short_help="Files and producers: dump, diff, explain, transactions, stats.")
-_add("inspect dump", "Reads only: what stands in files of a log directory.")
-_add("inspect diff", "Reads only: in which producers two snapshots differ.")
-_add("inspect explain", "Reads only: one producer's state, and why.")
-_add("inspect transactions", "Reads only: open, late and empty transactions.")
-_add("inspect stats", "Reads only: counts producers, what they cost, and batches.")
-app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
-_add("tier inventory", "Reads only: the copies of segments in remote storage.")
-_add("tier audit", "Reads only: compares snapshots in remote storage with a replay.")
-_add("tier repair", "WRITES right snapshots where those in remote storage are wrong.")
-_add("tier upload", "WRITES closed segments to remote storage.")
-app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that start from it: offsets, plan, build, check, ...")
-_add("follower offsets", "Reads only: what the leader would answer to ListOffsets.")
-_add("follower fetch-path", "Reads only: what serves an offset, and what deletes it.")
-_add("follower plan", "Reads only: how an empty follower would start.")
-_add("follower build", "WRITES the directory of an empty follower.")
-_add("follower check", "Reads only: replicas that lost their producer state.")
-_add("follower repair", "WRITES the right snapshots into such replicas.")
-app.add_typer(GROUPS["cluster"], name="cluster", short_help="Metadata log: image, history, check, source, isr, advise.")
-_add("cluster image", "Reads only: brokers, topics, partitions, as the metadata log has them.")
-_add("cluster history", "Reads only: how a partition or a broker came to be what it is.")
-_add("cluster check", "Reads only: whether a metadata log is sound.")
-_add("cluster source", "Reads only: may this replica be a source, rule by rule.")
-_add("cluster isr", "Reads only: did replicas join the in-sync ones as they may.")
-_add("cluster advise", "Reads only: where the start of a metadata log would move now.")
-app.add_typer(GROUPS["simulate"], name="simulate", short_help="Simulations: isr, metadata-log.")
-_add("simulate isr", "Reads only: who is in sync, and what is lost, step by step.")
-_add("simulate metadata-log", "Reads only: how the start of a metadata log would move.")
-_add("before-start", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
+NOTHING, LOG_DIRECTORIES = "nothing", "LOG DIRECTORIES"
+
+_add("scan", "Show missing snapshots and what they block", NOTHING)
+_add("fleet", "Merge many scans into a restart order", NOTHING)
+_add("plan", "Show what rebuild would write, and its cost", NOTHING, module="rebuild")
+_add("stage", "Build snapshots while the broker runs", "staging dir", module="rebuild")
+_add("install", "Link staged snapshots; broker stopped", LOG_DIRECTORIES)
+_add("rebuild", "Build and write snapshots; broker stopped", LOG_DIRECTORIES)
+_add("verify", "Compare each snapshot with a replay", NOTHING)
+_add("undo", "Take back what a receipt lists", "files of that run")
+_add("report", "Write an HTML page from JSON results", "one new file")
+_add("before-start", "Rebuild within a deadline, start the broker", LOG_DIRECTORIES, cls=WithCommand)
+
+app.add_typer(GROUPS["inspect"], name="inspect", short_help="dump, diff, explain, transactions, stats")
+_add("inspect dump", "Print the contents of log directory files", NOTHING)
+_add("inspect diff", "Show the producers in which snapshots differ", NOTHING)
+_add("inspect explain", "Explain the state of one producer", NOTHING)
+_add("inspect transactions", "List open, late and empty transactions", NOTHING)
+_add("inspect stats", "Count producers, their memory, and batches", NOTHING)
+app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, ...")
+_add("tier inventory", "List the copies of segments in remote storage", NOTHING)
+_add("tier audit", "Compare remote snapshots with a replay", NOTHING)
+_add("tier repair", "Replace wrong snapshots in remote storage", "remote storage")
+_add("tier upload", "Upload rolled segments with their snapshots", "remote storage")
+app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that start from remote storage")
+_add("follower offsets", "Show the leader's answers to ListOffsets", NOTHING)
+_add("follower fetch-path", "Show what serves an offset, what deletes it", NOTHING)
+_add("follower plan", "Show how an empty follower would start", NOTHING)
+_add("follower build", "Build the directory of an empty follower", "a new directory")
+_add("follower check", "Find replicas that lost their producer state", NOTHING)
+_add("follower repair", "Write the right snapshots into such replicas", LOG_DIRECTORIES)
+app.add_typer(GROUPS["cluster"], name="cluster", short_help="image, history, check, source, isr, advise")
+_add("cluster image", "Show brokers, topics and partitions", NOTHING)
+_add("cluster history", "Show the history of a partition or a broker", NOTHING)
+_add("cluster check", "Check whether a metadata log is sound", NOTHING)
+_add("cluster source", "Check whether a replica may be the source", NOTHING)
+_add("cluster isr", "Check how replicas joined the ISR", NOTHING)
+_add("cluster advise", "Show where a metadata log could start", NOTHING)
+app.add_typer(GROUPS["simulate"], name="simulate", short_help="isr (KIP-903), metadata-log (KAFKA-14932)")
+_add("simulate isr", "Simulate the ISR step by step, with losses", NOTHING)
+_add("simulate metadata-log", "Simulate the start offset of a metadata log", NOTHING)
 
 
 def _complete(instruction: str) -> None:

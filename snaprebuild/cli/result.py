@@ -89,7 +89,7 @@ def print_unread_paths(paths: Sequence[str]) -> None:
     """The same for paths; nothing without any."""
     if paths:
         names, them = first_of([shown(path) for path in paths]), "it" if len(paths) == 1 else "them"
-        print_text(f"NOT READ: {counted(len(paths), 'path')}: {names}. The result does not cover {them}.")
+        print_text(f"INCOMPLETE: {counted(len(paths), 'path')} could not be read: {names}. The result does not cover {them}.")
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -177,7 +177,7 @@ def draws_blocks() -> bool:
     return sys.stdout.encoding.lower().startswith("utf")
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Prints a table to stdout; columns named in ``right`` are set flush right."""
     rule = "─" if draws_blocks() else "-"
     sys.stdout.write(table_text(title, columns, rows, right=right, width=terminal_width(), rule=rule))
@@ -234,7 +234,8 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
         if out.as_json:
             sys.stdout.writelines(json_text(document()))
         else:
-            print_unread(result.findings)
+            if not result.names_unread:
+                print_unread(result.findings)
             result.show()
 
     failures: list[SnaprebuildError] = []
@@ -247,7 +248,11 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
             failures.append(error)
     everything = out.everything or result.everything
     try:
-        leave_streamed(print_result, result.findings, everything=everything, notes=result.notes or everything, failures=failures)
+        is_in_table = set() if out.as_json or everything else result.in_table
+        told = [each for each in result.findings if each.code not in is_in_table]
+        leave_streamed(
+            print_result, result.findings, told=told, everything=everything, notes=result.notes or everything, failures=failures
+        )
     finally:
         if result.last is not None:
             result.last()
@@ -260,6 +265,7 @@ def leave_streamed(
     everything: bool,
     notes: bool | None = None,
     failures: Sequence[SnaprebuildError] = (),
+    told: Sequence[Finding] | None = None,
 ) -> NoReturn:
     """Writes a result to stdout, then its findings to stderr, and ends the command with its exit code.
 
@@ -269,6 +275,7 @@ def leave_streamed(
         everything: tell all of them, however many.
         notes: tell notes beside them; None where ``everything`` says so.
         failures: what already went wrong; the first one is raised at the end.
+        told: findings that are printed; all of them unless given.
 
     Raises:
         WriteFailedError: stdout cannot be written.
@@ -281,7 +288,7 @@ def leave_streamed(
     except OSError as error:
         discard(sys.stdout)
         failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
-    print_findings(findings, notes=everything if notes is None else notes, everything=everything)
+    print_findings(findings if told is None else told, notes=everything if notes is None else notes, everything=everything)
     if failed:
         raise failed[0]
     raise typer.Exit(exit_code_of(findings))

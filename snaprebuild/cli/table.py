@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = ["printable", "table_text"]
+__all__ = ["middle_cut", "printable", "table_text"]
 
 GAP = "   "
 INDENT = "    "
@@ -25,8 +25,16 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
+def middle_cut(text: str, width: int) -> str:
+    """The text, or its begin and its end where it is longer than ``width``: the number of a partition stays."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[-end:]}"
+
+
 def table_text(
-    title: str,
+    title: str | None,
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
@@ -40,7 +48,7 @@ def table_text(
     paragraph that names its cells, without those that are empty.
 
     Args:
-        title: stands above.
+        title: above the table, or None.
         columns: their names.
         rows: one cell for each column.
         right: names of columns that are flush right.
@@ -53,13 +61,13 @@ def table_text(
     room = None if width is None else width - before_last
     if room is not None and room < widths[-1]:
         if room < LAST_COLUMN_MIN or columns[-1] in right:
-            return "\n".join([title, "", *(_paragraph(columns, line, width or 0) for line in lines), "", ""])
+            return "\n".join([title or "", "", *(_paragraph(columns, line, width or 0) for line in lines), "", ""])
         widths[-1] = room
     folded = [part for line in lines for part in _folded(line, widths[-1])]
     flush_right = [name in right for name in columns]
     body = [_line(line, widths, flush_right) for line in (columns, *folded)]
     body.insert(1, " " + rule * (sum(widths) + len(GAP) * (len(columns) - 1)))
-    return "\n".join([title, "", *body, "", ""])
+    return "\n".join([*([] if title is None else [title, ""]), *body, "", ""])
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], flush_right: Sequence[bool]) -> str:

@@ -39,10 +39,10 @@ class OutputOptions:
         return self.verbose > 0
 
     def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """``result.begin`` with ``--report`` as one of the documents."""
+        """``result.begin`` with ``--save-json`` as one of the documents."""
         from snaprebuild.cli.result import begin
 
-        begin(self.verbose, {"--report": self.report, **(documents or {})}, **read)
+        begin(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Result:
         everything: print all findings even without ``-v``.
         write: writes another file of the result; raises as a report does.
         last: called when all is written, whatever happened.
+        in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
+        names_unread: the tables begin with what was not read.
     """
 
     form: tuple[str, int]
@@ -68,6 +70,8 @@ class Result:
     everything: bool = False
     write: Callable[[], None] | None = None
     last: Callable[[], None] | None = None
+    in_table: frozenset[str] = frozenset()
+    names_unread: bool = False
 
 
 def verb(

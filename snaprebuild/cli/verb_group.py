@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +12,15 @@ import typer
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
+from snaprebuild.cli.verb_command import split_global_options
+
 __all__ = ["Verb", "VerbGroup"]
 
+PROGRAM = "snaprebuild"
 PACKAGE = "snaprebuild.cli.verbs"
+
+EVERYDAY_COUNT = 9
+"""The first verbs of the program are everyday commands."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Verb:
     function: str
     short_help: str
     """Its line in the help of the group."""
+    changes: str
+    """What it changes."""
     epilog: str
     """What its help ends with."""
     cls: type[TyperCommand]
@@ -90,9 +98,19 @@ class VerbGroup(TyperGroup):
         """Their names, in the order of the list."""
         return list(self._known)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Global options may be given before the verb."""
+        return super().parse_args(ctx, split_global_options(ctx, args))
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of the help."""
-        click.Group.format_commands(self._outline(), ctx, formatter)
+        """The verbs, what each is for, and what it changes."""
+        if self.name != PROGRAM:
+            _write_table(formatter, "Commands", [(each.name, each.short_help, each.changes) for each in self._known.verbs.values()])
+            return
+        rows = [(each.name, each.short_help, each.changes) for each in self._known.verbs.values()]
+        _write_table(formatter, "Everyday commands", rows[:EVERYDAY_COUNT])
+        groups = [(name, each.short_help, "") for name, each in self._known.lines().items() if name not in self._known.verbs]
+        _write_table(formatter, "More commands (snaprebuild GROUP --help)", [*groups, *rows[EVERYDAY_COUNT:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of verbs, or of options."""
@@ -100,5 +118,10 @@ class VerbGroup(TyperGroup):
         names = [CompletionItem(name, help=lines[name].short_help) for name in lines if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def _outline(self) -> TyperGroup:
-        return TyperGroup(name=self.name, commands=self._known.lines(), rich_markup_mode=None)
+
+def _write_table(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str | None, str]]) -> None:
+    """Each row on a line of its own, within 80 columns."""
+    title = f"{title:<62}changes" if any(changes for *_, changes in rows) else title
+    formatter.write(f"\n{title}\n")
+    for name, text, changes in rows:
+        formatter.write(f"  {name:<13}{text:<47}{changes}".rstrip() + "\n")

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import click
 import typer
-from typer.core import TyperCommand
 
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.parent_death import end_with_parent
 
@@ -44,7 +44,7 @@ class Inherited:
     umask: int
 
 
-class WithCommand(TyperCommand):
+class WithCommand(VerbCommand):
     """Takes ``-- CMD ARGS...`` off its arguments before they are looked at."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ __all__ = ["Profile"]
 class Profile(StrEnum):
     """Whose answer."""
 
-    SEED = "seed"
+    KIP_1023 = "kip-1023"
     """Of the proposal."""
     KAFKA = "kafka-4.3"
     """Of brokers of 4.3 and 4.4."""

@@ -328,7 +328,7 @@ def _calls(planned: PlannedBootstrap, decision: Decision, follower: Follower, pr
 
 def _asked(log: LogOffsets, timestamp: SpecialTimestamp, profile: Profile) -> Call:
     found: ListedOffset
-    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.SEED:
+    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.KIP_1023:
         found = pending_upload_of_proposal(log)
     else:
         found = list_offset(log, timestamp, Isolation.REPLICA, _NoSearch())

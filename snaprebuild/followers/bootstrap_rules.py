@@ -1,6 +1,6 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
-Two profiles answer. ``seed`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
+Two profiles answer. ``kip-1023`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
 remote storage: there a follower looks for it in vain, for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
@@ -142,7 +142,7 @@ def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
     return [fault for holds, fault in rules if not holds]
 
 
-def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) -> Decision:
+def decide(leader: Leader, follower: Follower, profile: Profile = Profile.KIP_1023) -> Decision:
     """What a follower does that is about to fetch.
 
     Args:

@@ -201,7 +201,7 @@ def _answer(
     search.found_in = None
     try:
         listed = list_offset(log, timestamp, question.isolation, search, question.version)
-        if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.SEED and listed.error is None:
+        if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.KIP_1023 and listed.error is None:
             listed = pending_upload_of_proposal(log)
     except (FormatError, SnaprebuildError) as error:
         findings.append(finding_of_error(error, view.directory.path))

@@ -38,9 +38,24 @@ class SnapshotClass(Enum):
     """Built over damage, a gap or compacted data: it may be wrong."""
 
     @property
+    def confidence(self) -> str:
+        """The word for people: tables show it, documents the class."""
+        return _CONFIDENCE[self]
+
+    @property
     def may_go_in_place(self) -> bool:
         """Written into a log directory by default."""
         return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
+
+
+_CONFIDENCE = {
+    SnapshotClass.EXACT: "proven",
+    SnapshotClass.EXACT_FROM_LOG_START: "usable",
+    SnapshotClass.LOAD_EQUIVALENT: "usable",
+    SnapshotClass.SUPERSET_SAFE: "usable",
+    SnapshotClass.UNPROVEN: "unproven",
+    SnapshotClass.UNSOUND: "do not use",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A job with a directory of kept effects (``--effects``): which segments need not be read, and their rows.
+"""A job with a directory of kept effects (``--cache``): which segments need not be read, and their rows.
 
 The driver learns only that: keys are looked up by tasks in the small columns of the files, and the rows never pass through it.
 """

@@ -1,4 +1,4 @@
-"""What reading closed segments gave, kept as Parquet files for the runs to come (``--effects``): how they are written and read.
+"""What reading closed segments gave, kept as Parquet files for the runs to come (``--cache``): how they are written and read.
 
 A file is written by the task that read the segments, whole and under a name of its own, and never changed; a task that is killed, or run
 twice, leaves a file less or more. A segment is found by its path and identity: size, modification time, and inode or ETag. No file is
@@ -135,7 +135,7 @@ class Effects:
         if is_object(path):
             settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run}-effects")
         elif os.path.lexists(path) and not os.path.isdir(path):
-            raise UsageError("--effects: expected a directory", path=path)
+            raise UsageError("--cache: expected a directory", path=path)
         return cls(absolute(path), store_of(path, settings))
 
     def prepare(self, partitions: Iterable[PartitionSource]) -> None:
@@ -149,7 +149,7 @@ class Effects:
             RefusedError: it lies in a directory of a broker, or the store would replace what is there.
             StorageError: an object store tells nothing.
         """
-        check_output(self.directory, [self.directory], partitions, self.store, option="--effects")
+        check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
         self.store.prepare_writes(self.directory)
 
     def names(self) -> list[str]:

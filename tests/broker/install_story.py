@@ -106,8 +106,8 @@ class Story:
 
             self._say.step("while it runs: what lacks is built in another directory of each file system")
             self._say.snaprebuild("scan", "--server-properties", self._properties, *topics, exit_code=1, facts=("missing",))
-            where = [word for stage in self._stages for word in ("--stage", stage)]
-            stage = ("rebuild", "--server-properties", self._properties, *where, *topics)
+            where = [word for stage in self._stages for word in ("--to", stage)]
+            stage = ("stage", "--server-properties", self._properties, *where, *topics)
             before = self._snapshots()
             self._say.snaprebuild(*stage, exit_code=0, facts=(r"\d+ snapshots? staged", "Nothing was written there"))
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())

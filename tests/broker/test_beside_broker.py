@@ -54,7 +54,7 @@ def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> No
         assert broker_version(node.pid) == (4, 3)
 
         node.produce(STAGED, 1500)
-        staged = in_json("rebuild", node.log_dir, "--stage", tmp_path / "staged", "--topic", STAGED)
+        staged = in_json("stage", node.log_dir, "--to", tmp_path / "staged", "--topic", STAGED)
         assert staged.exit_code == 0, staged.stderr
         assert missing(node, STAGED) == due, "nothing in the log directory"
         beside = in_json("rebuild", node.log_dir, "--broker-running", "--topic", WRITTEN, "--receipt", tmp_path / "beside.jsonl")

@@ -211,5 +211,5 @@ def test_two_are_needed(count: int, found: int, pair: tuple[Path, Path]) -> None
 
 def test_the_report_is_the_document(pair: tuple[Path, Path], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    run = in_json("inspect diff", *write(pair, ALL, ALL), "--report", report)
+    run = in_json("inspect diff", *write(pair, ALL, ALL), "--save-json", report)
     assert report.read_text() == run.stdout

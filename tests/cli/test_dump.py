@@ -166,8 +166,8 @@ def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     shutil.copy(LOG.with_suffix(".index"), path)
     run = snaprebuild("inspect", "dump", path)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "--as names the kind" in run.stderr
-    _, lines = in_lines(path, "--as", "offset-index")
+    assert "--file-kind names the kind" in run.stderr
+    _, lines = in_lines(path, "--file-kind", "offset-index")
     assert lines[0]["told_by"] == "option"
     entries = of(lines, "offset_index_entry")
     assert entries[0]["agrees"] is None
@@ -401,7 +401,12 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [([], "no FILE"), ([""], "a PATH is empty"), ([LOG, "--offsets", "9:1"], "nothing lies"), ([LOG, "--as", "table"], "--as")],
+    [
+        ([], "no FILE"),
+        ([""], "a PATH is empty"),
+        ([LOG, "--offsets", "9:1"], "nothing lies"),
+        ([LOG, "--file-kind", "table"], "--file-kind"),
+    ],
 )
 def test_usage(arguments: list[object], told: str) -> None:
     run = snaprebuild("inspect", "dump", *arguments)

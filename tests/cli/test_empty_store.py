@@ -35,7 +35,7 @@ def test_offsets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "options"),
-    [("follower fetch-path", ("--offset", "700")), ("follower plan", ()), ("follower plan", ("--profile", "seed"))],
+    [("follower fetch-path", ("--offset", "700")), ("follower plan", ()), ("follower plan", ("--profile", "kip-1023"))],
 )
 def test_other_questions(tmp_path: Path, verb: str, options: tuple[str, ...]) -> None:
     run = in_json(verb, TIERED, empty(tmp_path), "--topic", "mixed", *options)

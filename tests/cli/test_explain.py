@@ -55,7 +55,7 @@ def test_the_entry_is_kafkas_and_each_field_has_its_batch(fixture: PartitionFixt
     for segment, count in ((fixture.segments[-1], 2), (fixture.segments[len(fixture.segments) // 2], 1)):
         entries = sorted(segment.entries, key=lambda entry: (-entry.current_txn_first_offset, -entry.last_offset))
         for entry in entries[:count]:
-            run = asked(fixture.directory, entry.producer_id, "--at", segment.snapshot_offset, "--as-of", "0")
+            run = asked(fixture.directory, entry.producer_id, "--offset", segment.snapshot_offset, "--as-of", "0")
             assert run.exit_code in (0, 1), run.stderr
             (found,) = run.document["partitions"]
             assert found["offset"] == segment.snapshot_offset
@@ -232,7 +232,7 @@ def test_a_producer_that_nobody_knows() -> None:
 
 @pytest.mark.parametrize(("at", "said"), [(0, "begins at 0"), (8232, "ends at 8231"), (2**63 - 1, "ends at 8231")])
 def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
-    run = asked(MIXED, 1, "--at", at)
+    run = asked(MIXED, 1, "--offset", at)
     assert run.exit_code == 1
     assert said in run.messages("offset-not-in-log")
     assert ("unknown-producer" in run.codes) == (at == 0), "the snapshots and the log know it, though not before 0"
@@ -240,14 +240,14 @@ def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
 
 def test_an_offset_that_some_logs_do_not_have() -> None:
     """Only those that know the producer are told of: plain-0 is as short as the others, and holds none."""
-    run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF, "--at", 7000)
+    run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF, "--offset", 7000)
     assert (run.exit_code, run.codes) == (1, {"offset-not-in-log": 2})
     assert {each["topic_partition"]: each["offset"] for each in run.document["partitions"]} == {
         "mixed-0": 7000,
         "deleted-0": None,
         "logappend-0": None,
     }
-    run = asked("fixtures/kafka27-mixed", 777, "--at", 7000)
+    run = asked("fixtures/kafka27-mixed", 777, "--offset", 7000)
     assert (run.exit_code, run.codes) == (1, {"unknown-producer": 1})
     assert "no partition that was read knows producer 777 before offset 7000" in run.messages("unknown-producer")
 
@@ -269,7 +269,7 @@ def test_a_log_that_could_not_be_read_may_know_it(tmp_path: Path) -> None:
 def test_an_offset_inside_a_segment() -> None:
     """Producer 1 wrote 144 to 154 and 444 to 447: between them only the first is known, also inside the second batch."""
     for at, last in ((155, 154), (300, 154), (444, 154), (446, 154), (448, 447)):
-        run = asked(MIXED, 1, "--at", at)
+        run = asked(MIXED, 1, "--offset", at)
         assert (run.exit_code, run.stderr) == (0, "")
         found = run.partition("mixed-0")
         assert (found["offset"], found["entry"]["last_offset"]) == (at, last)
@@ -278,7 +278,7 @@ def test_an_offset_inside_a_segment() -> None:
 
 def test_snapshots_above_the_offset_are_not_asked() -> None:
     for at, count in ((7045, 1), (7637, 2), (8231, 3)):
-        assert asked(MIXED, 1, "--as-of", AS_OF, "--at", at).partition("mixed-0")["snapshots"]["counts"] == {"equal": count}
+        assert asked(MIXED, 1, "--as-of", AS_OF, "--offset", at).partition("mixed-0")["snapshots"]["counts"] == {"equal": count}
 
 
 def test_what_snapshots_say_differently(tmp_path: Path) -> None:

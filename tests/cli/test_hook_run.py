@@ -215,7 +215,7 @@ def test_every_bundled_log_directory(fixture: str, tmp_path: Path) -> None:
         (("--",), "-- expects the command"),
         (("--", ""), "-- expects the command"),
         (("--fail-closed",), "--fail-closed says when CMD is started: none is given"),
-        (("--output", "json", "--", "true"), "--output json: stdout belongs to CMD; --report FILE takes the document"),
+        (("--output", "json", "--", "true"), "--output json: stdout belongs to CMD; --save-json FILE takes the document"),
         (("s3://bucket/logs",), "no broker starts on an object store"),
         (("--deadline", "-1"), "expected a number from 0"),
     ],
@@ -232,7 +232,7 @@ def test_what_makes_no_sense(logs: Path, arguments: tuple[str, ...], said: str) 
 
 
 def test_the_command_has_stdout_and_its_exit_code_counts(logs: Path, tmp_path: Path) -> None:
-    done = hook(logs, "--report", tmp_path / "report.json", "--", "sh", "-c", 'echo "$1"; exit 7', "sh", "-v --dry-run")
+    done = hook(logs, "--save-json", tmp_path / "report.json", "--", "sh", "-c", 'echo "$1"; exit 7', "sh", "-v --dry-run")
     assert (done.returncode, done.stdout) == (7, "-v --dry-run\n")
     assert done.stderr.startswith("snaprebuild: 14 snapshots written; ")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""``rebuild --stage`` and ``install``: built beside a running broker, named while it is stopped, and what a rebuild would have written."""
+"""``stage`` and ``install``: built beside a running broker, named while it is stopped, and what a rebuild would have written."""
 
 from __future__ import annotations
 
@@ -521,12 +521,12 @@ def test_places_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "new disk").mkdir()
     properties.write_text(f"log.dirs={logs},{tmp_path / 'new disk'}\n")
     for place in (logs, logs / "staged", logs / "mixed-0" / "staged"):
-        run = snaprebuild("rebuild", logs, "--stage", place)
+        run = snaprebuild("stage", logs, "--to", place)
         assert run.exit_code == 3, place
         assert "log directory" in run.stderr or "broker would trip over" in run.stderr
-    inside = snaprebuild("rebuild", "--server-properties", properties, "--stage", tmp_path / "new disk" / "staged")
+    inside = snaprebuild("stage", "--server-properties", properties, "--to", tmp_path / "new disk" / "staged")
     assert (inside.exit_code, "no broker starts" in inside.stderr) == (3, True), "also one that is still empty"
-    elsewhere = snaprebuild("rebuild", logs, "--stage", "/dev/shm/snaprebuild-staged")  # another file system
+    elsewhere = snaprebuild("stage", logs, "--to", "/dev/shm/snaprebuild-staged")  # another file system
     assert (elsewhere.exit_code, "no link leads here" in elsewhere.stderr) == (2, True)
     assert not Path("/dev/shm/snaprebuild-staged").exists()
     (tmp_path / "new disk").rmdir()
@@ -546,7 +546,7 @@ def test_places_that_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_go_with_it(options: tuple[str, ...], tmp_path: Path) -> None:
-    run = snaprebuild("rebuild", FIXTURES / "kafka27-mixed", "--stage", tmp_path / "staged", *options)
+    run = snaprebuild("stage", FIXTURES / "kafka27-mixed", "--to", tmp_path / "staged", *options)
     assert run.exit_code == 2, run.stderr
 
 

@@ -39,13 +39,13 @@ def test_a_story_step_by_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "codes"),
     [
-        (("race", "--mode", "no-epochs"), 1, ["isr-loss"]),
-        (("race", "--mode", "kip-903"), 0, []),
+        (("race", "--epoch-mode", "no-epochs"), 1, ["isr-loss"]),
+        (("race", "--epoch-mode", "kip-903"), 0, []),
         (("last-member",), 0, ["isr-loss-accepted", "isr-loss-accepted"]),
         (("no-epoch-in-fetch",), 1, ["isr-loss", "isr-step-left-out", "isr-loss"]),
         (("race", "--min-insync", "2"), 1, ["isr-loss"]),
-        (("third-in-sync", "--min-insync", "3", "--mode", "no-epochs"), 1, ["isr-loss"]),
-        (("--search", "--runs", "40", "--seed", "3", "--mode", "kip-903"), 0, ["isr-loss-accepted"]),
+        (("third-in-sync", "--min-insync", "3", "--epoch-mode", "no-epochs"), 1, ["isr-loss"]),
+        (("--search", "--runs", "40", "--random-seed", "3", "--epoch-mode", "kip-903"), 0, ["isr-loss-accepted"]),
     ],
 )
 def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: list[str]) -> None:
@@ -57,13 +57,13 @@ def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: 
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1  # a record\nfetch 2\nfetch 3\nunfence 1\n")
-    (played,) = in_json("simulate isr", "--scenario", path, "--mode", "kip-903").document["stories"]
+    (played,) = in_json("simulate isr", "--scenario", path, "--epoch-mode", "kip-903").document["stories"]
     assert [step["committed"] for step in played["steps"]] == [0, 0, 1, 1]
     assert [step["happened"] for step in played["steps"]] == [True, True, True, False]
 
 
 def test_a_search() -> None:
-    arguments = ("--search", "--runs", 60, "--seed", 3, "--mode", "kip-903")
+    arguments = ("--search", "--runs", 60, "--random-seed", 3, "--epoch-mode", "kip-903")
     (found,) = in_json("simulate isr", *arguments).document["searches"]
     assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
     (shortest,) = found["found"]

@@ -35,13 +35,13 @@ def test_the_moved_log() -> None:
     assert run.document["start"] == {"offset": 640, "epoch": 4}
     assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
     # 60,647 bytes; without three checkpoints 45,032. The first segment goes when the start is 720 or above.
-    assert starts(run) == {"immediate": 812, "retention": 700, "seed": 700}
+    assert starts(run) == {"immediate": 812, "retention": 700, "kafka-14932": 700}
     assert [len(each["moves"]) for each in run.document["policies"]] == [1, 3, 1]
     assert policy(run, "immediate")["moves"][0]["deleted_segments"] == [538]
     assert policy(run, "immediate")["kept_bytes"] == 6366 + 5565
     assert policy(run, "immediate")["invalidated"] == ["2"]
     assert policy(run, "retention")["kept_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
-    assert policy(run, "seed")["invalidated"] == policy(run, "seed")["reloaded"] == []
+    assert policy(run, "kafka-14932")["invalidated"] == policy(run, "kafka-14932")["reloaded"] == []
     assert run.document["unknown_replicas"] == [], "it is the only node of its cluster"
     assert tree(MOVED) == before
 
@@ -49,13 +49,13 @@ def test_the_moved_log() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (NOW, {"immediate": 812, "retention": None, "seed": 812}),
-        (("--as-of", "2026-12-25"), {"immediate": 812, "retention": 812, "seed": 812}),
-        (("--as-of", "2026-12-25", "--max-retention-ms", "-1"), {"immediate": 812, "retention": None, "seed": 812}),
-        ((*NOW, "--replica", "2:650"), {"immediate": 812, "retention": None, "seed": None}),
-        ((*NOW, "--replica", "2:650", "--lag-time-max-ms", "1000"), {"immediate": 812, "retention": None, "seed": 812}),
-        ((*NOW, "--listener", "controller:760"), {"immediate": 812, "retention": None, "seed": 760}),
-        ((*NOW, "--max-retention-bytes", "0"), {"immediate": 812, "retention": 812, "seed": 812}),
+        (NOW, {"immediate": 812, "retention": None, "kafka-14932": 812}),
+        (("--as-of", "2026-12-25"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
+        (("--as-of", "2026-12-25", "--max-retention-ms", "-1"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
+        ((*NOW, "--replica", "2:650"), {"immediate": 812, "retention": None, "kafka-14932": None}),
+        ((*NOW, "--replica", "2:650", "--lag-time-max-ms", "1000"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
+        ((*NOW, "--listener", "controller:760"), {"immediate": 812, "retention": None, "kafka-14932": 760}),
+        ((*NOW, "--max-retention-bytes", "0"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
     ],
 )
 def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, int | None]) -> None:
@@ -119,12 +119,12 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
     assert run.document["is_leader"]
     assert run.document["replicas"] == [{"name": "2", "offset": 348}, {"name": "3", "offset": 348}]
     assert run.document["unknown_replicas"] == []
-    assert starts(run) == {"immediate": 315, "retention": None, "seed": 315}
+    assert starts(run) == {"immediate": 315, "retention": None, "kafka-14932": 315}
     alone = in_json("cluster advise", leader, *NOW)
     assert alone.document["unknown_replicas"] == [2, 3]
     assert any("how far 2 replicas got is not known: 2, 3" in each for each in alone.document["assumptions"])
     told = in_json("cluster advise", leader, *others, "--replica", "3:240", *NOW)
-    assert starts(told)["seed"] == 234
+    assert starts(told)["kafka-14932"] == 234
     assert policy(told, "immediate")["invalidated"] == ["3"]
 
 
@@ -143,8 +143,8 @@ def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expecte
     """Its own checkpoints are at 76, 195 and 304."""
     run = in_json("cluster advise", BUNDLED["node3"], *arguments, *NOW)
     assert not run.document["is_leader"]
-    assert starts(run)["seed"] == expected
-    assert (policy(run, "seed")["stays_because"] is None) == (expected is not None)
+    assert starts(run)["kafka-14932"] == expected
+    assert (policy(run, "kafka-14932")["stays_because"] is None) == (expected is not None)
 
 
 def test_a_follower_whose_leader_is_given() -> None:
@@ -178,10 +178,10 @@ def test_neither_a_directory_nor_a_configuration() -> None:
 def test_the_chart() -> None:
     run = snaprebuild("cluster", "advise", MOVED, *NOW, "--replica", "2:705")
     lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.startswith(" ") and "█" in line}
-    assert list(lines) == ["now", "immediate", "retention", "seed"]
+    assert list(lines) == ["now", "immediate", "retention", "kafka-14932"]
     assert len({len(line) for line in lines.values()}) == 1
     kept = {name: line.count("█") for name, line in lines.items()}
-    assert kept["immediate"] < kept["seed"] < kept["now"] == kept["retention"]
+    assert kept["immediate"] < kept["kafka-14932"] < kept["now"] == kept["retention"]
 
 
 def test_damage_is_told_beside_the_advice(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_where_there_is_one(tmp_path: Path) -> None:
     assert starts(in_json("cluster advise", directory, *NOW, "--max-retention-bytes", "0")) == {
         "immediate": 484,
         "retention": None,
-        "seed": 484,
+        "kafka-14932": 484,
     }
 
 

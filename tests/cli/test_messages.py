@@ -15,6 +15,7 @@ from command import snaprebuild
 
 from snaprebuild.cli import main as command
 from snaprebuild.cli.options.common import as_of_ms
+from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
 
 FIXTURE = "fixtures/magic0"
 INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
@@ -67,9 +68,9 @@ VERBS = sorted(COMMANDS)
         (("--server-properties", ""), "--server-properties: the path is empty"),
         (("--server-properties", "fixtures"), "--server-properties: expected a file, found the directory fixtures"),
         (("--server-properties", "nowhere"), "nowhere: does not exist"),
-        (("--report", ""), "--report: expected a file, found an empty path"),
-        (("--report", "fixtures"), "--report: expected a file, found fixtures"),
-        (("--report", "nowhere/report.json"), "--report: the directory of nowhere/report.json does not exist"),
+        (("--save-json", ""), "--save-json: expected a file, found an empty path"),
+        (("--save-json", "fixtures"), "--save-json: expected a file, found fixtures"),
+        (("--save-json", "nowhere/report.json"), "--save-json: the directory of nowhere/report.json does not exist"),
         (("",), "a PATH is empty"),
         (("nowhere",), "nowhere: does not exist"),
         (("README.md",), "README.md: is no directory"),
@@ -94,8 +95,8 @@ def test_one_line_says_what_was_expected_and_found(arguments: tuple[str, ...], s
         (("rebuild", "--plan", "fixtures"), "--plan: expected a file, found the directory fixtures"),
         (("rebuild", "--plan", "README.md"), "README.md: is no saved plan"),
         (("plan", FIXTURE, "--save", "nowhere/plan.json"), "--save: the directory of nowhere/plan.json does not exist"),
-        (("plan", FIXTURE, "--save", "one.json", "--report", "./one.json"), "--report and --save name one file"),
-        (("rebuild", "--plan", "README.md", "--report", "README.md"), "the plan and --report name one file"),
+        (("plan", FIXTURE, "--save", "one.json", "--save-json", "./one.json"), "--save-json and --save name one file"),
+        (("rebuild", "--plan", "README.md", "--save-json", "README.md"), "the plan and --save-json name one file"),
         (("rebuildd",), "No such command 'rebuildd'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -190,7 +191,7 @@ OPERANDS = {
     "follower repair": "DIR and STORE are those of `follower check`",
     "cluster history": "DIR is __cluster_metadata-0, a copy of it under any name",
     "cluster image": "DIR is __cluster_metadata-0, a copy of it under any name",
-    "install": "PLAN is what `rebuild --stage DIR` left",
+    "install": "PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote",
     "inspect dump": "FILE is a segment, an index, a snapshot",
     "inspect diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
@@ -206,11 +207,20 @@ OPERANDS = {
 }
 """What the text of a verb says of its operands, where they are no PATH."""
 
-RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-election-risk", "--allow-unproven", "--expiration-ms", "--replay-from"}
+RISKY = {
+    "--impact",
+    "--set-aside",
+    "--crc",
+    "--drop-expired",
+    "--allow-election-risk",
+    "--allow-unproven",
+    "--expiration-ms",
+    "--replay-from",
+}
 RISKY |= {
-    "--late-ms",
+    "--late-after-ms",
     "--max-timeout-ms",
-    "--effects",
+    "--cache",
     "--metadata-log",
     "--allow-plain",
     "--allow-unverified",
@@ -228,8 +238,27 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
         assert re.search(r"Default: .+\.$", option.help or ""), option.opts
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
         assert option.help is not None
-        if not option.help.startswith(("table", "text", "missing", "auto", "check", "process", "full")):  # the names of values
-            assert option.help[0].isupper()
+        assert option.help[0].isupper() or re.match(r"[a-z-]+[:,.]|librdkafka ", option.help), "a value, or a setting of Kafka"
+
+
+def shown_in(page: str) -> list[str]:
+    return re.findall(r"^  (?:-v, )?(--[a-z0-9-]+)", page, re.MULTILINE)
+
+
+def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
+    """At most 10 options and 7 in the median; the others, but object stores, load and Spark, are at most 24 for a verb."""
+    counts = []
+    for verb in VERBS:
+        short, whole = (snaprebuild(*verb.split(), option).stdout for option in ("--help", "--help-all"))
+        counts.append(len(shown_in(short)))
+        own = {max(each.opts, key=len): panel_of(max(each.opts, key=len)) for each in options_of(verb)}
+        own.pop("--help-all")
+        for name, panel in own.items():
+            assert (name in shown_in(short)) == (panel in PANELS), name
+            assert re.search(rf"^  .*{name}\b", whole, re.MULTILINE), name
+        assert sum(panel not in GLOBAL for name, panel in own.items() if name != "--config") <= 25, verb
+    assert max(counts) <= 10
+    assert sorted(counts)[len(counts) // 2] <= 7
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])
@@ -251,7 +280,7 @@ def test_without_a_verb_the_help_is_shown() -> None:
     assert run.stderr.startswith("Usage: snaprebuild [OPTIONS] COMMAND")
     for verb in GROUP.commands:
         (line,) = [line for line in run.stderr.splitlines() if line.startswith(f"  {verb} ")]
-        assert line.endswith("."), "whole, not cut"
+        assert not line.rstrip().endswith("…"), "whole, not cut"
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -63,9 +63,9 @@ def test_one_log_proves_what_its_checkpoint_holds() -> None:
     assert "orders-0" in proof["unproven"]["partitions"]
     assert run.codes == {"unproven-tail": 1, "deleted-files": 1}
     assert [each["name"] for each in run.document["topics"]] == ["orders"]
-    proven = in_json("cluster image", CLUSTER / "node2", "--at", "proven")
+    proven = in_json("cluster image", CLUSTER / "node2", "--offset", "proven")
     assert (proven.document["offset"], proven.document["proof"]["unproven"]) == (314, None)
-    assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--at", "314").document}
+    assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--offset", "314").document}
 
 
 def test_a_majority_of_two(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_old_disks_prove_what_they_share() -> None:
     old = CLUSTER / "old"
     run = in_json(
         *("cluster image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
-        *("--at", "200"),
+        *("--offset", "200"),
     )
     shared = run.document["proof"]["shared_end_offsets"]
     manifest = json.loads((CLUSTER / "manifest.json").read_text())["directories"]
@@ -105,9 +105,9 @@ def test_old_disks_prove_what_they_share() -> None:
     [
         (("node1", "--voter", "node1"), "is of voter 1, like"),
         (("node1", "--voter", "../kraft-metadata/logs"), "is of cluster"),
-        (("node1", "--at", "348"), "the log ends before offset 348: its last one is 347"),
-        (("node2", "--at", "100"), "nothing tells of offset 100: no checkpoint so old, and the log begins at 234"),
-        (("node1", "--at", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
+        (("node1", "--offset", "348"), "the log ends before offset 348: its last one is 347"),
+        (("node2", "--offset", "100"), "nothing tells of offset 100: no checkpoint so old, and the log begins at 234"),
+        (("node1", "--offset", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
         (("node1", "--voters", "1;2"), "--voters: expected ids with commas between them, found '1;2'"),
         (("node1", "--voter", "9999999999=node2"), "--voter: expected [ID=]DIR with an id up to 2147483647"),
         (("node1/orders-0",), "is a partition of orders, not __cluster_metadata-0"),

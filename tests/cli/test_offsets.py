@@ -259,7 +259,7 @@ def test_the_proposal_does_not_compare_with_the_end() -> None:
     """Row 9: all closed segments are uploaded, and the active one is empty."""
     arguments = (*LEADER, "--high-watermark", "790", "--timestamp", "-6")
     assert offsets_of(in_json("follower offsets", *arguments).document) == {-6: -1}
-    assert offsets_of(in_json("follower offsets", *arguments, "--profile", "seed").document) == {-6: 790}
+    assert offsets_of(in_json("follower offsets", *arguments, "--profile", "kip-1023").document) == {-6: 790}
 
 
 def test_without_a_store_nothing_is_told_of_remote_storage() -> None:

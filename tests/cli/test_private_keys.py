@@ -51,7 +51,7 @@ def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[P
 
 def test_a_repair_goes_on_without_the_copy(rotated: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store, _, _ = rotated
-    options = ("--undo-file", tmp_path / "undo.jsonl", "--allow-unverified", *LONG_AGO)
+    options = ("--receipt", tmp_path / "undo.jsonl", "--allow-unverified", *LONG_AGO)
     run = in_json("tier repair", store, "--private-key", KEY1, *options)
     assert (run.exit_code, run.document["copies"]) == (3, [])
     assert "--private-key key2=FILE" in run.messages("refused")

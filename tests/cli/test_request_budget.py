@@ -30,7 +30,7 @@ OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
     "verify": (("verify", "{}", *AS_OF, *ONE_JOB), 1, 3, 0),
     "rebuild --out": (("rebuild", "{}", "--out", "{}-out", *RECEIPT, *AS_OF, *ONE_JOB), 1, 4, 0),
     "rebuild in place": (("rebuild", "{}", *RECEIPT, *AS_OF, *ONE_JOB), 3, 7, 3),
-    "rebuild --stage": (("rebuild", "{}", "--stage", "{}-staged", *AS_OF, *ONE_JOB), 1, 4, 0),
+    "stage": (("stage", "{}", "--to", "{}-staged", *AS_OF, *ONE_JOB), 1, 4, 0),
     "inspect transactions": (("inspect", "transactions", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
     "inspect stats": (("inspect", "stats", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
     "inspect explain": (("inspect", "explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),

@@ -174,7 +174,7 @@ def test_where_a_table_may_not_go(tmp_path: Path) -> None:
     ):
         run = snaprebuild("rebuild", logs, "--dry-run", "--results", place, *OPTIONS)
         assert (run.exit_code, run.stdout) == (exit_code, ""), place
-    same = snaprebuild("rebuild", logs, "--dry-run", "--results", tmp_path / "a.json", "--report", tmp_path / "a.json", *OPTIONS)
+    same = snaprebuild("rebuild", logs, "--dry-run", "--results", tmp_path / "a.json", "--save-json", tmp_path / "a.json", *OPTIONS)
     assert same.exit_code == 2
     assert tree(tmp_path) == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -46,30 +47,45 @@ def test_healthy_directory_exits_with_0() -> None:
     assert "finding:" not in run.stderr
 
 
-def test_table_has_sums_first_then_the_worst_partition() -> None:
-    run = snaprebuild("scan", FIXTURES / "kafka27-mixed")
-    at = [run.stdout.index(title) for title in ("Log directories", "Topics", "Partitions, the worst first", "Effect:")]
-    assert at == sorted(at)
-    rows = [line.split() for line in run.stdout[at[2] : at[3]].splitlines()]
-    assert [row[1] for row in rows if len(row) > 1 and row[1].endswith("-0")] == ["mixed-0", "logappend-0", "deleted-0", "plain-0"]
-    (mixed,) = [row for row in rows if len(row) > 1 and row[1] == "mixed-0"]
-    assert mixed == [
-        "1",
-        "mixed-0",
-        "ordinary",
-        "15",
-        "955.4",
-        "KiB",
-        "15",
-        "12",
-        "12",
-        "893.3",
-        "KiB",
-        "8231",
-        "missing-snapshot",
-        "12",
-    ]
-    assert "12 of 15 snapshots are missing: 583, 1151, 1662 ... 6390" in run.stderr
+def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed", "--topic", "logappend")
+    answer, following, empty, *table = run.stdout.splitlines()
+    assert answer == "14 snapshots missing in 2 of 2 partitions; 1.1 MiB cannot be uploaded. `rebuild` frees all of it."
+    assert empty == ""
+    command = shlex.split(following.removeprefix("Next: "))
+    assert command[:2] == ["snaprebuild", "plan"]
+    planned = in_json(*command[1:])
+    assert sum(len(each["boundaries"]) for each in planned.document["partitions"]) == 14
+    assert [line.split()[0] for line in table[2:4]] == ["mixed-0", "logappend-0"]
+    assert table[2].split() == ["mixed-0", "12", "12", "893.3", "KiB", "0", "no", "snapshot", "[1]"]
+    assert max(map(len, run.stdout.splitlines())) <= 100
+    assert "snapshots are missing" not in run.stderr, "stdout says so"
+    verbose = snaprebuild("scan", FIXTURES / "kafka27-mixed", "-v").stderr
+    assert "12 of 15 snapshots are missing: 583, 1151, 1662 ... 6390" in verbose
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "answer", "following"),
+    [
+        ("kafka4-mixed", (), "No snapshot missing in 4 partitions.", "snaprebuild verify"),
+        ("magicup", (), "`rebuild` frees none of it.", "Keep remote.storage.enable off for these topics until retention"),
+        ("kafka27-mixed", ("--topic", "deleted"), "No snapshot missing in 1 partition.", "snaprebuild verify"),
+    ],
+)
+def test_answers(name: str, options: tuple[str, ...], answer: str, following: str) -> None:
+    first, second, *_ = snaprebuild("scan", FIXTURES / name, *options).stdout.splitlines()
+    assert answer in first
+    assert second.startswith(f"Next: {following}")
+
+
+def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    (root / "logappend-0" / "leader-epoch-checkpoint").write_bytes(b"\xff")
+    first, second, *others = snaprebuild("scan", root).stdout.splitlines()
+    assert first.startswith("INCOMPLETE: 1 path could not be read: ")
+    assert "14 snapshots missing in 2 of 4 partitions" in first
+    assert second.startswith("Next: correct what stderr lists")
+    assert any("UNREAD" in line for line in others)
 
 
 def test_details_print_every_boundary() -> None:
@@ -129,10 +145,10 @@ def test_all_log_dirs_of_a_server_properties(tmp_path: Path) -> None:
 
 def test_report_is_the_document(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--report", report)
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--save-json", report)
     document = json.loads(report.read_text())
     SCHEMA.validate(document)
-    assert run.stdout.startswith("Log directories")
+    assert run.stdout.startswith("14 snapshots missing in 2 of 4 partitions")
     other = in_json("scan", FIXTURES / "kafka27-mixed").document
     del document["run"], other["run"]  # a moment and a command of its own
     assert document == other

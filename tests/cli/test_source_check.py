@@ -134,7 +134,7 @@ def test_where_the_cluster_tells_of_the_broker_no_word_helps(tmp_path: Path) -> 
         ((), "name at least one path"),
         ((CLUSTER / "node1", "--metadata", ""), "--metadata: the path is empty"),
         ((CLUSTER / "node1", "--metadata", FIXTURES / "kafka27-mixed"), "holds no __cluster_metadata-0"),
-        ((CLUSTER / "node1", "--at", 400), "the log ends before offset 400: its last one is 347"),
+        ((CLUSTER / "node1", "--offset", 400), "the log ends before offset 400: its last one is 347"),
     ],
 )
 def test_usage(arguments: tuple[object, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Several runs of ``rebuild --stage`` into one directory: what the last one knows counts, and what each was asked for."""
+"""Several runs of ``stage`` into one directory: what the last one knows counts, and what each was asked for."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_directory_is_staged_into_by_one_run_at_a_time(tmp_path: Path) -> None
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
-        run = snaprebuild("rebuild", logs, "--stage", stage, *AS_OF, "--topic", "mixed")
+        run = snaprebuild("stage", logs, "--to", stage, *AS_OF, "--topic", "mixed")
         assert (run.exit_code, "another run stages into this directory" in run.stderr) == (3, True), run.stderr
         assert staged(logs, stage, "--topic", "mixed", "--dry-run").exit_code == 0, "which writes nothing"
         assert (stage / "plan.jsonl").read_bytes() == plan
@@ -152,8 +152,8 @@ def of_a_window(tmp_path: Path) -> Path:
     earlier(logs, "mixed-0", keep=11)
     remove_snapshots(logs / "logappend-0", *bases_of(logs / "logappend-0"))
     (tmp_path / "server.properties").write_text(f"log.dirs={logs}\nproducer.id.expiration.ms={DAY_MS}\n")
-    options = ("--server-properties", tmp_path / "server.properties", "--stage", tmp_path / "staged", *AS_OF)
-    run = in_json("rebuild", *options, "--topic", "mixed", "--topic", "logappend")
+    options = ("--server-properties", tmp_path / "server.properties", "--to", tmp_path / "staged", *AS_OF)
+    run = in_json("stage", *options, "--topic", "mixed", "--topic", "logappend")
     assert run.exit_code == 0, run.stderr
     assert run.partition("mixed-0")["replay_from_offset"] > 0
     assert {each["class"] for each in run.partition("logappend-0")["boundaries"]} == {"EXACT"}
@@ -187,8 +187,8 @@ def test_without_the_configuration_what_closed_since_is_not_installed(tmp_path: 
     put_back = earlier(running(logs), "mixed-0", keep=8)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\n")
-    options = ("--server-properties", properties, "--stage", tmp_path / "staged", *AS_OF, "--topic", "mixed")
-    assert in_json("rebuild", *options).exit_code == 0
+    options = ("--server-properties", properties, "--to", tmp_path / "staged", *AS_OF, "--topic", "mixed")
+    assert in_json("stage", *options).exit_code == 0
     put_back()
     properties.unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")

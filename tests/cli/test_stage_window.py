@@ -1,4 +1,4 @@
-"""``rebuild --stage`` of a part of the log: from the replay window on, and going on from what an earlier run has staged."""
+"""``stage`` of a part of the log: from the replay window on, and going on from what an earlier run has staged."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_with_a_longer_expiration_than_it_was_staged_for_nothing_of_a_window_is_
         properties.write_text(f"log.dirs={case.logs}\nproducer.id.expiration.ms={days * DAY_MS}\n")
 
     configured(1)
-    run = in_json("rebuild", "--server-properties", properties, "--stage", tmp_path / "staged", *AS_OF, "--topic", case.topic)
+    run = in_json("stage", "--server-properties", properties, "--to", tmp_path / "staged", *AS_OF, "--topic", case.topic)
     assert (run.exit_code, run.partition(case.name)["replay_from_offset"] > 0) == (0, True), run.stderr
     case.put_back()
     configured(30)
@@ -136,12 +136,14 @@ def test_with_a_longer_expiration_than_it_was_staged_for_nothing_of_a_window_is_
 
 def test_spark_stages_nothing(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    for verb in ("rebuild", "plan"):
-        run = snaprebuild(verb, logs, "--stage", tmp_path / "staged", "--engine", "spark", *AS_OF)
-        assert (run.exit_code, "--stage" in run.stderr, "--engine spark" in run.stderr) == (2, True, True)
+    run = snaprebuild("plan", logs, "--to", tmp_path / "staged", "--engine", "spark", *AS_OF)
+    assert (run.exit_code, "--to" in run.stderr, "--engine spark" in run.stderr) == (2, True, True)
+    run = snaprebuild("stage", logs, "--to", tmp_path / "staged", "--engine", "spark", *AS_OF)
+    assert (run.exit_code, "No such option" in run.stderr) == (2, True)
     saved = tmp_path / "plan.jsonl"
-    assert snaprebuild("plan", logs, "--stage", tmp_path / "staged", *AS_OF, "--save", saved).exit_code == 0
-    assert snaprebuild("rebuild", "--plan", saved, "--engine", "spark").exit_code == 2
+    assert snaprebuild("plan", logs, "--to", tmp_path / "staged", *AS_OF, "--save", saved).exit_code == 0
+    other = snaprebuild("rebuild", "--plan", saved, "--engine", "spark")
+    assert (other.exit_code, "is one of `stage`: run snaprebuild stage --plan" in other.stderr) == (2, True)
     assert not (tmp_path / "staged").exists()
 
 
@@ -170,7 +172,7 @@ def test_staging_again_reads_only_what_closed_since(gone_on: tuple[Path, Callabl
     assert nothing.codes["staged-earlier"] == 1
     put_back()
     active = bases_of(directory)[-1]
-    planned = in_json("plan", logs, "--stage", tmp_path / "staged", "--topic", "mixed", *AS_OF)
+    planned = in_json("plan", logs, "--to", tmp_path / "staged", "--topic", "mixed", *AS_OF)
     assert planned.partition("mixed-0")["bytes_to_read"] == size_from(directory, bases[8], active)
     dry = staged(logs, tmp_path / "staged", "--topic", "mixed", "--dry-run")
     assert dry.document["totals"] == {"equal": 8, "would_write": 6}
@@ -344,10 +346,10 @@ def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs[0]},{logs[1]}\n")
     stages = [disk / "staged" for disk in disks]
-    one = snaprebuild("rebuild", "--server-properties", properties, "--stage", stages[0], *AS_OF)
-    assert (one.exit_code, "name one more (--stage is repeatable)" in one.stderr) == (2, True)
+    one = snaprebuild("stage", "--server-properties", properties, "--to", stages[0], *AS_OF)
+    assert (one.exit_code, "name one more (--to is repeatable)" in one.stderr) == (2, True)
     put_back = earlier(logs[1], "other-0", keep=11)
-    run = in_json("rebuild", "--server-properties", properties, "--stage", stages[0], "--stage", stages[1], *AS_OF)
+    run = in_json("stage", "--server-properties", properties, "--to", stages[0], "--to", stages[1], *AS_OF)
     assert run.exit_code == 0, run.stderr
     put_back()
     assert run.partition("other-0")["target"] == str(stages[1] / "other-0.staged")

@@ -40,7 +40,7 @@ def diseased(tmp_path: Path) -> Path:
 
 
 def repair(store: object, *arguments: object, undo: Path | None = None) -> Run:
-    more = () if undo is None else ("--undo-file", undo)
+    more = () if undo is None else ("--receipt", undo)
     return in_json("tier repair", store, *LONG_AGO, "--allow-unverified", *more, *arguments)
 
 
@@ -167,14 +167,14 @@ def test_undo_puts_the_manifests_back(diseased: Path, tmp_path: Path) -> None:
     for line in lines[1:-1:2]:
         assert base64.b64decode(line["manifest"]["base64"]) == before[diseased / line["manifest"]["key"]]
     repaired = tree(diseased)
-    dry = in_json("tier repair", diseased, "--undo", undo, "--dry-run")
+    dry = in_json("undo", undo, "--dry-run")
     assert (dry.exit_code, totals(dry), tree(diseased)) == (0, {"would-restore": 4}, repaired)
-    run = in_json("tier repair", diseased, "--undo", undo)
+    run = in_json("undo", undo)
     assert (run.exit_code, totals(run)) == (0, {"restored": 4})
     assert {path: path.read_bytes() for path in before} == before
     assert audit(diseased) == verdicts
     check_reads("diseased", lambda path: (diseased / path).read_bytes(), is_repaired=False)
-    assert totals(in_json("tier repair", diseased, "--undo", undo)) == {"absent": 4}
+    assert totals(in_json("undo", undo)) == {"absent": 4}
     # What was appended is taken again.
     again = repair(diseased, undo=tmp_path / "again.jsonl")
     assert (totals(again), {copy["appended_bytes"] for copy in again.document["copies"]}) == ({"repaired": 4}, {0})
@@ -189,7 +189,7 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
     gone.unlink()
     text = undo.read_bytes()
     undo.write_bytes(text[: text.rindex(b'{"step":"end"') + 5])  # as a killed run leaves it
-    run = in_json("tier repair", diseased, "--undo", undo)
+    run = in_json("undo", undo)
     assert (run.exit_code, actions(run)) == (1, {687: "left", 1231: "absent", 1805: "restored", 2430: "restored"})
     assert run.codes == {"left-alone": 1}
 
@@ -197,24 +197,24 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is empty, and no undo file"),
-        ("{}\n", "is no undo file of tier repair"),
-        ("[]\n", "is no undo file of tier repair"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "tells of /elsewhere, and not of"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of an undo file"),
+        ("", "is no receipt"),
+        ("{}\n", "is no receipt"),
+        ("[]\n", "is no receipt"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "does not exist"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of such a receipt"),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
             '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":1e999,'
             f'"manifest":{{"key":"t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-            "line 2: is no line of an undo file",
+            "line 2: is no line of such a receipt",
         ),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of an undo file"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of such a receipt"),
         *(
             (
                 '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
                 '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
                 f'"manifest":{{"key":"{escape}t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-                "line 2: is no line of an undo file",
+                "line 2: is no line of such a receipt",
             )
             for escape in ("\\u0000", "\\ud800")
         ),
@@ -222,13 +222,13 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
             '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
             f'"manifest":{{"key":"../t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-            "line 2: is no line of an undo file",
+            "line 2: is no line of such a receipt",
         ),
     ],
 )
 def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "undo.jsonl").write_text(text.replace("STORE", str(diseased)))
-    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "undo.jsonl")
+    run = snaprebuild("undo", tmp_path / "undo.jsonl")
     assert run.exit_code == 2
     assert told in run.stderr
 
@@ -238,7 +238,7 @@ def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: s
 
 def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Path) -> None:
     before = tree(diseased)
-    run = in_json("tier repair", diseased, *LONG_AGO, "--undo-file", tmp_path / "undo.jsonl")
+    run = in_json("tier repair", diseased, *LONG_AGO, "--receipt", tmp_path / "undo.jsonl")
     assert (run.exit_code, run.codes, totals(run)) == (3, {"refused": 1}, {"not-repaired": 4})
     assert "--metadata-log tells, or --allow-unverified" in run.messages("refused")
     assert tree(diseased) == before
@@ -249,14 +249,14 @@ def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path)
     """A copy that it does not know is no part of the log; from the gap on, what ends there too, nothing is proven."""
     segments = READS["variants"]["diseased"]["segments"]
     log = metadata_log(tmp_path / "logs", [each for each in segments if each["metadata"]["start_offset"] != 1805])
-    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", log, "--undo-file", tmp_path / "undo.jsonl")
+    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", log, "--receipt", tmp_path / "undo.jsonl")
     assert {start for start, action in actions(run).items() if action == "repaired"} == {687}
     assert "the replay has no state at its end" in run.messages("tier-not-repaired")
     verdicts = audit(diseased)
     by_start = {each["metadata"]["start_offset"]: verdicts[each["metadata"]["segment_id"]] for each in segments}
     assert (by_start[687], by_start[1231], by_start[1805], by_start[2430]) == ("right", "zero-bytes", "missing-producers", "wrong")
     whole = metadata_log(tmp_path / "whole", segments)
-    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", whole, "--undo-file", tmp_path / "more.jsonl")
+    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", whole, "--receipt", tmp_path / "more.jsonl")
     assert (run.exit_code, actions(run)) == (0, dict.fromkeys((1231, 1805, 2430), "repaired"))
     check_reads("diseased", lambda path: (diseased / path).read_bytes())
 
@@ -365,7 +365,7 @@ def test_local_tiered_storage_is_refused(tmp_path: Path) -> None:
     path.write_bytes(EMPTY_SNAPSHOT)
     before = tree(tmp_path / "remote")
     logs = ("--metadata-log", FIXTURES / "tiered-local" / "logs")
-    run = in_json("tier repair", tmp_path / "remote", *LONG_AGO, *logs, "--undo-file", tmp_path / "undo.jsonl")
+    run = in_json("tier repair", tmp_path / "remote", *LONG_AGO, *logs, "--receipt", tmp_path / "undo.jsonl")
     assert (run.exit_code, totals(run)) == (3, {"not-repaired": 1})
     assert "LocalTieredStorage keeps a snapshot in a file of its own" in run.messages("refused")
     assert tree(tmp_path / "remote") == before
@@ -377,18 +377,16 @@ def test_options_that_exclude_each_other(diseased: Path, tmp_path: Path) -> None
     run = repair(diseased, undo=tmp_path / "there.jsonl")
     assert (run.exit_code, "is there and is not replaced" in run.stderr) == (3, True)
     assert ((tmp_path / "there.jsonl").read_text(), tree(diseased)) == ("mine", before)
-    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "there.jsonl", "--allow-unverified")
-    assert (run.exit_code, "--undo takes a whole repair back, and goes with none of" in run.stderr) == (2, True)
 
 
 def test_as_a_table(diseased: Path, tmp_path: Path) -> None:
-    run = snaprebuild("tier", "repair", diseased, *LONG_AGO, "--allow-unverified", "--undo-file", tmp_path / "undo.jsonl")
+    run = snaprebuild("tier", "repair", diseased, *LONG_AGO, "--allow-unverified", "--receipt", tmp_path / "undo.jsonl")
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "mixed-0 687 false-empty repaired 10 B at 412 884 B at 498 -" in lines
     assert "4 wrong snapshots: 4 repaired" in lines
     assert any("fetch.manifest.cache.retention.ms (3600000 by default)" in line for line in lines)
     assert any("is not mended by this" in line for line in lines)
-    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "undo.jsonl")
+    run = snaprebuild("undo", tmp_path / "undo.jsonl")
     assert "4 repairs: 4 restored" in run.stdout
     assert "stays behind the indexes" in run.stdout
 
@@ -410,7 +408,7 @@ def test_at_a_real_object_store(object_store: ObjectStore, name: str, tmp_path: 
     assert after.keys() == before.keys(), "no probe stays"
     check_reads(name, after.__getitem__)
     assert set(audit(location, *key).values()) == {"right"}
-    run = in_json("tier repair", location, "--undo", tmp_path / "undo.jsonl")
+    run = in_json("undo", tmp_path / "undo.jsonl")
     assert (run.exit_code, totals(run)) == (0, {"restored": wrong})
     restored = object_store.files(location)
     assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {

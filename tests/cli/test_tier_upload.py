@@ -141,7 +141,7 @@ def test_chunk_size_prefix_and_broker(logs: Path, tmp_path: Path) -> None:
 def test_records(logs: Path, tmp_path: Path) -> None:
     """By the layout of the records, made here by hand."""
     path = tmp_path / "records.jsonl"
-    run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0", "--records", path)
+    run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0", "--records-file", path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     copies = read_copies(objects(tmp_path / "store"))
     assert (run.document["records"], len(lines)) == (str(path), 2 * len(copies))
@@ -167,10 +167,10 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert base64.b64decode(second["value"]) == finished
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
-    again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records", path, *LONG_AGO)
+    again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "is there and is no plan or report of ours" in again.stderr) == (3, True)
     path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
-    again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records", path, *LONG_AGO)
+    again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "is there and is not replaced" in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
 
@@ -180,7 +180,7 @@ def test_records(logs: Path, tmp_path: Path) -> None:
 
 def test_a_dry_run_writes_nothing_and_says_the_same(logs: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
-    dry = upload(logs, tmp_path / "store", "--dry-run", "--records", tmp_path / "records")
+    dry = upload(logs, tmp_path / "store", "--dry-run", "--records-file", tmp_path / "records")
     assert (dry.exit_code, sorted(os.listdir(tmp_path))) == (0, ["kafka4-mixed", "store"])
     assert os.listdir(tmp_path / "store") == []
     wet = upload(logs, tmp_path / "store")
@@ -191,7 +191,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(logs: Path, tmp_path: Path) 
 def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     first = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0")
     before = tree(tmp_path / "store")
-    second = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--records", tmp_path / "records")
+    second = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--records-file", tmp_path / "records")
     assert actions(second, "mixed-0") == [each.replace("uploaded", "finished-before") for each in actions(first, "mixed-0")]
     assert tree(tmp_path / "store") == before
     assert len((tmp_path / "records").read_text().splitlines()) == 2 * second.document["totals"]["finished-before"]
@@ -203,14 +203,14 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
 def test_own_copies_are_known_when_the_log_start_has_moved(logs: Path, tmp_path: Path) -> None:
     """Its leader epochs and what is known of its producers are others then; the records are those of before."""
     store, files = tmp_path / "store", [tmp_path / "before", tmp_path / "after"]
-    first = upload(logs, store, "--topic-partition", "mixed-0", "--records", files[0])
+    first = upload(logs, store, "--topic-partition", "mixed-0", "--records-file", files[0])
     before = tree(store)
     start = segments(first, "mixed-0")[0]["end_offset"] + 1
     for path in (logs / "mixed-0").glob(f"{0:020d}.*"):
         path.unlink()
     (logs / "mixed-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
     (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
-    run = upload(logs, store, "--topic-partition", "mixed-0", "--records", files[1], "--chunk-size", 1000)
+    run = upload(logs, store, "--topic-partition", "mixed-0", "--records-file", files[1], "--chunk-size", 1000)
     done = actions(first, "mixed-0").count("uploaded")
     assert (run.exit_code, actions(run, "mixed-0")[: done - 1]) == (0, ["finished-before"] * (done - 1))
     assert tree(store) == before
@@ -439,7 +439,7 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         (("--produce-to", "localhost"), 2, "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'"),
         (("--produce-to", "a:9092,b:99999"), 2, "found 'b:99999'"),
         (("--produce-to", "user@a:9092"), 2, "found 'user@a:9092'"),
-        (("--produce-to", "a:9092", "--records", "r"), 2, "neither --records nor --metadata-log go with it"),
+        (("--produce-to", "a:9092", "--records-file", "r"), 2, "neither --records-file nor --metadata-log go with it"),
         (("--produce-to", "a:9092", "--producer-config", "/nowhere"), 2, "/nowhere: the settings cannot be read"),
         (("--producer-config", "x"), 2, "--produce-to, which is not given"),
     ],
@@ -461,7 +461,8 @@ def test_as_a_table(logs: Path, tmp_path: Path) -> None:
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "mixed-0 14 12 uploaded, 1 waits, 1 behind 0 759.5 KiB" in lines
     assert (
-        lines[-1] == "No broker knows of these copies before their records (--records, --produce-to) are in __remote_log_metadata"
+        lines[-1]
+        == "No broker knows of these copies before their records (--records-file, --produce-to) are in __remote_log_metadata"
     )
     assert "no broker uploads what lies above it (above-last-stable-offset)" in run.stderr
 
@@ -526,7 +527,7 @@ def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes
             name,
         ]
         command.append("--allow-unverified")
-        command += ["--output", "json", "--records", tmp_path / f"{name}.records", *LONG_AGO]
+        command += ["--output", "json", "--records-file", tmp_path / f"{name}.records", *LONG_AGO]
         runs.append(
             subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
         )

@@ -99,8 +99,8 @@ LAST_MS = 1_795_259_503_210
         (LAST_MS + 1_200_001, (), 1),
         (LAST_MS + 360_000, ("--max-timeout-ms", 60_000), 0),
         (LAST_MS + 360_001, ("--max-timeout-ms", 60_000), 1),
-        (LAST_MS + 5, ("--late-ms", 5), 0),
-        (LAST_MS + 6, ("--late-ms", 5), 1),
+        (LAST_MS + 5, ("--late-after-ms", 5), 0),
+        (LAST_MS + 6, ("--late-after-ms", 5), 1),
     ],
 )
 def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...], late: int) -> None:
@@ -117,7 +117,7 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=60000\n")
     run = in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS)
     assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
-    assert in_json("inspect transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
+    assert in_json("inspect transactions", "--server-properties", properties, "--late-after-ms", 7).document["late_ms"] == 7
     properties.write_text(f"log.dirs={logs}\n")
     assert in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
@@ -156,7 +156,7 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
 
 
 def test_two_ways_to_say_late() -> None:
-    run = snaprebuild("inspect", "transactions", MIXED, "--late-ms", 1, "--max-timeout-ms", 1)
+    run = snaprebuild("inspect", "transactions", MIXED, "--late-after-ms", 1, "--max-timeout-ms", 1)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "name one of them" in run.stderr
 

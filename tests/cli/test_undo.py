@@ -87,7 +87,7 @@ def test_documents_have_no_permission_that_the_umask_takes_away(tmp_path: Path, 
     before = os.umask(umask)
     try:
         assert snaprebuild("plan", logs, "--save", plan).exit_code == 0
-        run = snaprebuild("rebuild", logs, "--receipt", receipt, "--report", report, "--results", results)
+        run = snaprebuild("rebuild", logs, "--receipt", receipt, "--save-json", report, "--results", results)
         assert run.exit_code == 0, run.stderr
     finally:
         os.umask(before)
@@ -132,8 +132,29 @@ def test_where_it_goes_for_a_user_without_a_home(tmp_path: Path, monkeypatch: py
     assert Path(default_receipt_path(None)).parent == tmp_path
     receipt = Path(in_json("rebuild", logs, "--boundaries", "all", "--out", out).document["receipt"])
     assert receipt.parent == out
-    with pytest.raises(UsageError, match="say --receipt FILE"):
+    with pytest.raises(UsageError, match="name one with --receipt FILE"):
         default_receipt_path(str(tmp_path / "file" / "out"))
+
+
+def test_without_a_receipt_they_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    none = in_json("undo")
+    assert (none.exit_code, none.document["receipts"], none.document["not_listed"]) == (0, [], 0)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    done = in_json("rebuild", logs)
+    listed = in_json("undo")
+    (receipt,) = listed.document["receipts"]
+    assert (receipt["path"], receipt["files"]) == (done.document["receipt"], {"kept": 14})
+    next((logs / "mixed-0").glob("*.snapshot")).unlink()
+    (receipt,) = in_json("undo").document["receipts"]
+    assert receipt["files"] == {"kept": 13, "removed": 1}
+    table = snaprebuild("undo").stdout
+    assert "1 receipt in " in table
+    assert "Next: snaprebuild undo RECEIPT --dry-run" in table
+    (tmp_path / "state" / "snaprebuild" / "snaprebuild-receipt-0.jsonl").write_text("no receipt")
+    broken = in_json("undo")
+    assert (broken.exit_code, len(broken.document["receipts"])) == (1, 1)
+    assert in_json("undo", receipt["path"]).document["totals"] == {"removed": 13, "absent": 1}
 
 
 def test_one_that_cannot_stand_there_ends_the_run_before_it_begins(tmp_path: Path) -> None:
@@ -151,7 +172,7 @@ def test_a_receipt_is_never_replaced(tmp_path: Path) -> None:
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
     before = receipt.read_bytes()
-    for arguments in (("rebuild", logs, "--receipt"), ("verify", logs, "--report"), ("plan", logs, "--save")):
+    for arguments in (("rebuild", logs, "--receipt"), ("verify", logs, "--save-json"), ("plan", logs, "--save")):
         assert snaprebuild(*arguments, receipt).exit_code == 3
     assert receipt.read_bytes() == before
 
@@ -427,9 +448,9 @@ def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> Non
 def test_the_receipt_is_not_written_over(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.jsonl"
     receipt.write_text("")
-    run = snaprebuild("undo", receipt, "--report", receipt)
+    run = snaprebuild("undo", receipt, "--save-json", receipt)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "the receipt and --report name one file" in run.stderr
+    assert "the receipt and --save-json name one file" in run.stderr
 
 
 def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:

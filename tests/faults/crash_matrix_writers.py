@@ -86,7 +86,7 @@ def rebuilt_log(root: Path) -> None:
 
 def staged_log(root: Path) -> None:
     bare_log(root)
-    assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--stage", f"{root}/staged"]).code == 0
+    assert run_here(["stage", f"{root}/logs", *AS_OF, "--jobs", "1", "--to", f"{root}/staged"]).code == 0
 
 
 def lost_follower(root: Path) -> None:
@@ -107,7 +107,7 @@ RECEIPT, AGAIN = ("--receipt", f"{{}}/{FIRST}"), ("--receipt", "{}/receipts/{aga
 UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
 SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Drawn by each run; what holds it differs by that."""
-REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--undo-file")
+REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--receipt")
 FOLLOWER = ("follower", "repair", "{}/node", str(REMOTE), *AS_OF, "--set-aside", "--topic", "payments")
 BUILD = ("follower", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
 
@@ -124,7 +124,7 @@ WRITERS = {
         false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/", FIRST
     ),
     # The plan names inodes, which no other run has.
-    "rebuild --stage": Writer(bare_log, (*REBUILD, "--stage", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
+    "stage": Writer(bare_log, ("stage", *REBUILD[1:], "--to", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
     # So what lies there of another run is not installed; a rebuild finishes what an install has begun.
     "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), journals=r"^receipt\.jsonl$", is_removing=True),

@@ -68,7 +68,7 @@ def of_logs() -> Iterator[Pair]:
         if snapshots:
             yield Pair("inspect diff", directory, ("inspect", "diff", str(snapshots[-1]), str(snapshots[-1])))
         reports = tuple(
-            (verb, path, *options, "--report", f"{{}}/{verb}.json") for verb, options in (("scan", ()), ("verify", AS_OF))
+            (verb, path, *options, "--save-json", f"{{}}/{verb}.json") for verb, options in (("scan", ()), ("verify", AS_OF))
         )
         yield Pair("report", directory, ("report", "{}/scan.json", "{}/verify.json", "--html", "{}/page.html"), (), reports)
         yield Pair("fleet", directory, ("fleet", "{}/scan.json"), (), reports[:1])
@@ -79,7 +79,7 @@ def of_logs() -> Iterator[Pair]:
         yield Pair("tier upload", directory, words)
         if not is_due(directory):
             continue  # nothing is staged, so that there is nothing to install
-        staged = ("rebuild", "{}/logs", *AS_OF, *ONE_JOB, "--stage", "{}/staged")
+        staged = ("stage", "{}/logs", *AS_OF, *ONE_JOB, "--to", "{}/staged")
         words = ("install", "{}/staged/plan.jsonl", "--dry-run", *ONE_JOB)
         yield Pair("install", directory, words, (), (staged,), is_copied=True)
 
@@ -100,7 +100,7 @@ def of_metadata() -> Iterator[Pair]:
         yield Pair("cluster advise", directory, ("cluster", "advise", path, *LONG_AGO))
         topics = {name.rpartition("-")[0] for name in topic_partitions(directory)} - {"__cluster_metadata"} or {"meta-1"}
         yield Pair("cluster history", directory, ("cluster", "history", path, "--topic", min(topics)), (min(topics),))
-        scan = ("scan", path, "--report", "{}/scan.json")
+        scan = ("scan", path, "--save-json", "{}/scan.json")
         yield Pair("fleet", directory, ("fleet", "{}/scan.json", "--metadata", path), (), (scan,))
 
 

@@ -85,7 +85,7 @@ STORE_WRITERS = {
     ),
     "tier repair s3": StoreWriter(
         lambda _: None,
-        ("tier", "repair", f"s3://{BUCKET}", *LONG_AGO, "--allow-unverified", "--undo-file", "{}/{again}"),
+        ("tier", "repair", f"s3://{BUCKET}", *LONG_AGO, "--allow-unverified", "--receipt", "{}/{again}"),
         diseased,
         codes=(0, 1),
         is_replacing=True,

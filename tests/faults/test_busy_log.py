@@ -32,7 +32,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "verify": (*CLOCK, *ONE_JOB),
     "rebuild --out {out}": (*CLOCK, *ONE_JOB),
     "rebuild --dry-run": (*CLOCK, *ONE_JOB),
-    "rebuild --stage {out}": (*CLOCK, *ONE_JOB),
+    "stage --to {out}": (*CLOCK, *ONE_JOB),
     "inspect stats": (*CLOCK, *ONE_JOB),
     "inspect transactions": ("--as-of", "0", *ONE_JOB),
     "inspect explain --producer-id {producer}": (*CLOCK, *ONE_JOB),

@@ -6,7 +6,7 @@ import pytest
 from crash_matrix_writers import WRITERS, explored
 from watched_run import watched
 
-STATES_MIN = {"plan --save": 5, "undo": 8, "rebuild --stage": 20}
+STATES_MIN = {"plan --save": 5, "undo": 8, "stage": 20}
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -59,7 +59,7 @@ def test_retention_by_size_at_the_next_look() -> None:
 
 def test_a_listener_and_a_live_replica_hold_the_seed_back_and_a_stopped_one_does_not() -> None:
     text = HEAD + '[[replica]]\nid = 2\ndown = [["30m", "230m"]]\n[[listener]]\nname = "slow"\nstuck = [["70m", "130m"]]\n'
-    run = played(text, Policy.SEED)
+    run = played(text, Policy.KAFKA_14932)
     # At 60 the batch of that minute comes before the look; from 70 to 130 the listener stays at 142.
     assert moves(run) == [(60, 122), (130, 242), (180, 362), (240, 482)]
     assert run.invalidated == {"2": 1}, "it was stopped at 62"
@@ -70,7 +70,7 @@ def test_a_listener_and_a_live_replica_hold_the_seed_back_and_a_stopped_one_does
 
 
 def test_the_seed_waits_no_longer_than_the_lag_time() -> None:
-    run = played(HEAD + '[[replica]]\nid = 2\nstuck = [["30m", "6h"]]\n', Policy.SEED)
+    run = played(HEAD + '[[replica]]\nid = 2\nstuck = [["30m", "6h"]]\n', Policy.KAFKA_14932)
     assert moves(run) == [(150, 122), (210, 242), (270, 362)]
     assert {step.advance.cause.value for step in run.steps} == {"lag-time-max"}
     assert run.invalidated == {"2": 1}
@@ -83,7 +83,7 @@ def test_followers_run_ahead_of_a_leader_unless_they_wait() -> None:
     # It was given the checkpoint of one hour when it looked; its own is due half an hour later.
     assert immediate.ahead > 0
     for mode in FollowerMode:
-        seed = played(text, Policy.SEED, mode)
+        seed = played(text, Policy.KAFKA_14932, mode)
         assert seed.ahead == 0
         assert moves(seed, "2"), "and it does move"
         assert seed.starts["2"].offset <= seed.starts["leader"].offset
@@ -105,13 +105,18 @@ def test_an_empty_replica_gets_a_checkpoint_whatever_the_policy() -> None:
 def test_a_slow_reader_reads_no_faster_than_it_says() -> None:
     """One record a minute and a half of two a minute."""
     text = HEAD + '[[listener]]\nname = "slow"\nstuck = [[0, "2h"]]\n'
-    fast, slow = played(text, Policy.SEED), played(text.replace("stuck", "records_per_second = 1\nstuck"), Policy.SEED)
+    fast, slow = (
+        played(text, Policy.KAFKA_14932),
+        played(text.replace("stuck", "records_per_second = 1\nstuck"), Policy.KAFKA_14932),
+    )
     assert moves(fast)[0] == (120, 242)
     # At 121 minutes it has read 60 records, at 123 past 122, at 125 past 242.
     assert moves(slow)[:2] == [(123, 122), (125, 242)]
 
 
-@pytest.mark.parametrize(("policy", "seconds"), [(Policy.SEED, 60_000), (Policy.IMMEDIATE, 8_000), (Policy.RETENTION, 8_000)])
+@pytest.mark.parametrize(
+    ("policy", "seconds"), [(Policy.KAFKA_14932, 60_000), (Policy.IMMEDIATE, 8_000), (Policy.RETENTION, 8_000)]
+)
 def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int) -> None:
     """Two batches each between two looks of the cleaner, and a checkpoint for each tenth: up to a quarter of a million events."""
     text = f"""
@@ -136,7 +141,7 @@ def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int) -> None:
     assert run.checkpoints == seconds // 5 - 1
     assert run.events > 2 * seconds
     assert len(run.steps) == min(run.steps_count, STEPS_KEPT_MAX)
-    assert (run.steps_count > STEPS_KEPT_MAX) == (policy is Policy.SEED)
+    assert (run.steps_count > STEPS_KEPT_MAX) == (policy is Policy.KAFKA_14932)
     assert run.peak_bytes < 110_000
 
 
@@ -230,5 +235,5 @@ def test_more_events_than_anybody_waits_for(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(log_start_simulation, "EVENTS_MAX", 1000)
     text = 'duration = "36500d"\n[nodes]\nclean_interval = "1s"\n'
     with pytest.raises(UsageError, match="more than 1000 events") as told:
-        played(text, Policy.SEED)
+        played(text, Policy.KAFKA_14932)
     assert "make it shorter" in str(told.value)

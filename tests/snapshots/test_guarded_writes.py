@@ -45,7 +45,7 @@ def staged(place: Path) -> Path:
 
 
 def stage(place: Path) -> Ran:
-    return run_here([str(each) for each in ("rebuild", place / "logs", "--jobs", 1, "--stage", place / "staged")])
+    return run_here([str(each) for each in ("stage", place / "logs", "--jobs", 1, "--to", place / "staged")])
 
 
 def installed(place: Path) -> Ran:
@@ -143,7 +143,7 @@ def diseased_store(place: Path) -> Path:
 
 def repair(store: Path) -> Ran:
     undo_file = store.parent / "undo.jsonl"
-    return run_here(["tier", "repair", str(store), *LONG_AGO, "--allow-unverified", "--undo-file", str(undo_file)])
+    return run_here(["tier", "repair", str(store), *LONG_AGO, "--allow-unverified", "--receipt", str(undo_file)])
 
 
 def test_objects_that_change_after_they_were_listed_are_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
         "json",
     )
     place, report = str(MIXED / "logappend-0"), tmp_path / "report.json"
-    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", place, *asked, "--report", str(report))
+    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", place, *asked, "--save-json", str(report))
     done = subprocess.run(
         [submit, "--master", cluster.master, "--py-files", archive, *job],
         env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},

@@ -1,4 +1,4 @@
-"""Jobs with ``--effects``: a second run reads what is new, and its results are those of a run that reads everything."""
+"""Jobs with ``--cache``: a second run reads what is new, and its results are those of a run that reads everything."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command:
     plain = command("rebuild", FIXTURES, "--out", tmp_path / "plain", *line)
     assert json.loads(plain.stdout)["effects"] is None
     runs = [
-        command("rebuild", FIXTURES, "--out", tmp_path / name, "--effects", tmp_path / "effects", *line) for name in ("one", "two")
+        command("rebuild", FIXTURES, "--out", tmp_path / name, "--cache", tmp_path / "effects", *line) for name in ("one", "two")
     ]
     for name, run in zip(("one", "two"), runs, strict=True):
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "plain")
@@ -97,7 +97,7 @@ def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command:
 
 def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     """Effects that a rebuild has kept serve it, too, but for segments inside which a snapshot stands."""
-    kept = ("--effects", tmp_path / "effects")
+    kept = ("--cache", tmp_path / "effects")
     command("rebuild", FIXTURES, "--out", tmp_path / "out", *kept, *ALL, *OPTIONS)
     plain, with_effects = (command("verify", FIXTURES, *more, *OPTIONS) for more in ((), kept))
     assert document(with_effects) == document(plain)
@@ -126,7 +126,7 @@ def run(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> Ca
         out = tmp_path / "out"
         shutil.rmtree(out, ignore_errors=True)
         own = rebuild(make_plan(request_of(logs, tmp_path / "own")), jobs=1)
-        found = command("rebuild", logs, "--out", out, "--effects", effects, *options, *ALL, *OPTIONS)
+        found = command("rebuild", logs, "--out", out, "--cache", effects, *options, *ALL, *OPTIONS)
         assert found.exit_code == 0, found.stderr
         assert all_bytes(out) == all_bytes(tmp_path / "own")
         assert len(own.partitions[0].boundaries) == len(list((logs / "t-0").glob("*.log")))
@@ -281,7 +281,7 @@ def test_in_an_object_store(
     source = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{bucket}/a/logs")
     effects = f"s3://{bucket}/effects/of a"
     before = object_store.files(source)
-    options = ("--effects", effects, "--s3-path-style", *ALL, *OPTIONS)
+    options = ("--cache", effects, "--s3-path-style", *ALL, *OPTIONS)
     runs = [command("rebuild", source, "--out", tmp_path / str(name), *options) for name in range(2)]
     assert not runs[0].exit_code, runs[0].stderr
     again = command("rebuild", source, "--out", tmp_path / "2", "--max-read-bytes", "200000", *options)
@@ -301,16 +301,16 @@ def test_in_an_object_store(
 def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> None:
     before = tree(logs)
     for verb, more in (("rebuild", ("--out", tmp_path / "out")), ("verify", ())):
-        refused = command(verb, logs, *more, "--effects", logs / "t-0" / "effects", *OPTIONS)
+        refused = command(verb, logs, *more, "--cache", logs / "t-0" / "effects", *OPTIONS)
         assert (refused.exit_code, refused.stdout) == (3, "")
-        assert "--effects leads into" in refused.stderr
+        assert "--cache leads into" in refused.stderr
         for engine in ((), ("--engine", "auto")):
-            wrong = command(verb, logs, *more, "--effects", tmp_path / "effects", *engine)
+            wrong = command(verb, logs, *more, "--cache", tmp_path / "effects", *engine)
             assert wrong.exit_code == 2
-            assert "--effects goes with --engine spark" in wrong.stderr
-    assert command("rebuild", logs, "--effects", "", *OPTIONS).exit_code == 2
+            assert "--cache goes with --engine spark" in wrong.stderr
+    assert command("rebuild", logs, "--cache", "", *OPTIONS).exit_code == 2
     (tmp_path / "file").write_bytes(b"")
-    assert command("verify", logs, "--effects", tmp_path / "file", *OPTIONS).exit_code == 2
+    assert command("verify", logs, "--cache", tmp_path / "file", *OPTIONS).exit_code == 2
     assert tree(logs) == before
     assert not (tmp_path / "effects").exists()
 

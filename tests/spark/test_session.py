@@ -69,8 +69,11 @@ def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--conf", "driver.memory=2g"), "--conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'"),
-        (("--conf", "spark.driver.memory"), "--conf: expected KEY=VALUE"),
+        (
+            ("--spark-conf", "driver.memory=2g"),
+            "--spark-conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'",
+        ),
+        (("--spark-conf", "spark.driver.memory"), "--spark-conf: expected KEY=VALUE"),
         (("--master", "spark://127.0.0.1:9"), "the Spark master does not answer at spark://127.0.0.1:9: Connection refused"),
     ],
 )
@@ -85,7 +88,7 @@ def test_settings_and_masters_that_cannot_be(words: tuple[str, str], told: str) 
 def test_settings_of_the_command_reach_spark() -> None:
     shown = "print(*map(it.conf.get, ('spark.driver.memory', 'spark.x')), file=sys.stderr)"
     noted = f"import snaprebuild.spark.session as session\nsession.ship_code = lambda it: {shown}"
-    run = command(*ARGUMENTS, *SPARK, "--conf", "spark.driver.memory=700m", "--conf", "spark.x=a=b", before=noted)
+    run = command(*ARGUMENTS, *SPARK, "--spark-conf", "spark.driver.memory=700m", "--spark-conf", "spark.x=a=b", before=noted)
     assert (run.returncode, run.stderr) == (0, "700m a=b\n")
 
 
@@ -186,14 +189,14 @@ def test_a_master_that_is_none() -> None:
 
 @pytest.mark.spark
 def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
-    """A real Python without crc32c, which ``--conf`` names; it has precedence over the variable."""
+    """A real Python without crc32c, which ``--spark-conf`` names; it has precedence over the variable."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=SECONDS_MAX)
     (packages,) = tmp_path.glob("lib/*/site-packages")
     for each in Path(sysconfig.get_path("purelib")).iterdir():
         if not each.name.startswith("crc32c"):
             (packages / each.name).symlink_to(each)
     python = tmp_path / "bin" / "python"
-    run = command(*ARGUMENTS, *SPARK, "--conf", f"spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
+    run = command(*ARGUMENTS, *SPARK, "--spark-conf", f"spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
     assert run.returncode == 5, run.stderr
     assert f"the Python of an executor ({python}) has no module crc32c: it needs the dependencies of snaprebuild" in run.stderr
     assert "Traceback" not in run.stderr

@@ -125,12 +125,12 @@ ServerProperties = Annotated[
     typer.Option(
         "--server-properties",
         metavar="FILE",
-        help="Configuration of a broker: all its log.dirs are read as one unit, with its expiration and retention. Default: none.",
+        help="Use all log.dirs, the producer expiration and the retention of this broker. Default: none.",
     ),
 ]
 Topic = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable. Default: all."),
+    typer.Option("--topic", metavar="PATTERN", help="Only topics that match this shell pattern; repeatable. Default: all."),
 ]
 Partition = Annotated[
     list[int] | None,
@@ -138,7 +138,7 @@ Partition = Annotated[
         "--partition",
         metavar="N",
         click_type=WholeNumber(0, INT32_MAX),
-        help="Only partitions of this number; repeatable. Default: all.",
+        help="Only this partition number; repeatable. Default: all.",
     ),
 ]
 Offset = Annotated[
@@ -146,20 +146,20 @@ Offset = Annotated[
     typer.Option(
         "--offsets",
         metavar="FROM:TO",
-        help="Only boundaries in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one offset. "
-        "Default: all.",
+        help="Only boundaries in this range of offsets, both ends included. FROM: and :TO leave one end open, N is one "
+        "offset. Default: all.",
     ),
 ]
 OutputOption = Annotated[
     OutputFormat,
-    typer.Option("--output", show_default=False, help="table for people, json for programs (docs/json.md). Default: table."),
+    typer.Option("--output", show_default=False, help="Format of the result: table for people, json for programs. Default: table."),
 ]
 AllowUnverified = Annotated[
     bool,
     typer.Option(
         "--allow-unverified",
-        help="Take every complete copy for one that brokers read, where no metadata log tells. Default: such copies are left alone, and "
-        "nothing goes up above them. Risk: a copy that a failed upload or a former leader left behind may be taken for the log.",
+        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: a copy that a "
+        "failed upload or a former leader left behind is taken for the log. Default: leave such copies alone.",
     ),
 ]
 AsOf = Annotated[
@@ -167,8 +167,7 @@ AsOf = Annotated[
     typer.Option(
         "--as-of",
         metavar="TIME",
-        help="Moment at which producers expire: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
-        "Default: now.",
+        help="Time at which producers expire: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. Default: now.",
     ),
 ]
 ExpirationMs = Annotated[
@@ -177,8 +176,8 @@ ExpirationMs = Annotated[
         "--expiration-ms",
         metavar="MS",
         click_type=Duration(1, INT64_MAX),
-        help="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer. Default: producer.id.expiration.ms of "
-        "--server-properties, else 86400000 (one day). Risk: less than the broker uses loses producers.",
+        help="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer. Risk: less than the broker uses "
+        "loses producers. Default: that of --server-properties, else 86400000 (one day).",
     ),
 ]
 Verbose = Annotated[
@@ -188,14 +187,16 @@ Verbose = Annotated[
         "--verbose",
         count=True,
         show_default=False,
-        help="Tell decisions, notes and all findings on stderr; -vv also where an error comes from. "
-        "Default: the worst 60 findings.",
+        help="Show decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the worst 60 "
+        "findings.",
     ),
 ]
 Report = Annotated[
     str | None,
     typer.Option(
-        "--report", metavar="FILE", help="Write the JSON document to FILE, too; an older report there is replaced. Default: none."
+        "--save-json",
+        metavar="FILE",
+        help="Write the JSON document to FILE too; an older one is replaced. Default: none.",
     ),
 ]
 PrivateKey = Annotated[
@@ -203,8 +204,8 @@ PrivateKey = Annotated[
     typer.Option(
         "--private-key",
         metavar="[NAME=]FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). NAME is the key pair "
-        "that the manifests name; a FILE without one is for all names that have no FILE. Repeatable. Default: none.",
+        help="RSA key in PEM for segments that Aiven's plugin encrypted; repeatable. Needs snaprebuild[encryption]. NAME "
+        "is the key pair in the manifests; without one FILE is for all others. Default: none.",
     ),
 ]
 ReceiptFile = Annotated[
@@ -212,8 +213,8 @@ ReceiptFile = Annotated[
     typer.Option(
         "--receipt",
         metavar="FILE",
-        help="Receipt of what is written, for `undo` and `verify --receipt`; never replaced. Default: a new file in "
-        "$XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild); without a home, in --out or the current directory.",
+        help="Where to record each file for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
+        "(~/.local/state/snaprebuild); without a home, in --out or the current directory.",
     ),
 ]
 Jobs = Annotated[
@@ -222,7 +223,7 @@ Jobs = Annotated[
         "--jobs",
         metavar="N",
         click_type=WholeNumber(1, JOBS_MAX),
-        help="Worker processes that read segments. Default: as many as processors (within cpu.max), or disks where those are more.",
+        help="Worker processes. Default: as many as processors (within cpu.max), or as disks if those are more.",
     ),
 ]
 
@@ -242,7 +243,7 @@ class S3Options:
     s3_path_style: Annotated[
         bool,
         typer.Option(
-            "--s3-path-style", help="Address buckets as URL/bucket, which many other stores need. Default: as the SDK decides."
+            "--s3-path-style", help="Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."
         ),
     ] = False
     s3_profile: Annotated[
@@ -250,22 +251,20 @@ class S3Options:
         typer.Option(
             "--s3-profile",
             metavar="NAME",
-            help="Profile of the shared AWS configuration, with its role where it names one. Default: the SDK's usual chain.",
+            help="Profile of the shared AWS configuration. Default: as the SDK decides.",
         ),
     ] = None
-    s3_anonymous: Annotated[
-        bool, typer.Option("--s3-anonymous", help="Sign no request: for public buckets, without any credentials. Default: no.")
-    ] = False
+    s3_anonymous: Annotated[bool, typer.Option("--s3-anonymous", help="Sign no request. For public buckets. Default: no.")] = False
     s3_requester_pays: Annotated[
-        bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket that asks for it. Default: no.")
+        bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket of somebody else. Default: no.")
     ] = False
     s3_sse_c_key_file: Annotated[
         str | None,
         typer.Option(
             "--s3-sse-c-key-file",
             metavar="FILE",
-            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: what "
-            "$SNAPREBUILD_S3_SSE_C_KEY holds in base64, else none.",
+            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: "
+            "$SNAPREBUILD_S3_SSE_C_KEY in base64, else none.",
         ),
     ] = None
     max_requests: Annotated[
@@ -283,7 +282,8 @@ class S3Options:
             "--max-read-bytes",
             metavar="N",
             click_type=Size(1, INT64_MAX),
-            help="Bytes (or 64MiB) that the run may read from object stores; at the limit it stops with exit code 3. Default: any number.",
+            help="Bytes (or 64MiB) that the run may read from object stores; at the limit it stops with exit code 3. Default: "
+            "any number.",
         ),
     ] = None
 

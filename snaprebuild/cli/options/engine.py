@@ -37,8 +37,8 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         show_default=False,
-        help="process reads with workers of this machine, spark as a Spark job (docs/spark.md); auto takes Spark where --master "
-        "names a cluster and there are more than 4 GiB to read. Default: process.",
+        help="process: workers of this machine. spark: a Spark job. auto: Spark if --master names a cluster and more than "
+        "4 GiB must be read. Default: process.",
     ),
 ]
 Master = Annotated[
@@ -46,26 +46,26 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Spark's master, as spark://host:7077. Default: what spark-submit says, else $SPARK_MASTER, else local[*].",
+        help="Spark master, such as spark://host:7077. Default: that of spark-submit, else $SPARK_MASTER, else local[*].",
     ),
 ]
 
 SparkConf = Annotated[
     list[str] | None,
     typer.Option(
-        "--conf",
+        "--spark-conf",
         metavar="KEY=VALUE",
-        help="A setting of Spark, as spark.driver.memory=2g; repeatable. Default: what spark-defaults.conf has.",
+        help="A setting of Spark, such as spark.driver.memory=2g; repeatable. Default: spark-defaults.conf.",
     ),
 ]
 
 EffectsOption = Annotated[
     str | None,
     typer.Option(
-        "--effects",
+        "--cache",
         metavar="DIR",
-        help="With --engine spark: keep in DIR, also s3://BUCKET/PREFIX, what closed segments gave, and read only those of which "
-        "nothing is kept there. Risk: damage that came later is not seen. Default: every segment is read.",
+        help="Keep the effects of rolled segments in DIR or s3://BUCKET/PREFIX, and read only new segments. For repeated "
+        "Spark runs. Risk: later damage of old segments is not seen. Default: none, every segment is read.",
     ),
 ]
 
@@ -128,7 +128,7 @@ class EngineChoice:
         return replace(self._started(), progress=progress, effects=self._kept)
 
     def keep_effects(self, partitions: Iterable[PartitionSource], settings: S3Settings) -> None:
-        """Makes sure that ``--effects`` may be written to, before anything is read.
+        """Makes sure that ``--cache`` may be written to, before anything is read.
 
         Args:
             partitions: that are read.
@@ -155,18 +155,18 @@ class EngineChoice:
 def engine_of(
     name: EngineName, master: str | None, effects: str | None = None, conf: Sequence[str] | None = None
 ) -> Iterator[EngineChoice]:
-    """What ``--engine``, ``--master``, ``--effects`` and ``--conf`` choose.
+    """What ``--engine``, ``--master``, ``--cache`` and ``--spark-conf`` choose.
 
     Raises:
         UsageError: effects or settings go with Spark only, or a setting is not ``KEY=VALUE``.
     """
     settings = dict(_setting_of(each) for each in conf or ())
     if settings and name is EngineName.PROCESS:
-        raise UsageError("--conf goes with --engine spark or auto")
+        raise UsageError("--spark-conf goes with --engine spark or auto")
     if effects == "":
-        raise UsageError("--effects: the path is empty")
+        raise UsageError("--cache: the path is empty")
     if effects is not None and name is not EngineName.SPARK:
-        raise UsageError("--effects goes with --engine spark: worker processes of this machine keep nothing")
+        raise UsageError("--cache goes with --engine spark: worker processes of this machine keep nothing")
     with contextlib.ExitStack() as stack:
         yield EngineChoice(name, master, effects, settings, stack)
 
@@ -174,5 +174,5 @@ def engine_of(
 def _setting_of(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key.startswith("spark.") or not equals:
-        raise UsageError(f"--conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
+        raise UsageError(f"--spark-conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
     return key, value

@@ -11,7 +11,7 @@ import typer
 
 from snaprebuild.cli.options.common import INT64_MAX, JOBS_MAX, Size, WholeNumber
 
-__all__ = ["Load", "LoadAlone", "Priority"]
+__all__ = ["Impact", "Load", "LoadAlone", "Priority"]
 
 
 MEMORY_BYTES_MIN = 64 << 20
@@ -26,9 +26,28 @@ class Priority(StrEnum):
     USUAL = "usual"
 
 
+class Impact(StrEnum):
+    """Share of the machine."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    FULL = "full"
+
+
 @dataclass(frozen=True)
 class LoadAlone:
     """How much a verb without workers may read at once, and who comes first; each field is an option."""
+
+    impact: Annotated[
+        Impact | None,
+        typer.Option(
+            "--impact",
+            show_default=False,
+            help="Share of the machine. low: 64 MiB/s of each disk at idle priority. normal: as fast as any program. full: "
+            "also fills the page cache. Risk: with normal or full a running broker may wait for its disks. Default: low "
+            "while a broker runs.",
+        ),
+    ] = None
 
     max_read_rate: Annotated[
         int | None,
@@ -36,8 +55,8 @@ class LoadAlone:
             "--max-read-rate",
             metavar="BYTES",
             click_type=Size(1, INT64_MAX),
-            help="Bytes (or 64MiB) that the run may read in a second from files, all workers and disks together (docs/gentle.md). "
-            "Default: beside a live broker 67108864 (64 MiB) for each disk, else any number.",
+            help="Bytes (or 64MiB) per second that the run may read from files, all workers and disks together. Default: 64 "
+            "MiB for each disk while a broker runs, else any number.",
         ),
     ] = None
     priority: Annotated[
@@ -45,8 +64,8 @@ class LoadAlone:
         typer.Option(
             "--priority",
             show_default=False,
-            help="auto: idle beside a live broker, else usual. idle: behind all others, for processor, disk and memory. usual: as the "
-            "shell has it. Default: auto.",
+            help="auto: idle while a broker runs, else usual. idle: lowest priority for processor, disk and memory. usual: "
+            "that of the shell. Default: auto.",
         ),
     ] = Priority.AUTO
     max_memory: Annotated[
@@ -55,15 +74,15 @@ class LoadAlone:
             "--max-memory",
             metavar="BYTES",
             click_type=Size(MEMORY_BYTES_MIN, INT64_MAX),
-            help="Memory (bytes, or 2GiB) that the run may hold, with all workers; fewer are started where they have no room, and a "
-            f"partition that needs more fails by itself. At least {MEMORY_BYTES_MIN}. Default: any number.",
+            help="Memory limit of the run with all workers (bytes, or 2GiB), at least 64MiB. A partition that needs more fails "
+            "alone. Default: any amount.",
         ),
     ] = None
     fill_page_cache: Annotated[
         bool,
         typer.Option(
             "--fill-page-cache",
-            help="Let what is read stay in the page cache, where the next run finds it. Default: the page cache is left as it was.",
+            help="Keep what is read in the page cache for the next run. Default: leave the page cache as it was.",
         ),
     ] = False
 
@@ -76,17 +95,17 @@ class LoadAlone:
         """The verb reads so inside, before it is known whether a broker is at work."""
         from snaprebuild.storage.io_limits.policy import Manners, reading_so
 
-        return reading_so(
-            Manners(
-                leaves_page_cache=not self.fill_page_cache,
-                bytes_per_second=self.max_read_rate,
-                stands_last=self.priority is Priority.IDLE,
-                readers_per_disk=self.readers_per_disk,
-                max_memory_bytes=self.max_memory,
-                minds_brokers=True,
-                priority_is_open=self.priority is Priority.AUTO,
-            )
+        wanted = Manners(
+            leaves_page_cache=not (self.fill_page_cache or self.impact is Impact.FULL),
+            bytes_per_second=self.max_read_rate,
+            stands_last=self.priority is Priority.IDLE,
+            readers_per_disk=self.readers_per_disk,
+            max_memory_bytes=self.max_memory,
+            minds_brokers=self.impact in (None, Impact.LOW),
+            priority_is_open=self.priority is Priority.AUTO and self.impact in (None, Impact.LOW),
+            is_low=self.impact is Impact.LOW,
         )
+        return reading_so(wanted)
 
 
 @dataclass(frozen=True)
@@ -99,8 +118,7 @@ class Load(LoadAlone):
             "--jobs-per-disk",
             metavar="N",
             click_type=WholeNumber(1, JOBS_MAX),
-            help="Worker processes that read from one disk at once; without --jobs so many are started for each. Default: one where "
-            "the disk has a spindle, else as many as --jobs.",
+            help="Worker processes per disk. Default: one for a rotating disk, else as --jobs.",
         ),
     ] = None
 

@@ -67,8 +67,8 @@ RemoteStorage = Annotated[
     typer.Option(
         "--remote-storage",
         show_default=False,
-        help="The remote.storage.enable of the topics. Default: on where a store holds copies, or a log start is checkpointed as "
-        "brokers do with it.",
+        help="remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as "
+        "with remote storage.",
     ),
 ]
 

@@ -42,8 +42,8 @@ VoterLogs = Annotated[
     typer.Option(
         "--voter",
         metavar="[ID=]DIR",
-        help="Metadata log of another voter, to prove what a majority holds; repeatable. Whose it is says meta.properties beside "
-        "it, or ID. Default: none.",
+        help="Metadata log of another voter, to prove what a majority holds; repeatable. ID is by default that of "
+        "meta.properties. Default: none.",
     ),
 ]
 VoterIds = Annotated[
@@ -51,8 +51,8 @@ VoterIds = Annotated[
     typer.Option(
         "--voters",
         metavar="IDS",
-        help="Ids of all voters, with commas. Default: as the records say, else quorum-state. Risk: with too few of them too much "
-        "counts as proven.",
+        help="Ids of all voters, with commas. Risk: with too few, too much counts as proven. Default: from the records, "
+        "else quorum-state.",
     ),
 ]
 
@@ -89,8 +89,8 @@ Metadata = Annotated[
     typer.Option(
         "--metadata",
         metavar="DIR",
-        help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
-        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
+        help="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it, also as "
+        "s3://BUCKET/PREFIX. Default: the one in the log directories, or in metadata.log.dir of --server-properties.",
     ),
 ]
 
@@ -100,7 +100,7 @@ Peers = Annotated[
     typer.Option(
         "--peer",
         metavar="DIR",
-        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
+        help="Log directory of another replica, to compare leader epochs; repeatable. Default: none.",
     ),
 ]
 
@@ -109,8 +109,8 @@ LeaderByWord = Annotated[
     bool,
     typer.Option(
         "--i-am-the-leader",
-        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
-        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
+        help="Confirm that these replicas are the leaders. For clusters before KRaft, where no metadata log shows it. "
+        "Risk: a replica that lags becomes the source for all others. Default: unknown.",
     ),
 ]
 
@@ -121,8 +121,8 @@ BrokerEpoch = Annotated[
         "--broker-epoch",
         metavar="N",
         click_type=WholeNumber(0, INT64_MAX),
-        help="Epoch of the live broker of these directories; no clean-shutdown marker is expected then. Default: the broker was stopped, "
-        "and its marker tells.",
+        help="Epoch of the live broker of these directories. For runs next to a live broker, where no clean-shutdown "
+        "marker exists. Default: from the marker.",
     ),
 ]
 

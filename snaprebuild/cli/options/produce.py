@@ -23,8 +23,8 @@ ProduceTo = Annotated[
     typer.Option(
         "--produce-to",
         metavar="HOST:PORT[,...]",
-        help="Brokers of the cluster that shall read the copies: its __remote_log_metadata is read first, and the records of each copy are "
-        "produced to it as soon as the copy is complete (needs snaprebuild[kafka]). Default: none.",
+        help="Bootstrap servers; produce the records of each copy to their __remote_log_metadata. Needs "
+        "snaprebuild[kafka]. Default: none.",
     ),
 ]
 ProducerConfig = Annotated[
@@ -32,8 +32,8 @@ ProducerConfig = Annotated[
     typer.Option(
         "--producer-config",
         metavar="FILE",
-        help="Settings of the client of --produce-to, NAME=VALUE lines with the names of librdkafka, as security.protocol, "
-        "sasl.mechanism, sasl.username, sasl.password, ssl.ca.location. Default: none, a connection in the clear.",
+        help="librdkafka settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password. "
+        "Default: none, an unencrypted connection.",
     ),
 ]
 

@@ -24,8 +24,8 @@ SetAside = Annotated[
     bool,
     typer.Option(
         "--set-aside",
-        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start can no "
-        "longer fall back on it. Default: they are kept.",
+        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start "
+        "can no longer use the old file. Default: keep them.",
     ),
 ]
 
@@ -35,10 +35,10 @@ CrcOption = Annotated[
     typer.Option(
         "--crc",
         show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as if they "
-        "were whole. Default: check.",
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as "
+        "if they were whole. Default: check.",
     ),
 ]
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write nothing. Default: write.")]

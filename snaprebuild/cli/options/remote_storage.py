@@ -55,7 +55,7 @@ LevelOption = Annotated[
     typer.Option(
         "--level",
         show_default=False,
-        help="full replays the copies below, which proves the snapshot; snapshot takes it as it is, UNPROVEN. Default: full.",
+        help="full: replay the copies below, which proves the snapshot. snapshot: take the snapshot unproven. Default: full.",
     ),
 ]
 
@@ -193,9 +193,8 @@ KeyPrefix = Annotated[
         "--key-prefix",
         metavar="TEXT",
         show_default=False,
-        help="Beginning of the keys below STORE, as key.prefix of the plugin has it. It goes before the topic as it is, without a slash "
-        "of its own. Only objects whose keys begin with it are read. Default: the last part of STORE, where keys begin with it and it "
-        "is no directory; else none.",
+        help="The plugin's key.prefix below STORE. It goes before the topic as it is, without a slash. Default: the last "
+        "part of STORE where keys begin with it; else none.",
     ),
 ]
 
@@ -205,9 +204,9 @@ MetadataLog = Annotated[
     typer.Option(
         "--metadata-log",
         metavar="DIR",
-        help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
-        "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
-        "Risk: if the topic has not 50 partitions, a missing one may go unnoticed, and good copies are called orphans.",
+        help="Log directory with partitions of __remote_log_metadata; repeatable. All its partitions are needed. Risk: if "
+        "the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans. "
+        "Default: none, copies are not verified.",
     ),
 ]
 

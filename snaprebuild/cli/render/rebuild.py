@@ -96,7 +96,7 @@ def print_plan(plan: Plan) -> None:
     rows = []
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
-        classes = Counter(boundary.expected_class for boundary in partition.boundaries)
+        classes = Counter(SnapshotClass(boundary.expected_class).confidence for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         if partition.retention_frees_ms is not None and partition.source.is_tiered:
             frees += " (loss: not uploaded)"
@@ -106,7 +106,7 @@ def print_plan(plan: Plan) -> None:
         rows.append((*row, expected, frees))
     count = sum(len(partition.boundaries) for partition in busy)
     if rows:
-        columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention deletes it")
+        columns = ("partition", "snapshots", "replay from", "because", "to read", "confidence", "retention deletes it")
         title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
         print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
@@ -227,7 +227,9 @@ def print_rebuild(result: RebuildResult) -> None:
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action for boundary in partition.boundaries)
-        classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
+        classes = Counter(
+            boundary.snapshot_class.confidence for boundary in partition.boundaries if boundary.snapshot_class is not None
+        )
         first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
         offsets = f"{first} .. {last}" if first != last else str(first)
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
@@ -237,8 +239,8 @@ def print_rebuild(result: RebuildResult) -> None:
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:
-        columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
-        print_table(_title(result, totals["written"]), columns, rows, right=("producers at most", "read"))
+        columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
+        print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
     done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
     print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
     _print_not_planned(result.plan)

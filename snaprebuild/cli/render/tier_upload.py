@@ -167,4 +167,6 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
         print_text(f"{now} announced to the brokers of {produce_to}, {before} before")
     elif any(segment.action is Action.UPLOADED for segment in segments):
-        print_text("No broker knows of these copies before their records (--records, --produce-to) are in __remote_log_metadata")
+        print_text(
+            "No broker knows of these copies before their records (--records-file, --produce-to) are in __remote_log_metadata"
+        )

@@ -58,21 +58,19 @@ def before_start(
             "--deadline",
             metavar="SECONDS",
             click_type=WholeNumber(0, DEADLINE_MAX),
-            help="Stop reading then, with what is written by that time. Default: none.",
+            help="Stop reading after this time, and keep what is written. Default: none.",
         ),
     ] = None,
     fail_closed: Annotated[
         bool,
-        typer.Option(
-            "--fail-closed", help="Start CMD only where the exit code would be 0. Default: it is started whatever happens here."
-        ),
+        typer.Option("--fail-closed", help="Start CMD only if the exit code would be 0. Default: start it in any case."),
     ] = False,
     order: Annotated[
         Order,
         typer.Option(
             "--order",
             show_default=False,
-            help="Partition to begin with. bytes-blocked: that with the most bytes that cannot be uploaded. path: the first by path. "
+            help="First partition. bytes-blocked: the one with the most bytes that cannot be uploaded. path: the first path. "
             "Default: bytes-blocked.",
         ),
     ] = Order.BYTES_BLOCKED,
@@ -99,7 +97,7 @@ def before_start(
         raise UsageError("--fail-closed says when CMD is started: none is given; without it the exit code tells")
     if command is not None:
         if out.as_json:
-            raise UsageError("--output json: stdout belongs to CMD; --report FILE takes the document")
+            raise UsageError("--output json: stdout belongs to CMD; --save-json FILE takes the document")
         start_after(command, seconds=deadline, only_if_done=fail_closed)
     until = None if deadline is None else time.monotonic() + deadline
     out.begin({"--receipt": receipt})

@@ -42,26 +42,26 @@ def cluster_advise(
     replica: Annotated[
         list[str] | None,
         typer.Option(
-            "--replica", metavar="ID:OFFSET", help="Next offset a live replica fetches; repeatable. Default: the end of OTHER."
+            "--replica", metavar="ID:OFFSET", help="Next offset that a live replica fetches; repeatable. Default: the end of OTHER."
         ),
     ] = None,
     listener: Annotated[
         list[str] | None,
         typer.Option(
-            "--listener", metavar="NAME:OFFSET", help="Next offset a listener of this node reads; repeatable. Default: none."
+            "--listener", metavar="NAME:OFFSET", help="Next offset that a listener of this node reads; repeatable. Default: none."
         ),
     ] = None,
     leader_start: Annotated[
         str | None,
-        typer.Option("--leader-start", metavar="OFFSET:EPOCH", help="Where the leader's log starts. Default: as OTHER says."),
+        typer.Option("--leader-start", metavar="OFFSET:EPOCH", help="Start of the leader's log. Default: from OTHER."),
     ] = None,
     server_properties: Annotated[
         str | None,
         typer.Option(
             "--server-properties",
             metavar="FILE",
-            help="Configuration of the node: its retention, when it takes checkpoints, and, without DIR, where its metadata log is. "
-            "Default: none.",
+            help="Configuration of the broker of DIR; refused if another of its log.dirs has the partition. Default: none, "
+            "only DIR is checked.",
         ),
     ] = None,
     retention_bytes: Annotated[
@@ -69,7 +69,7 @@ def cluster_advise(
         typer.Option(
             "--max-retention-bytes",
             metavar="N",
-            help="Kafka's metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
+            help="metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
         ),
     ] = None,
     retention_ms: Annotated[
@@ -77,12 +77,14 @@ def cluster_advise(
         typer.Option(
             "--max-retention-ms",
             metavar="N",
-            help="Kafka's metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
+            help="metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
         ),
     ] = None,
     lag_time_max_ms: Annotated[
         str | None,
-        typer.Option("--lag-time-max-ms", metavar="N", help="Longest wait of seed for readers. Default: 604800000, 7 days."),
+        typer.Option(
+            "--lag-time-max-ms", metavar="N", help="Longest time that kafka-14932 waits for readers. Default: 604800000, 7 days."
+        ),
     ] = None,
     followers: Followers = FollowerMode.STRICT,
     as_of: Annotated[
@@ -90,8 +92,7 @@ def cluster_advise(
         typer.Option(
             "--as-of",
             metavar="TIME",
-            help="Moment at which the policies are asked: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
-            "Default: now.",
+            help="Time of the decision: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. Default: now.",
         ),
     ] = None,
     out: OutputOptions,

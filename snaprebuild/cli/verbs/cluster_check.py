@@ -22,7 +22,7 @@ __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"
 MetadataDirs = Annotated[list[str], typer.Argument(metavar="DIR...")]
 Leader = Annotated[
     str | None,
-    typer.Option("--leader", metavar="DIR", help="Which of the directories is the leader's. Default: as their quorum-state says."),
+    typer.Option("--leader", metavar="DIR", help="Directory of the leader. Default: from quorum-state."),
 ]
 
 
@@ -36,8 +36,8 @@ def cluster_check(
         typer.Option(
             "--followers",
             show_default=False,
-            help="What is asked of a follower's start: kafka, nothing, as each node moves its own; strict, it is not beyond the "
-            "leader's; literal, and it needs no checkpoint where it is the leader's. Default: kafka.",
+            help="Requirement for the start offset of a follower. kafka: none. strict: not beyond the leader's. literal: equal "
+            "to the leader's, with or without a checkpoint. Default: kafka.",
         ),
     ] = Followers.KAFKA,
     out: OutputOptions,

@@ -30,7 +30,7 @@ def cluster_history(
     path: MetadataPath,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="NAME", help="The partitions of every topic that had this name. Default: none."),
+        typer.Option("--topic", metavar="NAME", help="Every topic that had this name. Default: none."),
     ] = None,
     partition: Annotated[
         int | None,
@@ -38,7 +38,7 @@ def cluster_history(
             "--partition",
             metavar="N",
             click_type=WholeNumber(0, INT32_MAX),
-            help="Of the topic only the partition of this number. Default: all.",
+            help="Partition of the topic. Default: all.",
         ),
     ] = None,
     broker: Annotated[
@@ -47,7 +47,7 @@ def cluster_history(
             "--broker",
             metavar="ID",
             click_type=WholeNumber(0, INT32_MAX),
-            help="The registrations of a broker, and how many partitions it leads. Default: none.",
+            help="Show the registrations of this broker, and how many partitions it leads. Default: none.",
         ),
     ] = None,
     since: Annotated[
@@ -55,15 +55,13 @@ def cluster_history(
         typer.Option(
             "--from",
             metavar="OFFSET|TIME",
-            help="Where the history begins: an offset, or a time in ISO 8601 (UTC where it names no zone); what was before is one entry. "
-            "Default: as far back as the log goes.",
+            help="First offset or time (ISO 8601, UTC without a zone) of the history; what was before is one entry. Default: "
+            "the start of the log.",
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="OFFSET|TIME", help="Last offset, or last moment, that belongs to it. Default: the end of the log."
-        ),
+        typer.Option("--to", metavar="OFFSET|TIME", help="Last offset or time of the history. Default: the end of the log."),
     ] = None,
     voter: VoterLogs = None,
     voters: VoterIds = None,

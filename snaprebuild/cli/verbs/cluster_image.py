@@ -38,10 +38,10 @@ def cluster_image(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at",
+            "--offset",
             metavar="OFFSET",
             click_type=At(),
-            help="Last offset to take, or 'proven' for the last one that is proven to be committed. Default: all of the log.",
+            help="Last offset to use, or 'proven' for the last offset that is proven to be committed. Default: all of the log.",
         ),
     ] = None,
     voter: VoterLogs = None,

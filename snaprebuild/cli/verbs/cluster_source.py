@@ -52,7 +52,7 @@ def cluster_source(
         typer.Option(
             "--purpose",
             show_default=False,
-            help="What the replicas are to be the source of. rebuild: snapshots beside their own segments. upload: copies in remote "
+            help="What the replicas are the source of. rebuild: snapshots of their own segments. upload: copies in remote "
             "storage. bootstrap: the log of another replica. Default: rebuild.",
         ),
     ] = PurposeName.REBUILD,
@@ -60,10 +60,10 @@ def cluster_source(
     at: Annotated[
         int | None,
         typer.Option(
-            "--at",
+            "--offset",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Last offset of the metadata log that counts. Default: all of it.",
+            help="Last offset of the metadata log to use. Default: all of it.",
         ),
     ] = None,
     voter: VoterLogs = None,

@@ -35,8 +35,8 @@ def fleet(
         typer.Option(
             "--metadata",
             metavar="DIR",
-            help="The cluster's metadata log (KRaft): __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX. It tells all "
-            "replicas, who is in sync, who leads, and which brokers are controllers. Default: none, and what that leaves open is told.",
+            help="KRaft metadata log: __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX. It lists all "
+            "replicas, ISR, leaders and controllers. Default: none.",
         ),
     ] = None,
     controller: Annotated[
@@ -45,7 +45,7 @@ def fleet(
             "--controller",
             metavar="ID",
             click_type=WholeNumber(0, INT32_MAX),
-            help="A broker that is a controller, too, so that it is restarted last; repeatable. Default: those that --metadata tells.",
+            help="A broker that is also a controller and is restarted last; repeatable. Default: from --metadata.",
         ),
     ] = None,
     rate: Annotated[
@@ -54,20 +54,22 @@ def fleet(
             "--rate",
             metavar="MIB",
             click_type=WholeNumber(1, RATE_MAX),
-            help="MiB that a rebuild reads in a second on these brokers, as `plan` measures it. Default: none, and no minutes are told.",
+            help="MiB/s that a rebuild reads on these brokers, as `plan` measures it. Default: none, no minutes are shown.",
         ),
     ] = None,
     html: Annotated[
         str | None,
-        typer.Option("--html", metavar="FILE", help="A page, too; an older one of this program there is replaced. Default: none."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write an HTML page too; an older page of this program is replaced. Default: none."
+        ),
     ] = None,
     elections: Annotated[
         str | None,
         typer.Option(
             "--elections",
             metavar="DIR",
-            help="Files for Kafka's kafka-reassign-partitions and kafka-leader-election, into DIR, which is made, or empty: who is to "
-            "lead, now and behind each restart. Wants --metadata. Default: none.",
+            help="Write files for kafka-reassign-partitions and kafka-leader-election into DIR, which is new or empty. Needs "
+            "--metadata. Default: none.",
         ),
     ] = None,
     kafka_release: Annotated[
@@ -75,7 +77,7 @@ def fleet(
         typer.Option(
             "--kafka-release",
             metavar="X.Y.Z",
-            help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: as far as --metadata shows it.",
+            help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata.",
         ),
     ] = None,
     retention_bytes: Annotated[
@@ -84,16 +86,15 @@ def fleet(
             "--retention-bytes",
             metavar="BYTES",
             click_type=WholeNumber(-1, INT64_MAX),
-            help="The log.retention.bytes in the configuration of the brokers, for topics without retention.bytes; -1 for none. "
-            "Default: as far as --metadata shows it.",
+            help="log.retention.bytes of the brokers, -1 for none. Default: from --metadata.",
         ),
     ] = None,
     allow_election_risk: Annotated[
         bool,
         typer.Option(
             "--allow-election-risk",
-            help="Write elections also where they may delete data (KAFKA-20732), or where that is not known. Risk: data within "
-            "retention is lost. Default: they are left out.",
+            help="Write elections even where they may delete data (KAFKA-20732), or where that is unknown. Risk: data within "
+            "retention is lost. Default: no.",
         ),
     ] = False,
     out: OutputOptions,

@@ -52,12 +52,12 @@ def follower_build(
         typer.Option(
             "--topic-partition",
             metavar="TOPIC-N",
-            help="The partition, as its directory is called. Default: none, it is to be named.",
+            help="The partition, TOPIC-NUMBER. Default: none, it is required.",
         ),
     ],
     topic_id: Annotated[
         str | None,
-        typer.Option("--topic-id", metavar="ID", help="Of the topic, where there were several of its name. Default: the only one."),
+        typer.Option("--topic-id", metavar="ID", help="Id of the topic, if several had its name. Default: the only one."),
     ] = None,
     target: Annotated[
         int | None,
@@ -65,8 +65,8 @@ def follower_build(
             "--target",
             metavar="OFFSET",
             click_type=WholeNumber(1, INT64_MAX),
-            help="Offset below which everything is taken from remote storage (ListOffsets -6 of the leader). Default: where the "
-            "copies of the newest leader epoch end.",
+            help="Offset below which everything comes from remote storage (ListOffsets -6 of the leader). Default: the end of "
+            "the copies of the newest leader epoch.",
         ),
     ] = None,
     log_start: Annotated[
@@ -75,7 +75,7 @@ def follower_build(
             "--log-start",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Log start offset of the leader. Default: where the copies begin; refused where others lie below a hole.",
+            help="Log start offset of the leader. Default: the first copy; refused if others are below a gap.",
         ),
     ] = None,
     metadata_log: MetadataLog = None,
@@ -87,8 +87,8 @@ def follower_build(
         typer.Option(
             "--server-properties",
             metavar="FILE",
-            help="Configuration of the broker of DIR: refused where another of its log.dirs has the partition, with which it would not "
-            "start. Default: none, DIR alone is looked into.",
+            help="Configuration of the broker of DIR; refused if another of its log.dirs has the partition. Default: none, "
+            "only DIR is checked.",
         ),
     ] = None,
     metadata: Metadata = None,
@@ -96,10 +96,13 @@ def follower_build(
         bool,
         typer.Option(
             "--allow-unproven",
-            help="Write UNPROVEN producers, too. Risk: a retry is accepted as new, an open transaction is forgotten. Default: refused.",
+            help="Write unproven producers too. Risk: a retry is accepted as a new record, or an open transaction is "
+            "forgotten. Default: refuse.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Work it out, and write nothing. Default: write it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be built, and write nothing. Default: write it.")
+    ] = False,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,

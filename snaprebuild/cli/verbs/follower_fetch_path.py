@@ -42,7 +42,7 @@ def follower_fetch_path(
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
             show_default=False,
-            help="Offset that is asked for. Default: 0.",
+            help="Offset to fetch. Default: 0.",
         ),
     ] = 0,
     high_watermark: HighWatermark = None,

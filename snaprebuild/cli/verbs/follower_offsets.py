@@ -74,8 +74,8 @@ def follower_offsets(
             "--timestamp",
             metavar="T",
             click_type=Timestamp(),
-            help="Timestamp that is asked for, in milliseconds since 1970, or -1 latest, -2 earliest, -3 greatest timestamp, -4 earliest "
-            "local, -5 latest tiered, -6 earliest pending upload; repeatable. Default: -1 to -6.",
+            help="Timestamp to look up in ms since 1970, or -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 "
+            "latest tiered, -6 earliest pending upload; repeatable. Default: -1 to -6.",
         ),
     ] = None,
     isolation: Annotated[
@@ -83,8 +83,7 @@ def follower_offsets(
         typer.Option(
             "--isolation",
             show_default=False,
-            help="Who asks: a follower (replica), or a consumer with this isolation.level. read_committed replays the segments on disk "
-            "for the last stable offset. Default: read_uncommitted.",
+            help="Who asks: a follower (replica), or a consumer with this isolation.level. Default: read_uncommitted.",
         ),
     ] = Isolation.READ_UNCOMMITTED,
     api_version: Annotated[
@@ -94,7 +93,7 @@ def follower_offsets(
             metavar="N",
             click_type=WholeNumber(0, OFFSETS_VERSION_MAX),
             show_default=False,
-            help=f"Version of the request. Default: {OFFSETS_VERSION_MAX}, as of Kafka 4.2.",
+            help="Version of the ListOffsets request. Default: 11, as of Kafka 4.2.",
         ),
     ] = OFFSETS_VERSION_MAX,
     profile: Annotated[
@@ -102,8 +101,8 @@ def follower_offsets(
         typer.Option(
             "--profile",
             show_default=False,
-            help="Whose answer to -6: of brokers since 4.2, or of the proposal (seed), which neither compares it with the log end nor "
-            "raises it to the log start. Default: kafka-4.3.",
+            help="Answer to -6: that of Kafka since 4.2, or of KIP-1023 (kip-1023), which neither compares it with the log end "
+            "nor raises it to the log start. Default: kafka-4.3.",
         ),
     ] = Profile.KAFKA,
     leader_epoch: Annotated[
@@ -112,8 +111,8 @@ def follower_offsets(
             "--leader-epoch",
             metavar="N",
             click_type=WholeNumber(0, INT32_MAX),
-            help="Leader epoch of today. A leader that the checkpoint does not know yet is new, and begins at the log end. Default: the "
-            "last one of the checkpoint, whose leader has settled.",
+            help="Current leader epoch. An epoch above the checkpoint begins at the log end. Default: the last one of the "
+            "checkpoint.",
         ),
     ] = None,
     high_watermark: HighWatermark = None,

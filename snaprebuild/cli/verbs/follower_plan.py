@@ -64,10 +64,10 @@ def follower_plan(
         typer.Option(
             "--profile",
             show_default=False,
-            help="What decides: the proposal (seed), or brokers of 4.3 and 4.4, which differ where nothing usable is in remote "
-            "storage. Default: seed.",
+            help="Rules that decide: those of KIP-1023 (kip-1023), or of Kafka 4.3 and 4.4, which differ if remote storage has "
+            "nothing usable. Default: kip-1023.",
         ),
-    ] = Profile.SEED,
+    ] = Profile.KIP_1023,
     feature: Annotated[
         OnOff,
         _switch("--feature", "The follower.fetch.last.tiered.offset.enable of the follower. Default: on, which brokers have off."),
@@ -88,8 +88,8 @@ def follower_plan(
             "--highest-remote",
             metavar="N",
             click_type=OffsetOrUnknown(0, INT64_MAX),
-            help="Last offset that the leader knows to be in remote storage, or unknown, as of one that was just elected. Default: as "
-            "the metadata log and the store tell.",
+            help="Last offset that the leader knows to be in remote storage, or unknown after an election. Default: from the "
+            "metadata log and the store.",
         ),
     ] = None,
     log_start: Annotated[int | None, _offset("--log-start", "Log start of the leader. Default: as its files tell.")] = None,

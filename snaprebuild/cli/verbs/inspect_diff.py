@@ -29,8 +29,8 @@ def inspect_diff(
         typer.Option(
             "--as-of",
             metavar="TIME",
-            help="Leave out what has expired at this moment: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
-            "Default: now where --expiration-ms is given, else nothing is left out.",
+            help="Leave out what has expired at this time: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. "
+            "Default: now with --expiration-ms, else nothing is left out.",
         ),
     ] = None,
     expiration_ms: Annotated[
@@ -39,8 +39,8 @@ def inspect_diff(
             "--expiration-ms",
             metavar="MS",
             click_type=Duration(1, INT64_MAX),
-            help="Milliseconds after which the broker forgets an idle producer. Default: 86400000 (one day). Risk: less than the "
-            "broker uses hides producers that it would load.",
+            help="Milliseconds after which the broker forgets an idle producer. Risk: less than the broker uses hides "
+            "producers that it would load. Default: 86400000 (one day).",
         ),
     ] = None,
     out: OutputOptions,

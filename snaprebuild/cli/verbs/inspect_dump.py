@@ -40,22 +40,24 @@ def inspect_dump(
     kind: Annotated[
         DumpedKind | None,
         typer.Option(
-            "--as",
+            "--file-kind",
             metavar="KIND",
-            help=f"What every FILE is: {', '.join(DumpedKind)}. Default: what its name says, else its first bytes.",
+            help="Kind of every FILE: log, snapshot, offset-index, time-index, transaction-index, kraft-checkpoint, "
+            "leader-epoch-checkpoint, offset-checkpoint, partition-metadata, meta-properties, clean-shutdown, "
+            "quorum-state. Default: by name, else by first bytes.",
         ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
     payload: Annotated[
-        bool, typer.Option("--payload", help="Show keys, values and headers, too; implies --deep. Default: sizes only.")
+        bool, typer.Option("--payload", help="Show keys, values and headers too; implies --deep. Default: sizes only.")
     ] = False,
     offsets: Annotated[
         str | None,
         typer.Option(
             "--offsets",
             metavar="FROM:TO",
-            help="Show only what lies in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one "
-            "offset. All of a file is checked. Default: all.",
+            help="Show only this range of offsets, both ends included. FROM: and :TO leave one end open, N is one offset. All "
+            "of a file is checked. Default: all.",
         ),
     ] = None,
     output: Annotated[
@@ -63,7 +65,7 @@ def inspect_dump(
         typer.Option(
             "--output",
             show_default=False,
-            help="text for people, json for programs: one object a line (docs/json.md). Default: text.",
+            help="Format of the result: text for people, json for programs, one object per line. Default: text.",
         ),
     ] = DumpOutput.TEXT,
     verbose: Verbose = 0,

@@ -56,16 +56,16 @@ def inspect_explain(
             "--producer-id",
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
-            help="The producer to explain. Default: none, it has to be named.",
+            help="Producer to explain. Default: none, it is required.",
         ),
     ],
     at: Annotated[
         int | None,
         typer.Option(
-            "--at",
+            "--offset",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="The state before this offset, as in the name of a snapshot. Default: the log end.",
+            help="Show the state before this offset, as in the name of a snapshot. Default: the log end.",
         ),
     ] = None,
     broker_version: Annotated[
@@ -73,8 +73,7 @@ def inspect_explain(
         typer.Option(
             "--broker-version",
             metavar="V",
-            help="Version of the broker that answers, 2.4 to 4.4, by its own expiration (transactional.id.expiration.ms or 7 days before "
-            "3.4). Default: 4.4.",
+            help="Release of the broker that answers, 2.4 to 4.4. Default: 4.4.",
         ),
     ] = None,
     sequence: Annotated[
@@ -83,7 +82,7 @@ def inspect_explain(
             "--sequence",
             metavar="S",
             click_type=WholeNumber(0, INT32_MAX),
-            help="First sequence of the batch that is asked about. Default: the next, the last again, one after a gap, a new epoch.",
+            help="First sequence of the batch in question. Default: the next, the last again, one after a gap, a new epoch.",
         ),
     ] = None,
     epoch: Annotated[
@@ -92,7 +91,7 @@ def inspect_explain(
             "--epoch",
             metavar="E",
             click_type=WholeNumber(0, EPOCH_MAX),
-            help="Epoch of the batch that is asked about. Default: that of the producer.",
+            help="Epoch of the batch in question. Default: that of the producer.",
         ),
     ] = None,
     server_properties: ServerProperties = None,

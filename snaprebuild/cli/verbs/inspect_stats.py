@@ -37,8 +37,7 @@ Top = Annotated[
         metavar="N",
         click_type=WholeNumber(1, TOP_MAX),
         show_default=False,
-        help="Topics, partitions and producers that the tables name, those with the most batches. Of so many partitions the JSON "
-        f"document lists the segments, and so many producers. Default: {TOP_DEFAULT}.",
+        help="Topics, partitions and producers in the tables, and partitions with segments in the JSON document. Default: 10.",
     ),
 ]
 ExpirationCompared = Annotated[
@@ -47,9 +46,9 @@ ExpirationCompared = Annotated[
         "--expiration-ms",
         metavar="MS",
         click_type=Duration(1, INT64_MAX),
-        help="A producer.id.expiration.ms in milliseconds, compared with 1 h, 6 h, 1 day and 7 days. Default: that of "
-        "--server-properties, else 86400000 (one day). Risk: a broker forgets producers that pause for longer, and takes their "
-        "retries for new records.",
+        help="A producer.id.expiration.ms to compare with 1 h, 6 h, 1 day and 7 days. Risk: a broker forgets producers "
+        "that pause for longer, and accepts their retries as new records. Default: that of --server-properties, else "
+        "86400000 (one day).",
     ),
 ]
 CrcCompared = Annotated[
@@ -57,8 +56,8 @@ CrcCompared = Annotated[
     typer.Option(
         "--crc",
         show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only. Risk: a damaged batch counts as it "
-        "stands. Default: skip.",
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are counted as "
+        "they are. Default: skip.",
     ),
 ]
 
@@ -75,7 +74,7 @@ def inspect_stats(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    details: Annotated[bool, typer.Option("--details", help="List the segments of those partitions, too. Default: no.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="List the segments of those partitions too. Default: no.")] = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:

@@ -44,11 +44,11 @@ def inspect_transactions(
     late_ms: Annotated[
         int | None,
         typer.Option(
-            "--late-ms",
+            "--late-after-ms",
             metavar="MS",
             click_type=Duration(0, INT64_MAX),
-            help="A transaction is late without a batch for longer than this. Default: --max-timeout-ms and five minutes, as brokers "
-            "count. Risk: with less, transactions that live are called late.",
+            help="Time without a batch after which a transaction is late. Risk: with less, live transactions are reported as "
+            "late. Default: --max-timeout-ms and five minutes, as brokers count.",
         ),
     ] = None,
     max_timeout_ms: Annotated[
@@ -57,8 +57,8 @@ def inspect_transactions(
             "--max-timeout-ms",
             metavar="MS",
             click_type=Duration(1, INT64_MAX),
-            help="The transaction.max.timeout.ms of the brokers. Default: that of --server-properties, else 900000 (15 minutes). "
-            "Risk: with less, transactions that live are called late.",
+            help="transaction.max.timeout.ms of the brokers. Risk: with less, live transactions are reported as late. Default: "
+            "that of --server-properties, else 900000 (15 minutes).",
         ),
     ] = None,
     as_of: Annotated[
@@ -66,7 +66,7 @@ def inspect_transactions(
         typer.Option(
             "--as-of",
             metavar="TIME",
-            help="Moment at which transactions are late: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+            help="Time at which transactions are late: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. "
             "Default: now.",
         ),
     ] = None,
@@ -75,8 +75,8 @@ def inspect_transactions(
         typer.Option(
             "--transaction-state",
             metavar="DIR",
-            help="Partitions of __transaction_state, or a log directory that holds some; repeatable. They show which transactions are "
-            "under two-phase commit and must not be aborted. Default: those below PATH.",
+            help="Partitions of __transaction_state; repeatable. They show which transactions are under two-phase commit and "
+            "must not be aborted. Default: those below PATH.",
         ),
     ] = None,
     crc: CrcOption = Crc.CHECK,
@@ -102,7 +102,7 @@ def inspect_transactions(
     out.begin()
     check_paths(transaction_state)
     if late_ms is not None and max_timeout_ms is not None:
-        raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
+        raise UsageError("--late-after-ms and --max-timeout-ms both say when a transaction is late: name one of them")
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if late_ms is None:
         if max_timeout_ms is None:

@@ -27,15 +27,14 @@ def install(
             "--deadline",
             metavar="SECONDS",
             click_type=WholeNumber(0, DEADLINE_MAX),
-            help="Take no further partition then, and end with what is done; the same command goes on later. Default: none.",
+            help="Take no further partition after this time; run the same command again later for the rest. Default: none.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Look at everything, also at the bytes of each staged file, and change nothing; the broker may still run. "
-            "Default: install.",
+            help="Check everything, staged bytes included, and change nothing; the broker may run. Default: install.",
         ),
     ] = False,
     receipt: ReceiptFile = None,
@@ -44,7 +43,7 @@ def install(
 ) -> Result:
     """WRITES staged snapshots into the log directories of a stopped broker: as links, within seconds; no file is replaced.
 
-    PLAN is what `rebuild --stage DIR` left, DIR/plan.jsonl. Every log directory of the broker is held meanwhile. What was staged is
+    PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. Every log directory of the broker is held meanwhile. What was staged is
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
     """

@@ -1,12 +1,13 @@
-"""The verbs ``plan`` and ``rebuild``: one plan value, shown or carried out."""
+"""The verbs ``plan``, ``rebuild`` and ``stage``: one plan value, shown or carried out."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,12 +32,15 @@ from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.cli.options.engine import EngineChoice
+    from snaprebuild.snapshots.plan.plan_model import Plan, Request
+    from snaprebuild.snapshots.rebuild.result import RebuildResult
 
-__all__ = ["plan", "rebuild"]
+__all__ = ["plan", "rebuild", "stage"]
 
 
 class Boundaries(StrEnum):
@@ -59,8 +63,8 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Write to DIR/<topic-partition>/ and nothing into the log directories; DIR lies outside of them. "
-        "Default: beside the segments.",
+        help="Write to DIR/<topic-partition>/ instead; the log directories are not changed. DIR is outside of them. "
+        "Default: next to the segments.",
     ),
 ]
 BoundariesOption = Annotated[
@@ -68,7 +72,8 @@ BoundariesOption = Annotated[
     typer.Option(
         "--boundaries",
         show_default=False,
-        help="missing: those without a snapshot. all: every one; in place, what is there is compared and kept. Default: missing.",
+        help="missing: boundaries without a snapshot. all: every boundary; in place, existing snapshots are compared and "
+        "kept. Default: missing.",
     ),
 ]
 ReplayFromOption = Annotated[
@@ -76,8 +81,8 @@ ReplayFromOption = Annotated[
     typer.Option(
         "--replay-from",
         show_default=False,
-        help="auto: where the expiration begins, and further back as evidence asks. window: never further back. "
-        "Risk: more UNPROVEN ones. log-start: the first segment on disk. Default: auto.",
+        help="auto: one expiration back, and further as evidence needs. window: never further. Risk: more unproven "
+        "snapshots. log-start: the first segment on disk. Default: auto.",
     ),
 ]
 DropExpired = Annotated[
@@ -85,15 +90,15 @@ DropExpired = Annotated[
     typer.Option(
         "--drop-expired/--keep-expired",
         show_default=False,
-        help="Leave out, or write, entries of producers that have expired at --as-of. Default: write them, as Kafka does. Risk of "
-        "leaving them out: an --as-of in the future drops producers that are alive.",
+        help="Leave out entries of producers that have expired at --as-of, or keep them. Risk of leaving them out: an "
+        "--as-of in the future drops live producers. Default: keep them, as Kafka does.",
     ),
 ]
 AllowUnproven = Annotated[
     bool,
     typer.Option(
         "--allow-unproven",
-        help="Write UNPROVEN snapshots in place, too. Risk: an open transaction may be forgotten. Default: only with --out.",
+        help="Write unproven snapshots in place too. Risk: an open transaction may be forgotten. Default: only with --out.",
     ),
 ]
 Save = Annotated[
@@ -101,7 +106,7 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="FILE",
-        help="Save the plan for `rebuild --plan FILE`; an older plan there is replaced. Default: none.",
+        help="Save the plan for `rebuild --plan FILE`; an older plan is replaced. Default: none.",
     ),
 ]
 SavedPlan = Annotated[
@@ -109,25 +114,24 @@ SavedPlan = Annotated[
     typer.Option(
         "--plan",
         metavar="FILE",
-        help="Carry out a saved plan, with the options it was made with; refused when the disk has moved on. Default: none.",
+        help="Carry out exactly this saved plan, or refuse. Default: none.",
     ),
 ]
-Stage = Annotated[
+StageTo = Annotated[
     list[str] | None,
     typer.Option(
-        "--stage",
+        "--to",
         metavar="DIR",
-        help="While the broker runs, build the snapshots in DIR and nothing in the log directories; `install DIR/plan.jsonl` links them "
-        "while it is stopped. DIR lies on the same file system, outside of every log directory; repeatable, one for each file system. "
-        "Default: beside the segments.",
+        help="Staging directory, on the file system of the log directory and outside of it; repeatable, one per file "
+        "system. Default: none, `stage` needs one.",
     ),
 ]
 BrokerRunning = Annotated[
     bool,
     typer.Option(
         "--broker-running",
-        help="Write beside a running broker of 2.8 or newer: of closed segments below the recovery point only. They count from its next "
-        "start on. One of 2.7 or older, which deletes them, is refused where its release can be told. Default: refused while it runs.",
+        help="Write while a broker of 2.8 or newer runs; rolled segments only. Segments must be below the recovery point. "
+        "Brokers of 2.7 or older delete such files, and are refused if the release is known. Default: refuse.",
     ),
 ]
 Results = Annotated[
@@ -135,21 +139,18 @@ Results = Annotated[
     typer.Option(
         "--results",
         metavar="FILE",
-        help="Write a row for each boundary to FILE, too: JSON lines where it ends with .jsonl or .json, Parquet with .parquet; "
-        "in a directory, a new Parquet file. Never replaced. Default: none.",
+        help="Write a row for each boundary to FILE: JSON lines (.jsonl, .json) or Parquet (.parquet); in a directory, a "
+        "new Parquet file. Never replaced. Default: none.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The options that both verbs take: each field is one, and they make a request."""
+    """The options that all three verbs take: each field is one, and they make a request."""
 
     paths: Paths = None
     server_properties: ServerProperties = None
-    out: Out = None
-    stage: Stage = None
-    broker_running: BrokerRunning = False
     boundaries: BoundariesOption = Boundaries.MISSING
     replay_from: ReplayFromOption = ReplayStart.AUTO
     set_aside: SetAside = False
@@ -163,8 +164,16 @@ class Asked:
     partition: Partition = None
     offsets: Offset = None
 
-    def request(self, s3: S3Options) -> Request:
-        """What is asked for.
+    def request(
+        self, s3: S3Options, *, to_dir: str | None = None, stage: list[str] | None = None, broker_running: bool = False
+    ) -> Request:
+        """The request that the options make.
+
+        Args:
+            s3: how object stores are reached.
+            to_dir: ``--out``.
+            stage: ``--to``.
+            broker_running: ``--broker-running``.
 
         Raises:
             UsageError: an option makes no sense.
@@ -172,7 +181,7 @@ class Asked:
         from snaprebuild.snapshots.plan.plan_model import Request
 
         selection = selection_of(self.topic, self.partition, self.offsets)
-        check_paths(self.paths, server_properties=self.server_properties, out=self.out)
+        check_paths(self.paths, server_properties=self.server_properties, out=to_dir)
         check_metadata(self.metadata)
         return Request(
             paths=tuple(self.paths or ()),
@@ -181,7 +190,7 @@ class Asked:
             partitions=tuple(selection.partitions),
             offset_from=selection.offset_from,
             offset_to=selection.offset_to,
-            out=self.out,
+            out=to_dir,
             boundaries=self.boundaries.value,
             replay_from=self.replay_from.value,
             set_aside=self.set_aside,
@@ -192,25 +201,18 @@ class Asked:
             expiration_ms=self.expiration_ms,
             metadata=self.metadata,
             s3=s3.settings(),
-            stage=tuple(self.stage or ()),
-            broker_running=self.broker_running,
+            stage=tuple(stage or ()),
+            broker_running=broker_running,
         ).checked()
-
-
-def _check_engine(request: Request, engine: EngineName) -> None:
-    """What is staged lies on the disks of one broker, which the executors of a job do not have.
-
-    Raises:
-        UsageError: it is to be staged by Spark.
-    """
-    if request.stage and engine is EngineName.SPARK:
-        raise UsageError("--stage builds on the disks of the broker, with processes of its machine: not with --engine spark")
 
 
 @verb(LoadAlone)
 def plan(
     *,
     asked: Asked,
+    directory: Out = None,
+    to: StageTo = None,
+    broker_running: BrokerRunning = False,
     save: Save = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
@@ -230,13 +232,14 @@ def plan(
     from snaprebuild.snapshots.staging.resume import from_what_is_staged, staged_before
 
     out.begin({"--save": save})
-    request = asked.request(s3)
-    _check_engine(request, engine)
+    request = asked.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
+    if to and engine is EngineName.SPARK:
+        raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
     with engine_of(engine, master, conf=conf) as chosen:
         made = make_plan(request, measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
-        tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
+        tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
     made = from_what_is_staged(made, staged_before(made.request))
     return Result(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
 
@@ -245,6 +248,8 @@ def plan(
 def rebuild(
     *,
     asked: Asked,
+    directory: Out = None,
+    broker_running: BrokerRunning = False,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -257,65 +262,106 @@ def rebuild(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
+    """WRITES the missing snapshots into log directories. Never replaces an existing file.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
-    while it runs, only --stage, --broker-running, --out and --dry-run work. The snapshots take effect when it next starts. Exit
-    code 1 when a wanted snapshot is not written.
+    Stop the broker first. PATH is a partition directory, a log directory, or any directory above them; several may be named. The
+    snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
+    when a wanted snapshot is not written.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
     from snaprebuild.cli.result import shown
-    from snaprebuild.snapshots.plan.plan_file import load_plan
-    from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
-    from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
-    from snaprebuild.snapshots.staging.stage import stage
 
     check_paths(None, plan=plan)
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
     out.begin({"--receipt": receipt, "--results": table}, plan=plan)
-    if plan is not None and (asked, s3) != (Asked(), S3Options()):
-        raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --conf, --effects, "
-            "options of how it reads and of the output go with it"
-        )
-    with engine_of(engine, master, effects, conf) as chosen, ExitStack() as held:
-        if plan is None:
-            request = asked.request(s3)
-            _check_engine(request, engine)
-            made = make_plan(request, each=chosen.planning())
-        else:
-            made = load_plan(plan)
-            _check_engine(made.request, engine)
-        is_staged = bool(made.request.stage)
-        if is_staged and receipt is not None:
-            raise UsageError("--receipt: what is staged is told by its plan; `install` leaves a receipt")
-        before = held.enter_context(staging(made, dry_run=dry_run))
-        made = from_what_is_staged(made, before)
+    with engine_of(engine, master, effects, conf) as chosen:
+        asks = {"to_dir": directory, "broker_running": broker_running}
+        made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        kept = (
-            None if dry_run or is_staged else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
-        )
+        kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                if is_staged:
-                    result = stage(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
-                else:
-                    reader = chosen.reading(made.bytes_least, progress)
-                    result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                reader = chosen.reading(made.bytes_least, progress)
+                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
+    return _result(result, effects, write=None if table is None else lambda: write_results(result, table))
+
+
+@verb(Load)
+def stage(
+    *,
+    asked: Asked,
+    to: StageTo = None,
+    plan: SavedPlan = None,
+    dry_run: DryRun = False,
+    jobs: Jobs = None,
+    results: Results = None,
+    out: OutputOptions,
+    s3: S3Options,
+) -> Result:
+    """WRITES missing snapshots to a staging directory while the broker runs. Log directories are not changed.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
+    `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 when
+    a wanted snapshot is not staged.
+    """
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+    from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
+    from snaprebuild.snapshots.staging.stage import stage as build
+
+    check_paths(None, plan=plan)
+    if results == "":
+        raise UsageError("--results: the path is empty")
+    table = None if results is None else result_file(results)
+    out.begin({"--results": table}, plan=plan)
+    with engine_of(EngineName.PROCESS, None) as here, ExitStack() as held:
+        made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
+        before = held.enter_context(staging(made, dry_run=dry_run))
+        made = from_what_is_staged(made, before)
+        with bytes_progress("replaying", made.bytes_least) as progress:
+            result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
+    return _result(result, None, write=None if table is None else lambda: write_results(result, table))
+
+
+def _plan_of(
+    saved: str | None, asked: Asked, s3: S3Options, asks: dict[str, Any], engine: EngineChoice, *, is_staged: bool
+) -> Plan:
+    """The saved plan, or a new one.
+
+    Raises:
+        UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
+    """
+    from snaprebuild.snapshots.plan.plan_file import load_plan
+    from snaprebuild.snapshots.plan.planner import make_plan
+
+    if saved is None:
+        if is_staged and not asks["stage"]:
+            raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
+        return make_plan(asked.request(s3, **asks), each=engine.planning())
+    if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
+        raise UsageError(
+            "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
+            "--spark-conf, --cache, load and output options go with it"
+        )
+    made = load_plan(saved)
+    if bool(made.request.stage) != is_staged:
+        other = "stage" if made.request.stage else "rebuild"
+        raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
+    return made
+
+
+def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
+    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
+
     return Result(
-        ("rebuild", 1),
-        lambda: rebuild_document(result, effects),
-        result.findings,
-        lambda: print_rebuild(result),
-        write=None if table is None else lambda: write_results(result, table),
+        ("rebuild", 1), lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write
     )

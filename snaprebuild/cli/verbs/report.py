@@ -32,12 +32,10 @@ def report(
             "--html",
             metavar="FILE",
             show_default=False,
-            help=f"The page; an older one of this program there is replaced. Default: {PAGE} in the current directory.",
+            help="Path of the page; an older page of this program is replaced. Default: snaprebuild-report.html.",
         ),
     ] = PAGE,
-    title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: one that says what it is about.")
-    ] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: by content.")] = None,
     out: OutputOptions,
 ) -> Result:
     """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.

@@ -31,19 +31,19 @@ def simulate_isr(
     story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", metavar="FILE", help="Steps of your own, one a line, as docs/isr.md tells. Default: none."),
+        typer.Option("--scenario", metavar="FILE", help="Steps of your own, one per line. Default: none."),
     ] = None,
     mode: Annotated[
         list[Mode] | None,
         typer.Option(
-            "--mode",
+            "--epoch-mode",
             show_default=False,
-            help="Who tells which broker epoch: no-epochs (before KIP-903), kip-903, or the alternatives that it rejects, "
+            help="Who sends which broker epoch: no-epochs (before KIP-903), kip-903, or the rejected alternatives "
             "epochs-from-metadata and bump-leader-epochs; repeatable. Default: the first two; all four for the overview.",
         ),
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: no.")
+        bool, typer.Option("--search", help="Search random histories for losses, and show the shortest. Default: no.")
     ] = False,
     min_insync: Annotated[
         int,
@@ -52,17 +52,17 @@ def simulate_isr(
             metavar="N",
             click_type=WholeNumber(1, 3),
             show_default=False,
-            help="Least replicas in sync for acks=all (min.insync.replicas). Default: 1.",
+            help="min.insync.replicas. Default: 1.",
         ),
     ] = 1,
     seed: Annotated[
         int,
         typer.Option(
-            "--seed",
+            "--random-seed",
             metavar="N",
             click_type=WholeNumber(0, 2**63 - 1),
             show_default=False,
-            help=f"Of --search: its randomness. Default: {SEED}.",
+            help="Random seed of --search. Default: 1.",
         ),
     ] = SEED,
     runs: Annotated[
@@ -72,7 +72,7 @@ def simulate_isr(
             metavar="N",
             click_type=WholeNumber(1, RUNS_MAX),
             show_default=False,
-            help=f"Of --search: histories. Default: {RUNS}.",
+            help="Histories of --search. Default: 3000.",
         ),
     ] = RUNS,
     steps: Annotated[
@@ -82,7 +82,7 @@ def simulate_isr(
             metavar="N",
             click_type=WholeNumber(1, STEPS_MAX),
             show_default=False,
-            help=f"Of --search: steps of each. Default: {STEPS}.",
+            help="Steps of each history of --search. Default: 60.",
         ),
     ] = STEPS,
     out: OutputOptions,

@@ -27,15 +27,15 @@ STEPS_SHOWN = 12
 
 PolicyOption = Annotated[
     list[Policy] | None,
-    typer.Option("--policy", show_default=False, help="One of immediate, retention, seed; repeatable. Default: all three."),
+    typer.Option("--policy", show_default=False, help="immediate, retention or kafka-14932; repeatable. Default: all three."),
 ]
 Followers = Annotated[
     FollowerMode,
     typer.Option(
         "--followers",
         show_default=False,
-        help="Where a follower goes under seed: strict, to the newest checkpoint of its own that is not beyond the leader's start; "
-        "literal, to that start itself. Default: strict.",
+        help="Start offset of a follower under kafka-14932. strict: its newest checkpoint that is not beyond the leader's "
+        "start. literal: the leader's start. Default: strict.",
     ),
 ]
 
@@ -51,7 +51,7 @@ def simulate_metadata_log(
     """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
 
     SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/kraft.md).
-    The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), seed (the heuristic of KAFKA-14932).
+    The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
     from snaprebuild.simulations.metadata_log.simulate import kraft_simulate as play
     from snaprebuild.simulations.metadata_log.simulate import load_scenario

@@ -45,9 +45,8 @@ def tier_audit(
         typer.Option(
             "--level",
             show_default=False,
-            help="full replays every segment. reachable replays one window (--expiration-ms), for the snapshots that a follower may "
-            "still start from. structure reads manifests and the snapshots themselves: which do not parse, or do not go with those "
-            "beside them. Default: full.",
+            help="full: replay every segment. reachable: replay one --expiration-ms, for the snapshots from which a follower "
+            "may still start. structure: parse manifests and snapshots only. Default: full.",
         ),
     ] = AuditLevel.FULL,
     local_log_start: Annotated[
@@ -55,8 +54,8 @@ def tier_audit(
         typer.Option(
             "--local-log-start",
             metavar="TOPIC-PARTITION=OFFSET",
-            help="With --level reachable: first offset on the leader's disk, for each partition; repeatable. Default: none, and only "
-            "the last copy is taken for one that followers start from.",
+            help="First offset on the leader's disk, for each partition; repeatable. For --level reachable. Default: none, "
+            "only the last copy counts as reachable.",
         ),
     ] = None,
     log_dir: Annotated[
@@ -64,8 +63,8 @@ def tier_audit(
         typer.Option(
             "--log-dir",
             metavar="DIR",
-            help="With --level reachable: log directory that tells the first offset on disk, of the leader best; repeatable, and of "
-            "several the least offset counts. Default: none.",
+            help="Log directory with the first offset on disk, best the leader's; repeatable. For --level reachable. Default: "
+            "none.",
         ),
     ] = None,
     private_key: PrivateKey = None,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +12,6 @@ from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
     Jobs,
-    OutputFormat,
     Partition,
     PrivateKey,
     S3Options,
@@ -25,41 +21,17 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, opened_tier
+from snaprebuild.cli.render.tier_undo import EFFECT, FORM, totals_json
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.tier.repair.repair import RepairedCopy, TierRepair
-    from snaprebuild.tier.repair.undo import TierUndo, UndoneRepair
 
 __all__ = ["tier_repair"]
 
-FORM = ("tier-repair", 1)
-
 ROWS_MAX = 40
 """Copies that a table shows."""
-
-EFFECT = (
-    "A broker sees it when its plugin has let go of the old manifest: fetch.manifest.cache.retention.ms (3600000 by default) after the "
-    "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
-    "(600000) after the last use. What it reads until then is the old snapshot, whole. remote-log-index-cache of Kafka itself holds no "
-    "producer snapshots.",
-    "A follower that has already started from a wrong snapshot is not mended by this: `follower repair` is for that.",
-)
-"""When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
-
-UNDONE_EFFECT = (
-    "What was appended to .indexes stays behind the indexes, where no manifest looks: harmless, and a later repair takes it again."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How the result leaves the command."""
-
-    output: OutputFormat
-    report: str | None
-    verbose: int
 
 
 @verb()
@@ -72,21 +44,15 @@ def tier_repair(
     key_prefix: KeyPrefix = "",
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing. Default: write it.")
+        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing. Default: write it.")
     ] = False,
-    undo_file: Annotated[
+    receipt: Annotated[
         str | None,
         typer.Option(
-            "--undo-file",
+            "--receipt",
             metavar="FILE",
-            help="Gets what takes the repair back; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
+            help="Where to record the repair for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
             "(~/.local/state/snaprebuild); without a home, in the current directory.",
-        ),
-    ] = None,
-    undo: Annotated[
-        str | None,
-        typer.Option(
-            "--undo", metavar="FILE", help="Put back the manifests that an earlier run replaced, by its undo file. Default: repair."
         ),
     ] = None,
     private_key: PrivateKey = None,
@@ -103,23 +69,15 @@ def tier_repair(
     is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.errors import UsageError
     from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
 
-    out.begin(private_key=key_files(private_key), undo=undo, undo_file=undo_file)
-    check_paths([store, *(metadata_log or [])], undo=undo, undo_file=undo_file)
-    if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
-        others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
-        raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
+    out.begin(private_key=key_files(private_key), receipt=receipt)
+    check_paths([store, *(metadata_log or [])], receipt=receipt)
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    if undo is not None:
-        from snaprebuild.tier.repair.undo import undo_repairs
-
-        return _undone(undo_repairs(place, root, undo, dry_run=dry_run))
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 
@@ -135,20 +93,9 @@ def tier_repair(
         jobs=jobs,
         announce=announced,
         allow_unverified=allow_unverified,
-        undo_path=None if dry_run else undo_file or default_receipt_path(None, "tier-undo", "--undo-file"),
+        undo_path=None if dry_run else receipt or default_receipt_path(None),
     )
     return _repaired(result, clock)
-
-
-def _totals(actions: Sequence[StrEnum]) -> dict[str, int]:
-    from snaprebuild.tier.repair.repair import RepairAction
-    from snaprebuild.tier.repair.undo import UndoAction
-
-    counts = Counter(action.value for action in actions)
-    return {kind: counts[kind] for kind in dict.fromkeys([*RepairAction, *UndoAction])}
-
-
-# ---------------------------------------------------------------------------------------------------------------- repair
 
 
 def _repaired(result: TierRepair, clock: Clock) -> Result:
@@ -160,7 +107,7 @@ def _repaired(result: TierRepair, clock: Clock) -> Result:
         "verified": result.audit.has_metadata,
         "as_of_ms": clock.as_of_ms,
         "expiration_ms": clock.expiration_ms,
-        "totals": _totals([each.action for each in result.copies]),
+        "totals": totals_json([each.action for each in result.copies]),
         "copies": [_copy(each) for each in result.copies],
         "effect": list(EFFECT) if _is_any(result) else [],
     }
@@ -235,64 +182,4 @@ def _print(result: TierRepair) -> None:
         for text in EFFECT:
             print_text(text)
     if result.undo_file is not None:
-        print_text(f"Undo file: {shown(result.undo_file)}")
-
-
-# ---------------------------------------------------------------------------------------------------------------- undo
-
-
-def _undone(result: TierUndo) -> Result:
-    body = {
-        "store": result.root,
-        "dry_run": result.is_dry_run,
-        "undo": result.path,
-        "undo_file": None,
-        "verified": None,
-        "as_of_ms": None,
-        "expiration_ms": None,
-        "totals": _totals([each.action for each in result.copies]),
-        "copies": [_undone_copy(each) for each in result.copies],
-        "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
-    }
-    return Result(FORM, lambda: body, result.findings, lambda: _print_undone(result))
-
-
-def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
-    announced = undone.announced
-    return {
-        "topic": announced.topic,
-        "topic_id": announced.topic_id,
-        "partition": announced.partition,
-        "segment_id": announced.segment_id,
-        "start_offset": announced.start_offset,
-        "end_offset": None,
-        "action": undone.action.value,
-        "why": undone.why,
-        "verdict": None,
-        "entries": None,
-        "class": None,
-        "manifest": announced.manifest_key,
-        "indexes": None,
-        "indexes_bytes": None,
-        "appended_bytes": None,
-        "old_place": None,
-        "place": None,
-    }
-
-
-def _print_undone(result: TierUndo) -> None:
-    from snaprebuild.cli.result import print_table, print_text
-    from snaprebuild.findings import counted
-
-    rows = [
-        (f"{each.announced.topic}-{each.announced.partition}", each.announced.start_offset, each.action, each.why or "-")
-        for each in result.copies[:ROWS_MAX]
-    ]
-    if rows:
-        title = "Dry run: nothing was written" if result.is_dry_run else "Manifests put back"
-        print_table(title, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
-    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
-    print_text(f"{counted(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
-    if result.copies:
-        print_text(EFFECT[0])
-        print_text(UNDONE_EFFECT)
+        print_text(f"receipt: {shown(result.undo_file)} (`snaprebuild undo` takes it back)")

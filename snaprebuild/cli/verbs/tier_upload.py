@@ -50,16 +50,15 @@ KeyPrefix = Annotated[
         "--key-prefix",
         metavar="TEXT",
         show_default=False,
-        help="Goes before the topic in each key as it is, without a slash of its own. With what STORE has below the bucket before it, it "
-        "must be key.prefix of the plugin. Default: none.",
+        help="The plugin's key.prefix below STORE. It goes before the topic as it is, without a slash. Default: none.",
     ),
 ]
 AllowPlain = Annotated[
     bool,
     typer.Option(
         "--allow-plain",
-        help="Upload without encryption although the partition has copies that the plugin encrypted. Default: refuse. Risk: records "
-        "that should be encrypted are readable in the store.",
+        help="Upload without encryption although the partition has encrypted copies. Risk: records that should be "
+        "encrypted are readable in the store. Default: refuse.",
     ),
 ]
 ChunkSize = Annotated[
@@ -69,7 +68,7 @@ ChunkSize = Annotated[
         metavar="BYTES",
         click_type=Size(1, CHUNK_SIZE_MAX),
         show_default=False,
-        help="What the plugin reads of a segment at once, its chunk.size. Default: 4194304 (4 MiB).",
+        help="The plugin's chunk.size. Default: 4194304 (4 MiB).",
     ),
 ]
 TopicIds = Annotated[
@@ -77,7 +76,7 @@ TopicIds = Annotated[
     typer.Option(
         "--topic-id",
         metavar="TOPIC=ID",
-        help="Id of a topic whose directories have no partition.metadata, as those of brokers before 2.8; repeatable. Default: none.",
+        help="Id of a topic without partition.metadata, as before 2.8; repeatable. Default: none.",
     ),
 ]
 TopicPartitions = Annotated[
@@ -91,8 +90,8 @@ UploaderName = Annotated[
     typer.Option(
         "--uploader",
         metavar="NAME",
-        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and directory of the "
-        "partition. Risk: the name of one that is still at work does its work twice.",
+        help="Name in claims; a run of the same name continues an earlier one. Risk: with the name of a live run the work "
+        "is done twice. Default: host and directory of the partition.",
     ),
 ]
 BrokerId = Annotated[
@@ -101,16 +100,16 @@ BrokerId = Annotated[
         "--broker-id",
         metavar="N",
         click_type=WholeNumber(0, INT32_MAX),
-        help="Broker that manifests and records name. Default: that of meta.properties beside the partition, else -1.",
+        help="Broker id in manifests and records. Default: that of meta.properties, else -1.",
     ),
 ]
 Records = Annotated[
     str | None,
     typer.Option(
-        "--records",
+        "--records-file",
         metavar="FILE",
-        help="New file for the records of __remote_log_metadata, a line of JSON each, where they are not produced to the topic itself "
-        "(--produce-to): without them no broker knows of the copies. Default: none.",
+        help="New file for the records of __remote_log_metadata, one JSON object per line. For clusters to which this "
+        "machine has no connection. Default: none.",
     ),
 ]
 MetadataPartitions = Annotated[
@@ -120,7 +119,7 @@ MetadataPartitions = Annotated[
         metavar="N",
         click_type=WholeNumber(1, INT32_MAX),
         show_default=False,
-        help="Partitions of __remote_log_metadata, which decide where a record belongs. Default: as the cluster has, else 50.",
+        help="Partitions of __remote_log_metadata. Default: as the cluster has, else 50.",
     ),
 ]
 
@@ -163,7 +162,7 @@ def tier_upload(
     Rather repair the local snapshots (`rebuild`), start the broker, and let it upload: a leader keeps in memory what it has
     uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
-    __remote_log_metadata: --produce-to puts them there, --records writes them to a file. Exit code 3 where a segment may not go
+    __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 where a segment may not go
     up, and where nothing tells that a replica leads or is in sync (--metadata, else --i-am-the-leader); a segment above the high
     watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store or the cluster failed: the
     same command goes on.
@@ -184,11 +183,13 @@ def tier_upload(
     from snaprebuild.tier.upload.source_check import UploadSources
     from snaprebuild.tier.upload.upload import tier_upload as upload
 
-    out.begin({"--records": None if dry_run else records})
+    out.begin({"--records-file": None if dry_run else records})
     check_paths([path, store, *(metadata_log or []), *(peer or [])])
     check_metadata(metadata)
     if produce_to is not None and (records is not None or metadata_log):
-        raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
+        raise UsageError(
+            "with --produce-to the topic itself is read and told: neither --records-file nor --metadata-log go with it"
+        )
     if records is not None and not dry_run:
         check_journal_place(records)  # before the work, which would be told nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import check_paths
+from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.undo import UndoneFile, UndoResult
@@ -22,23 +23,41 @@ FILES_SHOWN_MAX = 20
 @verb()
 def undo(
     *,
-    receipt: Annotated[str, typer.Argument(metavar="RECEIPT", hidden=True)],
+    receipt: Annotated[str | None, typer.Argument(metavar="[RECEIPT]", hidden=True)] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be removed, and change nothing. Default: remove it.")
+        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing. Default: remove it.")
     ] = False,
     out: OutputOptions,
+    s3: S3Options,
 ) -> Result:
-    """REMOVES the snapshots that a run of `rebuild` wrote, and puts back what it set aside.
+    """REMOVES the snapshots that a run wrote, and puts back what it set aside. Without RECEIPT, lists the receipts.
 
-    RECEIPT is the file that the run left. Only files that are still what the run made of them are removed (same bytes, same time);
-    what was changed, replaced or made again since is left alone and told, exit code 1. Stop the broker first. A second undo finds
-    nothing to do; one that was interrupted is run again.
+    RECEIPT is the file that `rebuild`, `install`, `before-start`, `follower repair` or `tier repair` left. Stop the broker first; for
+    remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
+    since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
+    from snaprebuild.snapshots.receipts.receipt_list import list_receipts, schema_of
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
+    from snaprebuild.tier.repair.undo import SCHEMA, load_undo_file, undo_repairs
 
+    if receipt is None:
+        from snaprebuild.cli.render.receipt_list import print_receipts, receipts_document
+
+        out.begin()
+        listed = list_receipts()
+        return Result(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
     check_paths([receipt])
     out.begin(receipt=receipt)
+    if schema_of(receipt) == SCHEMA:
+        from snaprebuild.cli.render.tier_undo import undone_result
+        from snaprebuild.storage.log_dir import directory_fault, store_of
+
+        root, announced = load_undo_file(receipt)
+        store = store_of(root, s3.settings())
+        if store.is_local and (fault := directory_fault(root)) is not None:
+            raise UsageError(fault, path=root)
+        return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
     result = take_back(load_receipt(receipt), dry_run=dry_run)
     return Result(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
 

@@ -58,11 +58,11 @@ def verify(
         typer.Option(
             "--receipt",
             metavar="FILE",
-            help="Tell instead what became of the files that a rebuild wrote, by its receipt: kept, removed or replaced, and why. "
-            "Takes no PATH and replays nothing. Default: none.",
+            help="Instead show the present state of the files in this receipt: kept, removed or replaced, and why. Takes no "
+            "PATH and replays nothing. Default: none.",
         ),
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: those that are not equal.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: only those that differ.")] = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:

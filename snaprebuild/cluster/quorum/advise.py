@@ -167,7 +167,7 @@ def kraft_advise(
         as_of_ms: the moment, ms since 1970.
         settings: of the policies.
         readers: what no directory tells.
-        mode: of a follower under ``seed``.
+        mode: of a follower under ``kafka-14932``.
         s3: settings of object stores.
 
     Raises:
@@ -269,7 +269,7 @@ def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAd
 
 def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) -> str:
     newer = [each for each in model.checkpoints if each.id.offset > model.start.offset]
-    if policy is Policy.SEED and not advice.is_leader:
+    if policy is Policy.KAFKA_14932 and not advice.is_leader:
         if advice.leader_start is None:
             return "not known: where the leader's log starts was not told (--leader-start, or its directory)"
         if advice.leader_start.offset <= model.start.offset:
@@ -277,7 +277,7 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
         return f"the leader's log starts at {advice.leader_start}: not all is read up to there, or no checkpoint fits"
     if not newer:
         return "no checkpoint ends above it"
-    if policy is Policy.SEED:
+    if policy is Policy.KAFKA_14932:
         slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
         if slowest is None:  # whoever reads the log has read all of it, and that is less
             return f"the log ends at {model.end_offset}, below {newer[0].id}"
@@ -298,7 +298,7 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
     told = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
         told.append(
-            "nobody who reads the log is known, so seed is told as if all had read everything; --replica and --listener say more"
+            "nobody who reads the log is known, so kafka-14932 is told as if all had read everything; --replica and --listener say more"
         )
     elif not advice.listeners:
         told.append("the listeners of this node are taken to have read everything (--listener)")

@@ -3,7 +3,7 @@
 * ``immediate``: as soon as there is a newer checkpoint, to it (the first version of KIP-630 in Kafka, pull request 9816).
 * ``retention``: what Kafka does since 3.3, every minute: from the oldest checkpoint on, while everything together is larger than
   ``metadata.max.retention.bytes``, then while the oldest is older than ``metadata.max.retention.ms``. Nobody who reads the log is asked.
-* ``seed``: the heuristic of KAFKA-14932: a leader waits until all live followers have fetched past a checkpoint and all of its
+* ``kafka-14932``: the heuristic of KAFKA-14932: a leader waits until all live followers have fetched past a checkpoint and all of its
   listeners have read past it, or the checkpoint is older than ``metadata.start.offset.lag.time.max.ms``; a follower never goes ahead of
   its leader.
 
@@ -50,11 +50,11 @@ class Policy(StrEnum):
 
     IMMEDIATE = "immediate"
     RETENTION = "retention"
-    SEED = "seed"
+    KAFKA_14932 = "kafka-14932"
 
 
 class FollowerMode(StrEnum):
-    """Where a follower goes when its leader has moved, under ``seed``.
+    """Where a follower goes when its leader has moved, under ``kafka-14932``.
 
     The heuristic leaves this open. ``strict``: to the newest checkpoint of its own that is not beyond the leader's start, so that its
     start, too, is the end of a checkpoint. ``literal``: to the leader's start itself, whose epoch it must then be told.

@@ -122,7 +122,7 @@ def simulate(scenario: Scenario, policy: Policy, mode: FollowerMode = FollowerMo
     Args:
         scenario: see there.
         policy: of all nodes.
-        mode: of followers under ``seed``.
+        mode: of followers under ``kafka-14932``.
         samples: how many.
 
     Raises:

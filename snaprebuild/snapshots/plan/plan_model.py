@@ -114,9 +114,9 @@ class Request:
 
     def _check_beside_broker(self) -> None:
         """What goes with a broker that runs meanwhile."""
-        option = "--stage" if self.stage else "--broker-running"
+        option = "--to" if self.stage else "--broker-running"
         if self.stage and self.broker_running:
-            raise UsageError("--stage writes nothing into the log directories, --broker-running does: give one of them")
+            raise UsageError("--to writes nothing into the log directories, --broker-running does: give one of them")
         if self.out is not None:
             raise UsageError(f"{option} and --out name different places: give one of them")
         if self.set_aside:
@@ -124,11 +124,11 @@ class Request:
         if self.boundaries != "missing":
             raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {self.boundaries}")
         if self.stage and self.drop_expired:
-            raise UsageError("--stage: what closes later is replayed from the staged state, so that nothing may be dropped from it")
+            raise UsageError("--to: what closes later is replayed from the staged state, so that nothing may be dropped from it")
         if any(map(is_object, (*self.paths, *self.stage))):
             raise UsageError(f"{option}: no broker runs on an object store")
         if not all(self.stage):
-            raise UsageError("--stage: the path is empty")
+            raise UsageError("--to: the path is empty")
 
     @property
     def selection(self) -> Selection:

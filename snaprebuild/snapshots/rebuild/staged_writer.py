@@ -1,4 +1,4 @@
-"""Builds snapshots outside of the log directories (``--stage``), as they would be written in place: whole, synced, with the right owner."""
+"""Builds snapshots outside of the log directories (``stage``), as they would be written in place: whole, synced, with the right owner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROUNDS_MAX = 3
 
 
 class StageWriter(SnapshotWriter):
-    """Writes the snapshots of one partition to its directory below ``--stage``, and lists them for the staged plan.
+    """Writes the snapshots of one partition to its directory below ``--to``, and lists them for the staged plan.
 
     What an earlier run staged at the same boundary is used again where it is the same, else replaced.
     """

@@ -35,6 +35,7 @@ __all__ = [
     "Said",
     "default_receipt_path",
     "record_undo",
+    "state_directory",
     "take_step",
 ]
 
@@ -43,7 +44,15 @@ log = logging.getLogger(__name__)
 SCHEMA = "snaprebuild.receipt/1"
 
 
-def default_receipt_path(out: str | None, what: str = "receipt", option: str = "--receipt") -> str:
+def state_directory() -> str | None:
+    """Where receipts go by default: ``snaprebuild`` in the state directory of the user; None for users without a home."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(home, "snaprebuild") if os.path.isabs(home) else None
+
+
+def default_receipt_path(out: str | None) -> str:
     """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
 
     Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
@@ -51,22 +60,18 @@ def default_receipt_path(out: str | None, what: str = "receipt", option: str = "
 
     Args:
         out: the directory that the run writes to; None in place.
-        what: is written, as its name says it.
-        option: that names another place.
 
     Raises:
         UsageError: neither can be written to.
     """
-    home = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(home):
-        home = os.path.join(os.path.expanduser("~"), ".local", "state")
-    places = [os.path.join(home, "snaprebuild")] if os.path.isabs(home) else []
+    state = state_directory()
+    places = [] if state is None else [state]
     places.append(os.getcwd() if out is None or is_object(out) else out)
     directory = next((place for place in places if _can_be_written(place)), None)
     if directory is None:
-        raise UsageError(f"a {what} can be written neither to {' nor to '.join(places)}: say {option} FILE")
+        raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: name one with --receipt FILE")
     now = datetime.datetime.now(datetime.UTC)
-    return os.path.join(directory, f"snaprebuild-{what}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
+    return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
 
 
 def _can_be_written(directory: str) -> bool:

@@ -15,7 +15,7 @@ KEEPS_SNAPSHOTS_FROM = (2, 8)
 
 UNKNOWN = (
     "which release of Kafka runs here cannot be told: one of 2.7 or older deletes the snapshots again within a minute; for such a broker "
-    "use --stage and `install`"
+    "use `stage` and `install`"
 )
 
 
@@ -38,7 +38,7 @@ def check_running_brokers(source: Source) -> list[Finding]:
         version = None if holder == HOLDER_NOT_VISIBLE else broker_version(holder)
         if version is not None and version < KEEPS_SNAPSHOTS_FROM:
             raise RefusedError(
-                f"Kafka {version[0]}.{version[1]} runs here, which deletes such snapshots within a minute: use --stage and `install`",
+                f"Kafka {version[0]}.{version[1]} runs here, which deletes such snapshots within a minute: use `stage` and `install`",
                 path=state.path,
             )
         runs = UNKNOWN if version is None else f"Kafka {version[0]}.{version[1]} runs here"

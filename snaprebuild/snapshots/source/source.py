@@ -302,10 +302,10 @@ def open_source(
             findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
     live = _live_log_dirs(source)
+    if manners().minds_brokers and (live or manners().is_low):
+        beside_live_broker(len({partition.directory.device for partition in partitions}))
     if not live:
         return source
-    if manners().minds_brokers:
-        beside_live_broker(len({partition.directory.device for partition in partitions}))
     marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
     return replace(source, partitions=tuple(marked))
 

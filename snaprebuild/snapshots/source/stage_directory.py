@@ -44,7 +44,9 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
             mount = mount_of(log_dir)
             found = next((directory for each, directory in mounts if each == mount), None)
             if found is None:
-                message = "no --stage directory lies on its file system, so that no link leads here: name one more (--stage is repeatable)"
+                message = (
+                    "no --to directory lies on its file system, so that no link leads here: name one more (--to is repeatable)"
+                )
                 raise UsageError(message, path=log_dir)
             chosen[log_dir] = found
         by_stage.setdefault(chosen[log_dir], []).append(partition)
@@ -52,7 +54,7 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
     for directory, partitions in by_stage.items():
         # Nobody takes them for partitions: neither a broker nor a verb that looks below this place.
         own = {path: f"{target}.staged" for path, target in target_directories(directory, tuple(partitions)).items()}
-        check_output(directory, own.values(), partitions, option="--stage")
+        check_output(directory, own.values(), partitions, option="--to")
         targets |= own
     return targets
 
@@ -61,5 +63,5 @@ def _check_outside(directory: str, log_dirs: Iterable[str]) -> None:
     real = os.path.realpath(directory)
     for log_dir in log_dirs:
         if real == log_dir or real.startswith(log_dir.rstrip(os.sep) + os.sep):
-            message = f"--stage leads into the log directory {log_dir}: with an unknown directory in it no broker starts"
+            message = f"--to leads into the log directory {log_dir}: with an unknown directory in it no broker starts"
             raise RefusedError(message, path=directory)

@@ -238,7 +238,7 @@ def _line_of(partition: StagedPartition, request: int) -> dict[str, Any]:
 
 
 def load_staged_plan(path: str) -> StagedPlan:
-    """Loads what ``rebuild --stage`` has left. Looks at no file but this one.
+    """Loads what ``stage`` has left. Looks at no file but this one.
 
     Raises:
         UsageError: no such file, or no staged plan: cut off, changed, of another version; the line is named.

@@ -52,6 +52,7 @@ class Manners:
         max_memory_bytes: held by all processes of the run together, beyond the files that they map; None for any number.
         minds_brokers: beside a live broker, what is left open here is settled in its favour.
         priority_is_open: ``stands_last`` is; ``bytes_per_second`` is where it is None.
+        is_low: settled in favour of a broker whether one runs or not.
     """
 
     leaves_page_cache: bool = False
@@ -61,6 +62,7 @@ class Manners:
     max_memory_bytes: int | None = None
     minds_brokers: bool = False
     priority_is_open: bool = False
+    is_low: bool = False
 
     def beside_broker(self, disks: int) -> Manners:
         """With what was left open settled, for a run that reads from so many disks."""

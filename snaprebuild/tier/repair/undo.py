@@ -196,14 +196,14 @@ class TierUndo:
     findings: list[Finding] = field(default_factory=list)
 
 
-def load_undo_file(path: str, root: str) -> list[AnnouncedRepair]:
-    """Reads the file of a run. Half a line at its end is what a killed run leaves, and is passed over.
+def load_undo_file(path: str) -> tuple[str, list[AnnouncedRepair]]:
+    """Reads the receipt of a run: the location of its store, and the repairs. Skips half a line at its end, which a killed run leaves.
 
     Raises:
-        UsageError: no such file, not one of ours, or of another store; the line is named.
+        UsageError: no such file, or not one of ours; the line is named.
         ReadFailedError: it cannot be read.
     """
-    found = []
+    store, found = "", []
     with open_named_file(path) as file:
         number = 0
         try:
@@ -211,31 +211,27 @@ def load_undo_file(path: str, root: str) -> list[AnnouncedRepair]:
                 number += 1
                 if number > 1 and not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
                     break
-                found += _read_line(line, number, path, root)
+                try:
+                    read = json.loads(line)
+                    if number == 1:
+                        store = _store_of(read)
+                    elif read["step"] == "repair":
+                        found.append(_announced(read))
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError, binascii.Error):
+                    what = "is no receipt of tier repair" if number == 1 else f"line {number}: is no line of such a receipt"
+                    raise UsageError(what, path=path) from None
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     if not number:
-        raise UsageError("is empty, and no undo file of tier repair", path=path)
-    return found
+        raise UsageError("is empty, and no receipt of tier repair", path=path)
+    return store, found
 
 
-def _read_line(line: bytes, number: int, path: str, root: str) -> list[AnnouncedRepair]:
-    try:
-        read = json.loads(line)
-        if number == 1:
-            if read["schema"] != SCHEMA:
-                raise ValueError
-            store = str(read["store"])
-        elif read["step"] == "repair":
-            return [_announced(read)]
-        else:
-            return []
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, binascii.Error):
-        what = "is no undo file of tier repair" if number == 1 else f"line {number}: is no line of an undo file"
-        raise UsageError(what, path=path) from None
-    if store != root:
-        raise UsageError(f"tells of {store}, and not of {root}", path=path)
-    return []
+def _store_of(header: dict[str, Any]) -> str:
+    store = header["store"]
+    if header["schema"] != SCHEMA or not isinstance(store, str) or not (store.startswith("s3://") or os.path.isabs(store)):
+        raise ValueError(store)
+    return store
 
 
 def _announced(read: dict[str, Any]) -> AnnouncedRepair:
@@ -261,21 +257,21 @@ def _announced(read: dict[str, Any]) -> AnnouncedRepair:
     )
 
 
-def undo_repairs(store: Store, root: str, path: str, *, dry_run: bool) -> TierUndo:
+def undo_repairs(store: Store, root: str, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> TierUndo:
     """Puts the old manifests back where those of the repair still stand.
 
     Args:
         store: that holds the objects.
         root: its location, absolute.
+        announced: the repairs there, from ``load_undo_file``.
         path: of the file.
         dry_run: tell, and change nothing.
 
     Raises:
-        UsageError, ReadFailedError: as ``load_undo_file``.
         RefusedError: the store would not honour conditions.
     """
     result = TierUndo(root, path, dry_run)
-    announced, writing = load_undo_file(path, root), replacing(store)
+    writing = replacing(store)
     if announced and not dry_run:
         writing.prepare(root)
     for each in announced:

@@ -1,0 +1,330 @@
+"""A scan as text: the answer, the next command, and a table of the partitions that need attention, the worst first."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, terminal_width
+from snaprebuild.cli.table import middle_cut, printable
+from snaprebuild.findings import counted, first_of, unread_paths
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.scan.copy_attempt import CopyOutcome
+    from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
+    from snaprebuild.snapshots.scan.upload_blockers import Blocker
+    from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+
+__all__ = ["print_boundaries", "print_scan"]
+
+ROWS_MAX = 20
+WIDTH_MAX = 100
+LOG_DIRS_MAX = 10
+
+STOP = (
+    "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft; it needs "
+    "local.retention.* of -2 or equal to retention.*, which then deletes segments that were not uploaded). On older releases do not "
+    "set remote.storage.enable yet."
+)
+
+REASONS = {
+    "missing-snapshot": ("no snapshot", "The file <next base offset>.snapshot is absent."),
+    "snapshot-removed-at-start": (
+        "snapshot will be removed",
+        "The next start of the broker removes the snapshot and writes none in its place.",
+    ),
+    "irregular-snapshot": ("no regular file", "What has the name of the snapshot is no regular file. Remove it by hand."),
+    "missing-offset-index": (
+        "no offset index",
+        "The .index file is absent. The next start of the broker recovers the segment, and drops the snapshots above it.",
+    ),
+    "missing-time-index": ("no time index", "The .timeindex file is absent. The next start of the broker makes an empty one."),
+    "no-leader-epochs": (
+        "no leader epochs",
+        "No leader epoch covers these segments (message format 0 or 1). Kafka never uploads them.",
+    ),
+    "segment-too-large": ("segment too large", "The segment is larger than 2147483647 bytes. Kafka never uploads it."),
+}
+"""Of a blocked segment: in short for the table, and as a footnote."""
+
+BY_OTHERS = {
+    "broker start": "Restart the broker: it makes the index files when it loads the log.",
+    "hand": "Correct the files that stderr lists.",
+    "retention": "Keep remote.storage.enable off for these topics until retention deletes the segments.",
+}
+"""What to do where `rebuild` frees nothing, by `FreedBy`."""
+
+
+def print_scan(result: ScanResult, words: Sequence[str], *, all_rows: bool) -> None:
+    """Prints the result.
+
+    Args:
+        result: of the scan.
+        words: paths and options that select the same partitions, for the next command.
+        all_rows: of the table, however many.
+    """
+    unread = unread_paths(result.findings)
+    _print_answer(result, words, unread)
+    if not result.partitions:
+        return
+    blocker_numbers = _print_rows(result, unread, all_rows=all_rows)
+    _print_footnotes(result, blocker_numbers)
+    _print_facts(result)
+
+
+def _print(text: str, indent: str = "") -> None:
+    """A paragraph within 100 columns."""
+    width = min(terminal_width() or WIDTH_MAX, WIDTH_MAX)
+    lines = textwrap.wrap(printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str]) -> None:
+    """The answer and the next action, in two lines."""
+    counts = result.counts
+    partitions = counted(len(result.partitions), "partition")
+    again = shlex.join(words)
+    if not result.partitions and not unread:
+        _print("No partition was read. stderr shows why.")
+        return
+    affected = sum(each.counts.missing > 0 for each in result.partitions)
+    missing = f"{counted(counts.missing, 'snapshot')} missing in {affected} of {partitions}"
+    if unread:
+        found = missing if counts.missing else f"No snapshot missing in the {partitions} that were read"
+        names = first_of([shown(path) for path in unread])
+        print_text(f"INCOMPLETE: {counted(len(unread), 'path')} could not be read: {names}. {found}.")
+        _print(
+            "Next: correct what stderr lists (run as the owner of the files or as root), then scan again. Do not use this result."
+        )
+    elif counts.missing:
+        _print(f"{missing}{_stuck_text(counts.stuck_bytes, counts.stuck_bytes_after_rebuild)}")
+        is_vain = 0 < counts.stuck_bytes <= counts.stuck_bytes_after_rebuild
+        _print(f"Next: {_others_text(result)}" if is_vain else f"Next: snaprebuild plan {again}")
+    elif counts.corrupt or counts.suspect:
+        _print(f"No snapshot missing in {partitions}; {counts.corrupt} corrupt and {counts.suspect} suspect.")
+        _print(f"Next: snaprebuild verify {again}")
+    elif counts.stuck_bytes:
+        _print(f"No snapshot missing in {partitions}{_stuck_text(counts.stuck_bytes, counts.stuck_bytes_after_rebuild)}")
+        _print(f"Next: {_others_text(result)}")
+    else:
+        _print(f"No snapshot missing in {partitions}. `scan` reads no record batches; `verify` checks the contents.")
+        _print(f"Next: snaprebuild verify {again}")
+
+
+def _stuck_text(stuck: int, after: int) -> str:
+    if not stuck:
+        return "."
+    freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
+    return f"; {size_text(stuck)} cannot be uploaded. `rebuild` frees {freed}."
+
+
+def _others_text(result: ScanResult) -> str:
+    kinds = Counter(blocker.freed_by.value for each in result.partitions for blocker in each.blockers())
+    return next((BY_OTHERS[kind] for kind, _ in kinds.most_common() if kind in BY_OTHERS), "see the reasons below.")
+
+
+def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) -> dict[Blocker, int]:
+    """The table; returns the numbers of its footnotes."""
+    labels = labels_of(each.source for each in result.partitions)
+    worst = [each for each in result.partitions if _needs_attention(each)]
+    rows_max = sys.maxsize if all_rows else ROWS_MAX
+    numbers: dict[Blocker, int] = {}
+    rows: list[tuple[str, ...]] = [(shown(path), "?", "?", "?", "?", "UNREAD, see stderr") for path in unread[:rows_max]]
+    for each in worst[: max(rows_max - len(rows), 0)]:
+        first = str(each.blocked[0].base_offset) if each.blocked else "-"
+        stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
+        cells = (str(each.counts.missing or "-"), str(each.counts.blocked_segments or "-"), stuck, first)
+        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers)))
+    columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
+    width = min(terminal_width() or WIDTH_MAX, WIDTH_MAX)
+    for name in ("first blocked", "blocked"):  # what a narrow terminal goes without
+        if rows and _width_of(columns, rows) - max(len(row[0]) for row in rows) + 20 > width:
+            at = columns.index(name)
+            columns.pop(at)
+            rows = [(*row[:at], *row[at + 1 :]) for row in rows]
+    if rows:
+        room = max(width - (_width_of(columns, rows) - max(len(row[0]) for row in rows)), 12)
+        sys.stdout.write("\n")
+        print_table(None, columns, [(middle_cut(row[0], room), *row[1:]) for row in rows], right=columns[1:-1])
+    left = len(worst) + len(unread) - len(rows)
+    if left > 0:
+        _print(f"and {left:,} more partitions: --details or --output json")
+    others = len(result.partitions) - len(worst)
+    if others and rows:
+        _print(
+            f"{counted(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
+        )
+    return numbers
+
+
+def _width_of(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
+    return 1 + sum(3 + max(map(len, column)) for column in zip(columns, *rows, strict=True)) - 3
+
+
+def _needs_attention(partition: PartitionScan) -> bool:
+    counts = partition.counts
+    return bool(counts.missing or counts.blocked_segments or counts.corrupt or counts.suspect or counts.misnamed)
+
+
+def _reason(partition: PartitionScan, numbers: dict[Blocker, int]) -> str:
+    parts = []
+    for blocker in partition.blockers():
+        number = numbers.setdefault(blocker, len(numbers) + 1)
+        parts.append(f"{REASONS[blocker.value][0]} [{number}]")
+    counts = partition.counts
+    for count, name in ((counts.corrupt, "corrupt"), (counts.suspect, "suspect"), (counts.misnamed, "misnamed")):
+        if count:
+            parts.append(f"{count} {name}")
+    if not partition.source.can_be_tiered:
+        parts.append("never uploaded")
+    return ", ".join(parts) or "not blocked"
+
+
+def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
+    for blocker, number in numbers.items():
+        sys.stdout.write("\n")
+        _print(f"[{number}] {REASONS[blocker.value][1]}", "    ")
+        first = next((each for each in result.partitions if blocker in each.blockers() and _fails(each)), None)
+        failing = None if first is None else first.preflight.next_attempt
+        if first is None or failing is None or blocker.value != "missing-snapshot":
+            continue
+        _print(
+            "    If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
+        )
+        after = f" after {counted(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
+        _print(f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    ")
+        for outcome in failing.outcomes:
+            _print(f"    {_outcome_text(outcome)}", " " * 20)
+        _print(f"    {STOP}", "    ")
+
+
+def _fails(partition: PartitionScan) -> bool:
+    attempt = partition.preflight.next_attempt
+    return attempt is not None and attempt.fails
+
+
+def _outcome_text(outcome: CopyOutcome) -> str:
+    if outcome.exception is None:
+        return f"{outcome.versions}: uploaded"
+    text = f"{outcome.versions}: {outcome.exception.rpartition('.')[2]} in {outcome.thrown_in}"
+    return (
+        f"{text}. Each attempt also leaves a record of a copy without data in __remote_log_metadata" if outcome.announces else text
+    )
+
+
+def _print_facts(result: ScanResult) -> None:
+    sys.stdout.write("\n")
+    waiting = sum(each.waiting_segments for each in result.partitions)
+    if waiting:
+        _print(
+            f"Waiting, not blocked: {counted(waiting, 'rolled segment')} above the last stable offset or the high watermark "
+            "(`inspect transactions` lists open transactions)."
+        )
+    start = _start_text(result)
+    if start:
+        _print(start)
+    if result.counts.missing:
+        _print("A snapshot that is written now takes effect at the next start of the broker.")
+    for log_dir in result.log_dirs[:LOG_DIRS_MAX]:
+        _print(_log_dir_text(log_dir, has_path=len(result.log_dirs) > 1))
+    if len(result.log_dirs) > LOG_DIRS_MAX:
+        _print(f"and {len(result.log_dirs) - LOG_DIRS_MAX} more log directories (--output json lists them)")
+    counts = result.counts
+    _print(
+        f"read: {counted(len(result.partitions), 'partition')}, {counted(counts.segments, 'segment')}, {size_text(counts.size_bytes)}; "
+        f"unread: {counts.unread}"
+    )
+
+
+def _log_dir_text(log_dir: LogDirScan, *, has_path: bool) -> str:
+    meta = log_dir.state.meta
+    stops = {"clean": "stopped cleanly", "unclean": "not stopped cleanly", "running": "running", "unknown": "no files of a broker"}
+    parts = [shown(log_dir.state.path)] if has_path else []
+    if meta is not None and meta.node_id is not None:
+        parts.append(f"broker {meta.node_id}")
+    if meta is not None and meta.cluster_id is not None:
+        parts.append(f"cluster {meta.cluster_id}")
+    parts.append(stops[log_dir.shutdown.value])
+    holder = log_dir.held_by
+    parts.append(
+        "no process holds .lock" if holder is None else "a process holds .lock" if holder < 0 else f"process {holder} holds .lock"
+    )
+    return "   ".join(parts)
+
+
+def _start_text(result: ScanResult) -> str:
+    """What the next start of the brokers does to the files that are there now."""
+    from snaprebuild.snapshots.scan.result import AtNextStart
+
+    counts = dict.fromkeys(AtNextStart, 0)
+    for partition in result.partitions:
+        for boundary in partition.boundaries:
+            if boundary.at_next_start is not None:
+                counts[boundary.at_next_start] += 1
+        for _, fate in partition.other_snapshots:
+            if fate is AtNextStart.REMOVED:
+                counts[fate] += 1
+    parts = [
+        (counts[AtNextStart.REMOVED], "removes {} now on disk", "snapshot"),
+        (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
+        (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
+    ]
+    texts = [text.format(counted(count, what)) for count, text, what in parts if count]
+    return f"Next start: a broker {', '.join(texts)}." if texts else ""
+
+
+def print_boundaries(result: ScanResult) -> None:
+    """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
+    for partition in result.partitions:
+        path = printable(shown(partition.source.directory.path))
+        lines = [f"\n{path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
+        for boundary in partition.boundaries:
+            facts = [boundary.state.value]
+            if boundary.is_log_end:
+                facts.append("log end")
+            if boundary.entries is not None:
+                facts.append(counted(boundary.entries, "entry", "entries"))
+            if boundary.at_next_start is not None:
+                facts.append(f"next start: {boundary.at_next_start.value}")
+            lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
+        for offset, fate in partition.other_snapshots:
+            fate_text = "" if fate is None else f", next start: {fate.value}"
+            lines.append(f"  {offset:>20}  at no boundary{fate_text}")
+        for segment in partition.blocked:
+            reasons = ", ".join(f"{blocker.value} (freed by {blocker.freed_by.value})" for blocker in segment.blockers)
+            lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
+        for run in partition.preflight.runs:
+            if not run.blockers:
+                count = counted(run.segments, "closed segment")
+                lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
+        lines += _attempt_lines(partition)
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _attempt_lines(partition: PartitionScan) -> list[str]:
+    attempt, bound = partition.preflight.next_attempt, partition.preflight.bound
+    stable = bound.at_least if bound.exact is None else bound.exact
+    lines = []
+    if partition.source.can_be_tiered:
+        known = (
+            "not known" if bound.known_by is None else f"{'at least ' if bound.exact is None else ''}{stable}, by {bound.known_by}"
+        )
+        lines.append(f"  last stable offset: {known}")
+    if attempt is not None:
+        lines.append(f"  next attempt: segment {attempt.base_offset}, {_before_text(attempt)}if {' and '.join(attempt.assumes)}")
+        lines += [f"    {_outcome_text(outcome)}" for outcome in attempt.outcomes]
+    return lines
+
+
+def _before_text(attempt: NextAttempt) -> str:
+    count = attempt.uploads_before
+    return f"once {counted(count, 'segment has', 'segments have')} gone up before it, " if count else ""
+
+
+def _end(partition: PartitionScan) -> str:
+    end = partition.log_end
+    return f">= {end.at_least}" if end.offset is None else str(end.offset)

@@ -1,0 +1,100 @@
+"""What was repaired in remote storage, taken back: as JSON (``snaprebuild.tier-repair/1``; docs/json.md) and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from snaprebuild.cli.verb import Result
+
+if TYPE_CHECKING:
+    from snaprebuild.tier.repair.undo import TierUndo, UndoneRepair
+
+__all__ = ["EFFECT", "FORM", "totals_json", "undone_result"]
+
+FORM = ("tier-repair", 1)
+
+ROWS_MAX = 40
+"""Copies that a table shows."""
+
+EFFECT = (
+    "A broker sees it when its plugin has let go of the old manifest: fetch.manifest.cache.retention.ms (3600000 by default) after the "
+    "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
+    "(600000) after the last use. What it reads until then is the old snapshot, whole. remote-log-index-cache of Kafka itself holds no "
+    "producer snapshots.",
+    "A follower that has already started from a wrong snapshot is not mended by this: `follower repair` is for that.",
+)
+"""When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
+
+UNDONE_EFFECT = (
+    "What was appended to .indexes stays behind the indexes, where no manifest looks: harmless, and a later repair takes it again."
+)
+
+
+def totals_json(actions: Sequence[StrEnum]) -> dict[str, int]:
+    """Copies by action."""
+    from snaprebuild.tier.repair.repair import RepairAction
+    from snaprebuild.tier.repair.undo import UndoAction
+
+    counts = Counter(action.value for action in actions)
+    return {kind: counts[kind] for kind in dict.fromkeys([*RepairAction, *UndoAction])}
+
+
+def undone_result(result: TierUndo) -> Result:
+    """What ``undo`` leaves of a repair."""
+    body = {
+        "store": result.root,
+        "dry_run": result.is_dry_run,
+        "undo": result.path,
+        "undo_file": None,
+        "verified": None,
+        "as_of_ms": None,
+        "expiration_ms": None,
+        "totals": totals_json([each.action for each in result.copies]),
+        "copies": [_undone_copy(each) for each in result.copies],
+        "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
+    }
+    return Result(FORM, lambda: body, result.findings, lambda: _print_undone(result))
+
+
+def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
+    announced = undone.announced
+    return {
+        "topic": announced.topic,
+        "topic_id": announced.topic_id,
+        "partition": announced.partition,
+        "segment_id": announced.segment_id,
+        "start_offset": announced.start_offset,
+        "end_offset": None,
+        "action": undone.action.value,
+        "why": undone.why,
+        "verdict": None,
+        "entries": None,
+        "class": None,
+        "manifest": announced.manifest_key,
+        "indexes": None,
+        "indexes_bytes": None,
+        "appended_bytes": None,
+        "old_place": None,
+        "place": None,
+    }
+
+
+def _print_undone(result: TierUndo) -> None:
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.findings import counted
+
+    rows = [
+        (f"{each.announced.topic}-{each.announced.partition}", each.announced.start_offset, each.action, each.why or "-")
+        for each in result.copies[:ROWS_MAX]
+    ]
+    if rows:
+        title = "Dry run: nothing was written" if result.is_dry_run else "Manifests put back"
+        print_table(title, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
+    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
+    print_text(f"{counted(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
+    if result.copies:
+        print_text(EFFECT[0])
+        print_text(UNDONE_EFFECT)
