@@ -31,7 +31,7 @@ TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "tier-audit": (1, take_audit),
     "inspect-transactions": (1, take_transactions),
     "fleet": (1, take_fleet),
-    "receipt": (1, take_receipt),
+    "receipt": (2, take_receipt),
 }
 """What becomes part of a page: by verb the version that is known, and what takes it."""
 

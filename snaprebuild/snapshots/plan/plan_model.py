@@ -8,8 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.documents.file_facts import Nameable, Positive
+from snaprebuild.documents.typed import Natural
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_replay import Clock, GivenState, ReplayFrom, ReplayPoint
@@ -48,24 +53,24 @@ class Request:
         broker_running: write in place beside a running broker, what it will not touch until it starts again.
     """
 
-    paths: tuple[str, ...]
-    server_properties: str | None = None
-    topics: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
-    offset_from: int | None = None
-    offset_to: int | None = None
-    out: str | None = None
-    boundaries: str = "missing"
-    replay_from: str = ReplayFrom.AUTO.value
+    paths: tuple[Nameable, ...]
+    server_properties: Nameable | None = None
+    topics: tuple[Nameable, ...] = ()
+    partitions: tuple[Natural, ...] = ()
+    offset_from: Natural | None = None
+    offset_to: Natural | None = None
+    out: Nameable | None = None
+    boundaries: Annotated[str, Meta(pattern=r"\A(missing|all)\Z")] = "missing"
+    replay_from: Annotated[str, Meta(pattern=r"\A(auto|window|log-start)\Z")] = ReplayFrom.AUTO.value
     set_aside: bool = False
     check_crc: bool = True
     drop_expired: bool = False
     allow_unproven: bool = False
-    as_of_ms: int = 0
-    expiration_ms: int | None = None
-    metadata: str | None = None
+    as_of_ms: Natural = 0
+    expiration_ms: Positive | None = None
+    metadata: Nameable | None = None
     s3: S3Settings = USUAL_S3
-    stage: tuple[str, ...] = ()
+    stage: tuple[Nameable, ...] = ()
     broker_running: bool = False
 
     @property

@@ -121,7 +121,12 @@ def _going_on(
     plan: PartitionPlan, staged: StagedPartition | None, evidence: StagedEvidence, weak: tuple[SnapshotClass, ...]
 ) -> PartitionPlan:
     """``weak``: classes that are not wanted."""
-    if staged is None or not plan.boundaries or staged.target != plan.target or not staged.evidence.speaks_for(evidence):
+    if (
+        staged is None
+        or not plan.boundaries
+        or staged.target != plan.target
+        or not staged.evidence.is_at_least_as_strong_as(evidence)
+    ):
         return plan
     if is_disproved(plan, staged) or any(each.snapshot_class in weak for each in staged.snapshots):
         return plan

@@ -155,9 +155,9 @@ def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, Giv
     """
     last = [each for each in staged.snapshots if each.offset < offset][-1]
     effect = _effect_of(staged, last)
-    behind = max(((base, identity) for base, identity in staged.segments if base < last.offset), key=lambda each: each[0])
+    before = [each for each in staged.segments if each.offset < last.offset][-1]
     record = ReplayRecord(next_offset=last.offset)
-    point = ReplayPoint(last.offset, staged.first_offset, behind, RunningEffect(effect), effect, record)
+    point = ReplayPoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record)
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
     return point, GivenState(effect, Judgement(last.snapshot_class, reasons))
 

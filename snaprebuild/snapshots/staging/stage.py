@@ -8,7 +8,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
@@ -151,7 +154,7 @@ def _staged(
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,
         first_offset=segments[0].base_offset,
-        segments=tuple((each.base_offset, each.log.identity) for each in segments),
+        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in segments),
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
@@ -168,7 +171,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
         is_same = fingerprint_at(path) == snapshot.file
     except (OSError, ReadFailedError):
         is_same = False
-    return replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
+    return msgspec.structs.replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
 
 
 def _both(earlier: Request, now: Request) -> Request:
@@ -196,7 +199,17 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
             continue
         klass, entries, made = files.made[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
-        is_due = boundary.offset not in exists
-        snapshots.append(StagedSnapshot(boundary.offset, made, inode, SnapshotClass(klass), entries, is_due))
+        snapshots.append(
+            StagedSnapshot(
+                offset=boundary.offset,
+                sha256=made.sha256,
+                size_bytes=made.size_bytes,
+                mtime_ns=made.mtime_ns,
+                inode=inode,
+                snapshot_class=SnapshotClass(klass),
+                entries=entries,
+                is_due=boundary.offset not in exists,
+            )
+        )
         reasons = boundary.reasons
     return snapshots, reasons
