@@ -120,7 +120,7 @@ def cluster_advise(
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
-    return Result(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
+    return Result.untyped(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:

@@ -53,7 +53,7 @@ def cluster_check(
     out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    return Result(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
+    return Result.untyped(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:

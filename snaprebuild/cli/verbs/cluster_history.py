@@ -89,7 +89,7 @@ def cluster_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    return Result(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:

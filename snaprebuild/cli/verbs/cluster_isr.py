@@ -41,7 +41,7 @@ def cluster_isr(
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    return Result(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def _body(result: IsrCheckResult) -> dict[str, object]:

@@ -130,7 +130,7 @@ def fleet(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    return Result(
+    return Result.untyped(
         ("fleet", 1),
         lambda: _body(result),
         result.findings,

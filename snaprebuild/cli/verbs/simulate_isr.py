@@ -120,7 +120,7 @@ def simulate_isr(
         "seed": seed if search else None,
         "searches": [_search_json(each) for each in found],
     }
-    return Result(
+    return Result.untyped(
         ("simulate-isr", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
     )
 

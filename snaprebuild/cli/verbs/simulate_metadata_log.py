@@ -59,7 +59,7 @@ def simulate_metadata_log(
     out.begin(scenario=scenario)
     story = load_scenario(scenario)
     runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
-    return Result(
+    return Result.untyped(
         ("simulate-metadata-log", 1),
         lambda: _body(scenario, story, followers, runs),
         (),
