@@ -19,7 +19,7 @@ from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.elections import elections_of, write_elections
 from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult, Outcome, merge_scans
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
-from snaprebuild.cluster.fleet.restart_order import restart_order
+from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.errors import RefusedError, UsageError

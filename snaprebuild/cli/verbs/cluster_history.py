@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snaprebuild.cli.render.timeline_chart import ChartLine, Glyphs
-    from snaprebuild.cluster.metadata.history import HistoryResult, LogPoint
+    from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, LogPoint, Moment, PartitionTimeline
     from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
-    from snaprebuild.cluster.metadata.timeline import BrokerEntry, BrokerTimeline, Moment, PartitionTimeline
 
 __all__ = ["cluster_history"]
 

@@ -11,8 +11,7 @@ from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, 
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
-    from snaprebuild.cluster.metadata.isr_history import IsrEvent
+    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrEvent
 
 __all__ = ["cluster_isr"]
 

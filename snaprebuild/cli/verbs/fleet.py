@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["fleet"]
 
