@@ -250,7 +250,7 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    return Result(
+    return Result.untyped(
         ("tier-upload", 1),
         lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,

@@ -1,22 +1,22 @@
-"""Whether a metadata log can be started from, and read: rules K1 to K16 over what one directory holds, or several.
+"""Whether a metadata log can be started from, and read: rules K1 to K16 over one directory, or several.
 
-A rule is held, violated with evidence, or not judged, where what it needs is not there or another rule has told why already: so each
-defect is told once.
+A rule is held, violated with evidence, or not judged. It is not judged if what it needs is missing, or another rule has reported the
+reason: each defect is reported once.
 
-Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Snapshots.parse``, ``RaftLog.validateOffsetAndEpoch`` of
-4.3.1; KAFKA-14932.
+Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Snapshots.parse``, ``RaftLog.validateOffsetAndEpoch``,
+``LogFileUtils.offsetFromFileName``, ``LogLoader``, ``ProducerStateManager.loadSnapshots`` of 4.3.1; KAFKA-14932.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from snaprebuild.cluster.quorum.log_names import NameEffect, effect_of_name
+from snaprebuild.cluster.quorum.log_facts import CheckpointFacts, LogFacts, epoch_before
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.log_start_facts import CheckpointFacts, LogFacts, epoch_before
 
 if TYPE_CHECKING:
     from formats.metadata.quorum_state import QuorumState
@@ -24,13 +24,57 @@ if TYPE_CHECKING:
 __all__ = [
     "Followers",
     "Grade",
+    "NameEffect",
     "Outcome",
     "Rule",
     "RuleResult",
+    "effect_of_name",
     "ids_text",
     "judge_log",
     "judge_starts",
 ]
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,255}")
+_CHECKPOINT = ".checkpoint"
+_REMOVED_CHECKPOINTS = (".checkpoint.part", ".checkpoint.deleted")
+_INDEXES = (".index", ".timeindex", ".txnindex")
+
+
+class NameEffect(StrEnum):
+    """What a name does."""
+
+    NONE = "none"
+    REMOVED = "removed"
+    """The file is deleted."""
+    CLEANER_FAILS = "cleaner-fails"
+    """It is taken for a checkpoint whose file has another name: once log and checkpoints are too large, the cleaner throws."""
+    TAKEN_FOR_SEGMENT = "taken-for-segment"
+    """It becomes part of the log, whatever it holds; the log may lose its end by that."""
+    REFUSED = "refused"
+    """The node does not start."""
+
+
+def effect_of_name(name: str) -> NameEffect:
+    """What becomes of a file that is none of Kafka's, by the end of its name."""
+    if name.endswith((_CHECKPOINT, *_REMOVED_CHECKPOINTS)):
+        # Cut at fixed places, whatever stands between and behind.
+        is_read = len(name) >= 31 and _is_number(name[:20], 63) and _is_number(name[21:31], 31)
+        if not is_read:
+            return NameEffect.REFUSED
+        return NameEffect.CLEANER_FAILS if name.endswith(_CHECKPOINT) else NameEffect.REMOVED
+    if name.endswith(".deleted"):
+        return NameEffect.REMOVED
+    if not name.endswith((".cleaned", ".swap", ".log", ".snapshot", *_INDEXES)):
+        return NameEffect.NONE
+    if not _is_number(name[: name.index(".")], 63):
+        return NameEffect.REFUSED
+    return NameEffect.TAKEN_FOR_SEGMENT if name.endswith((".log", ".log.swap")) else NameEffect.REMOVED
+
+
+def _is_number(text: str, bits: int) -> bool:
+    """``Long.parseLong`` and ``Integer.parseInt``."""
+    return _INTEGER.fullmatch(text) is not None and -(1 << bits) <= int(text) < 1 << bits
 
 
 class Rule(StrEnum):

@@ -1,8 +1,9 @@
-"""The batches of one file of a metadata log, a segment or a checkpoint: checksums proven, records decoded, one batch held at a time."""
+"""The batches of a metadata log as values, and their reader: one file (segment or checkpoint), checksums proven, one batch in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from formats import limits
 from formats.errors import BadChecksumError, BadValueError, FormatError, LimitExceededError
@@ -11,11 +12,64 @@ from formats.log.control_record import ControlRecord, parse_control_record
 from formats.log.record_batch import BatchHeader, Record
 from formats.log.records import LogRecord, read_records
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
-from snaprebuild.cluster.metadata.batch import MetadataBatch, MetadataRecord, UnreadRecord
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.storage.store import OpenBytes
 
-__all__ = ["FileBatches", "check_tail"]
+__all__ = ["FileBatches", "MetadataBatch", "MetadataRecord", "UnreadRecord", "check_tail"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadRecord:
+    """A record, whole by its checksum, that cannot be read: of a newer release, or of no release.
+
+    Attributes:
+        value: its bytes, None for null.
+        error: why.
+    """
+
+    value: bytes | None
+    error: FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRecord:
+    """One record of a batch.
+
+    Attributes:
+        offset: int64.
+        content: what it says; a control record in control batches only.
+    """
+
+    offset: int
+    content: ClusterMetadataRecord | ControlRecord | UnreadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBatch:
+    """A batch of a metadata log or checkpoint, its checksum proven.
+
+    Attributes:
+        base_offset: int64, of its first record; in a checkpoint these count from 0 and are none of the log.
+        last_offset: int64.
+        leader_epoch: int32, of the controller that wrote it.
+        append_timestamp_ms: greatest timestamp, ms since 1970.
+        is_control: it is one of Raft itself.
+        position_bytes: where it begins in its file.
+        size_bytes: of the whole batch.
+        records: in order.
+        crc: uint32, of everything behind it in the batch, as the header says.
+    """
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    append_timestamp_ms: int
+    is_control: bool
+    position_bytes: int
+    size_bytes: int
+    records: tuple[MetadataRecord, ...]
+    crc: int = 0
+
 
 RECORDS_BETWEEN_LOOKS = 256
 """At the clock, where there is a deadline."""
