@@ -25,7 +25,7 @@ from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_blockers import Blocker, FreedBy
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, FreedBy
 from snaprebuild.snapshots.source.source import Selection, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir

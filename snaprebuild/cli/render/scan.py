@@ -9,9 +9,8 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
-from snaprebuild.snapshots.scan.copy_attempt import ways_to_stop
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+from snaprebuild.snapshots.scan.upload_preflight import NextAttempt, ways_to_stop
 
 __all__ = ["scan_document"]
 

@@ -14,10 +14,8 @@ from snaprebuild.cli.table import middle_cut, printable
 from snaprebuild.findings import counted, first_of, unread_paths
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.scan.copy_attempt import CopyOutcome
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
-    from snaprebuild.snapshots.scan.upload_blockers import Blocker
-    from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+    from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, NextAttempt
 
 __all__ = ["print_boundaries", "print_scan"]
 

@@ -22,7 +22,7 @@ from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds,
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
-__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "nothing_planned", "remote_below"]
+__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "empty_plan", "remote_log_start"]
 
 BOUNDARIES = ("missing", "all")
 
@@ -178,7 +178,7 @@ class PartitionPlan:
         given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
         verdict: on the replica as a source of snapshots; None where nothing would be written.
         resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
-        lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
+        already_staged: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
     """
 
@@ -198,7 +198,7 @@ class PartitionPlan:
     given: GivenState | None = None
     verdict: SourceVerdict | None = None
     resumed: ReplayPoint | None = None
-    lies_ready: tuple[BoundaryPlan, ...] = ()
+    already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
 
 
@@ -239,12 +239,12 @@ class Plan:
         return sum(partition.bytes_most for partition in self.partitions)
 
 
-def nothing_planned(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
+def empty_plan(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
     """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def remote_below(partition: PartitionSource, request: Request) -> int | None:
+def remote_log_start(partition: PartitionSource, request: Request) -> int | None:
     """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
     is_elsewhere = request.out is not None
     return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from

@@ -16,8 +16,15 @@ from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrig
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, BoundaryState, LogEnd, PartitionScan, Shutdown
 from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
-from snaprebuild.snapshots.scan.upload_preflight import Preflight, preflight, stable_bound
+from snaprebuild.snapshots.scan.upload_preflight import (
+    BlockedSegment,
+    Blocker,
+    FreedBy,
+    Preflight,
+    blocked_segments,
+    preflight,
+    stable_bound,
+)
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.local.atomic_file import Ownership

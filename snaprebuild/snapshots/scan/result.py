@@ -9,8 +9,7 @@ from enum import Enum
 from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker
-from snaprebuild.snapshots.scan.upload_preflight import Preflight, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight, UploadState
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 

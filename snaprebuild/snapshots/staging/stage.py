@@ -18,7 +18,7 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import goes_on, is_disproved, plan_path, take_as_it_lies
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,
@@ -67,7 +67,7 @@ def stage(
     """Carries out a plan of which ``request.stage`` is set.
 
     Args:
-        plan: from ``make_plan`` and ``from_what_is_staged``.
+        plan: from ``make_plan`` and ``resume_staging``.
         before: what that went on from, from ``staging``, which holds the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
@@ -80,17 +80,17 @@ def stage(
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
-    going_on = {}
+    resumed = {}
     for each in result.partitions:
-        if goes_on(each.plan):
+        if is_resumed(each.plan):
             path = each.plan.source.directory.path
-            going_on[path] = earlier[path]
-            take_as_it_lies(each, earlier[path])
+            resumed[path] = earlier[path]
+            reuse_staged(each, earlier[path])
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
     staged = (
-        _staged(each, files, going_on.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
+        _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
     )
     partitions = [each for each in staged if each is not None]
     if not partitions and before is None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from snaprebuild.snapshots.scan.copy_attempt import copy_outcomes, ways_to_stop
+from snaprebuild.snapshots.scan.upload_preflight import copy_outcomes, ways_to_stop
 
 NULL_POINTER, ILLEGAL = "java.lang.NullPointerException", "java.lang.IllegalArgumentException"
 
