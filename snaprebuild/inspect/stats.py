@@ -15,7 +15,14 @@ from snaprebuild.errors import GoneFileError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
-from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
+from snaprebuild.replay.segment_statistics import (
+    NO_STATISTICS,
+    PRODUCER_SUMS,
+    BatchFacts,
+    BatchStatistics,
+    JoinedColumns,
+    KeyedColumns,
+)
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
@@ -328,8 +335,7 @@ class _StatsWork(PartitionWork):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = summary.contents.statistics, self._stats.totals
-        assert statistics is not None
+        statistics, totals = summary.contents.statistics or NO_STATISTICS, self._stats.totals
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         self._producers.add(statistics.producers)

@@ -1,34 +1,40 @@
-"""The transactions of partitions, told from the retained log alone: which are open, since when, and what they hold back.
+"""The transactions of partitions, from the retained log alone: which are open, since when, and what they hold back.
 
-A transaction is *late* when its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
+A transaction is *late* if its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
 partitions with late transactions (``ProducerStateManager.hasLateTransaction``, KIP-664), and by which Kafka's own tool looks for hanging
-ones; whether a coordinator still knows it, only the coordinator can tell.
+ones. Whether a coordinator still has it, only the coordinator can answer.
+
+A transaction under two-phase commit (KIP-939) never expires. Once it is prepared, a system outside of Kafka decides about its commit, and
+an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state of its own for that, but its timeout is the greatest int32.
 """
 
 from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
-from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
-from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted
-from snaprebuild.inspect.transaction_states import TransactionStates, TwoPhase
+from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, read_transaction_state
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
 from snaprebuild.snapshots.engine.read_tasks import read_tasks
 from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
@@ -36,8 +42,11 @@ __all__ = [
     "OpenTransaction",
     "PartitionTransactions",
     "TransactionCounts",
+    "TransactionStates",
     "TransactionsResult",
+    "TwoPhase",
     "abort_commands",
+    "find_transaction_states",
     "transactions",
 ]
 
@@ -51,6 +60,14 @@ OPEN_LISTED_MAX = 100
 """Open transactions that a partition lists, the oldest first; all are counted."""
 
 TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
+
+
+class TwoPhase(StrEnum):
+    """Whether a transaction is under two-phase commit."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +269,7 @@ class _TransactionsWork(PartitionWork):
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
         counts, summary, closes = self._partition.counts, state.segment, state.closes
         closed = closes.first_offset != NONE
-        committed = summary.contents.commits_left_out + int(np.count_nonzero(closed & ~closes.is_aborted))
+        committed = summary.contents.commits_omitted + int(np.count_nonzero(closed & ~closes.is_aborted))
         aborted = int(np.count_nonzero(closed & closes.is_aborted))
         others = summary.facts.commit_markers + summary.facts.abort_markers - committed - aborted
         # Only the first marker of a producer can have closed something that lies before the replay, or that the cleaner took.
@@ -374,3 +391,70 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
                 if all(offset in found for offset in offsets):
                     break
     return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- two-phase commit
+
+
+class TransactionStates:
+    """Partitions of ``__transaction_state``, read when the first transaction is asked for.
+
+    Attributes:
+        findings: what could not be read.
+    """
+
+    def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
+        """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
+        self._directories = list(directories)
+        self._two_phase: set[int] = set()
+        self._expiring: set[tuple[int, int]] = set()
+        self.findings: list[Finding] = []
+
+    def of(self, producer_id: int, epoch: int) -> TwoPhase:
+        """Whether a transaction of a producer is under two-phase commit.
+
+        Any record with such a timeout counts, as a later epoch may keep a prepared transaction. No other record counts but one of this
+        very epoch: the timeout of a producer changes only together with its epoch.
+        """
+        while self._directories:
+            self._read(self._directories.pop())
+        if producer_id in self._two_phase:
+            return TwoPhase.YES
+        return TwoPhase.NO if (producer_id, epoch) in self._expiring else TwoPhase.UNKNOWN
+
+    def _read(self, directory: PartitionDir) -> None:
+        try:
+            for record in log_records(directory):
+                if record.value is None:
+                    continue
+                try:
+                    state = read_transaction_state(record.key or b"", record.value)
+                except FormatError as error:
+                    self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
+                    continue
+                if state.is_two_phase:
+                    self._two_phase.update(state.producer_ids)
+                else:
+                    self._expiring.add((state.producer_ids[0] if state.producer_ids else -1, state.producer_epoch))
+        except FormatError as error:
+            self._report(directory, f"{error.message}: the records above it are not known")
+        except ReadFailedError as error:
+            self.findings.append(finding_of_error(error, directory.path))
+
+    def _report(self, directory: PartitionDir, message: str) -> None:
+        self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
+
+
+def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S3) -> list[PartitionDir]:
+    """Partitions of ``__transaction_state`` at or below paths.
+
+    Raises:
+        UsageError: a path does not exist, or no such partition is there.
+    """
+    if not paths:
+        return []
+    found = find_partitions(paths, settings)
+    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
+    if not directories:
+        raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
+    return directories

@@ -1,19 +1,21 @@
-"""What a broker answers to a data batch of a client, from what it holds of the producer in memory.
+"""What a broker answers: to a data batch of a producer, from its state in memory, and to OffsetsForLeaderEpoch, from its leader epochs.
 
-A leader asks in this order: is it one of the last five batches over again, is its epoch too old, does its sequence follow, and does it stay
-within its transaction. Versions differ in names and in how much they take from a producer of which nothing, or no batch, is known.
+A leader checks a data batch in this order: is it one of the last five batches again, is its epoch too old, does its sequence follow, and is
+it part of the open transaction. Versions differ in the names of errors and in what they accept from a producer without state or batch.
 
-Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3.
+Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3;
+``DefaultRecordBatch.incrementSequence``; ``LeaderEpochFileCache`` (KIP-101).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.sequences import last_sequence_of
 
 __all__ = [
     "BATCHES_IN_MEMORY",
@@ -22,8 +24,12 @@ __all__ = [
     "Attempt",
     "BatchInMemory",
     "BrokerAnswer",
+    "EpochEnd",
     "ProducerMemory",
     "answer_to",
+    "end_of_epoch",
+    "epoch_of",
+    "last_sequence_of",
     "next_sequence",
 ]
 
@@ -118,8 +124,16 @@ class BrokerAnswer:
     first_offset: int | None = None
 
 
+def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
+    """Sequence of the last record of a batch: -1 stays -1, and 0 follows 2^31 - 1."""
+    if base_sequence == -1:
+        return -1
+    last = base_sequence + last_offset_delta
+    return last - 2**31 if last > _SEQUENCE_MAX else last
+
+
 def next_sequence(last_sequence: int) -> int:
-    """The sequence behind one: 0 behind none and behind 2^31 - 1."""
+    """The sequence after another one: 0 after -1 (none) and after 2^31 - 1."""
     return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
 
 
@@ -178,3 +192,45 @@ def _why_accepted(memory: ProducerMemory, attempt: Attempt) -> str:
     if memory.epoch == -1:
         return "does not know the producer: a retry is written again, and no older epoch is fenced"
     return "a new epoch begins with 0" if attempt.epoch != memory.epoch else "the next in sequence"
+
+
+# ---------------------------------------------------------------------------------------------------------------- leader epochs
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """A leader epoch, and the offset after its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+def epoch_of(epochs: Sequence[LeaderEpochEntry], offset: int) -> int | None:
+    """The leader epoch in which an offset was written, or would be; None for an offset before all epochs."""
+    before = None
+    for entry in epochs:
+        if entry.start_offset >= offset:
+            return entry.epoch if entry.start_offset == offset else before
+        before = entry.epoch
+    return before
+
+
+def end_of_epoch(epochs: Sequence[LeaderEpochEntry], epoch: int, log_end: int) -> EpochEnd | None:
+    """The answer of a leader to OffsetsForLeaderEpoch.
+
+    Args:
+        epochs: of its log, ascending.
+        epoch: the requested one.
+        log_end: its log end offset.
+
+    Returns:
+        The requested epoch and its end, or those of the epoch before it if the log has no record of it; None if the log has only earlier
+        epochs.
+    """
+    if epochs and epochs[-1].epoch == epoch:
+        return EpochEnd(epoch, log_end)
+    higher = next((entry for entry in epochs if entry.epoch > epoch), None)
+    if higher is None or epoch < 0:
+        return None
+    floor = [entry.epoch for entry in epochs if entry.epoch <= epoch]
+    return EpochEnd(floor[-1] if floor else epoch, higher.start_offset)

@@ -19,8 +19,7 @@ from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory
-from snaprebuild.replay.sequences import last_sequence_of
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
 
 __all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
 

@@ -11,8 +11,7 @@ import functools
 
 import numpy as np
 
-from snaprebuild.replay.producer_ids import lookup
-from snaprebuild.replay.segment_effect import IDENTITY, NONE, SegmentEffect, TransactionCloses, compose, resolve_closes
+from snaprebuild.replay.segment_effect import IDENTITY, NONE, ClosedTransactions, SegmentEffect, compose, lookup, resolve_closes
 
 __all__ = ["Levels", "RunningEffect", "joined", "stacked"]
 
@@ -77,7 +76,7 @@ class RunningEffect:
         result.open_first_offset = np.insert(first_offset, place, opened_first_offset[is_new])
         return result
 
-    def resolved(self, closes: TransactionCloses) -> TransactionCloses:
+    def resolved(self, closes: ClosedTransactions) -> ClosedTransactions:
         """``closes`` of what follows: what they take from the incoming state is filled in where it is known (``resolve_closes``)."""
         for level in reversed(self._levels):
             closes = resolve_closes(level, closes)

@@ -40,13 +40,14 @@ __all__ = [
     "NONE",
     "NO_CLOSES",
     "SET",
+    "ClosedTransactions",
     "SegmentEffect",
-    "TransactionCloses",
     "aligned",
     "compose",
     "effect_of_entries",
     "entries_of",
     "identity_rows",
+    "lookup",
     "resolve_closes",
 ]
 
@@ -61,7 +62,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionCloses:
+class ClosedTransactions:
     """Transactions closed by the markers of a run of batches, in log order.
 
     Attributes:
@@ -82,16 +83,16 @@ class TransactionCloses:
     def __len__(self) -> int:
         return len(self.producer_id)
 
-    def chosen(self, which: np.ndarray) -> TransactionCloses:
+    def chosen(self, which: np.ndarray) -> ClosedTransactions:
         """The rows that ``which`` (mask or indices) selects."""
-        return TransactionCloses(*(getattr(self, column.name)[which] for column in fields(self)))
+        return ClosedTransactions(*(getattr(self, column.name)[which] for column in fields(self)))
 
-    def followed_by(self, later: TransactionCloses) -> TransactionCloses:
+    def followed_by(self, later: ClosedTransactions) -> ClosedTransactions:
         """These and ``later`` ones behind them."""
         pairs = ((getattr(self, column.name), getattr(later, column.name)) for column in fields(self))
-        return TransactionCloses(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
+        return ClosedTransactions(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
 
-    def without_orphans(self) -> TransactionCloses:
+    def without_orphans(self) -> ClosedTransactions:
         """Those that closed something, given that nothing was open before."""
         return self.chosen(self.first_offset != NONE)
 
@@ -141,7 +142,7 @@ class SegmentEffect:
     epoch_decreased: np.ndarray
     starts_fresh: np.ndarray
     end: np.ndarray
-    closes: TransactionCloses
+    closes: ClosedTransactions
 
     def __len__(self) -> int:
         return len(self.producer_id)
@@ -150,7 +151,7 @@ class SegmentEffect:
         """The same function without the list of closed transactions, for prefix scans that would carry it along."""
         return self.with_closes(NO_CLOSES)
 
-    def with_closes(self, closes: TransactionCloses) -> SegmentEffect:
+    def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
         """The same function with another list of closed transactions."""
         return _replaced(self, closes=closes)
 
@@ -194,11 +195,11 @@ def _replaced(effect: SegmentEffect, **columns: object) -> SegmentEffect:
     return SegmentEffect(**{**values, **columns})
 
 
-def _no_closes() -> TransactionCloses:
+def _no_closes() -> ClosedTransactions:
     def empty(dtype: str) -> np.ndarray:
         return np.zeros(0, dtype=dtype)
 
-    return TransactionCloses(empty("i8"), empty("?"), empty("i8"), empty("i8"), empty("?"))
+    return ClosedTransactions(empty("i8"), empty("?"), empty("i8"), empty("i8"), empty("?"))
 
 
 NO_CLOSES = _no_closes()
@@ -210,6 +211,15 @@ def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
     columns = {name: np.full(len(producer_id), value, dtype=dtype) for name, (dtype, value) in COLUMNS.items()}
     columns["producer_id"] = producer_id
     return columns
+
+
+def lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each wanted id the row that has it (any row if none has), and whether one has it."""
+    if not len(sorted_ids):
+        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
+    row = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
+    found: np.ndarray = sorted_ids[row] == wanted
+    return row, found
 
 
 # ---------------------------------------------------------------------------------------------------------------- composition
@@ -340,24 +350,24 @@ def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarr
     }
 
 
-def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> TransactionCloses:
+def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> ClosedTransactions:
     """The first marker of a producer in ``then`` closes what was open after ``first``, where that is known."""
     return first.closes.followed_by(resolve_closes(first, then.closes))
 
 
-def resolve_closes(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:
+def resolve_closes(before: SegmentEffect, closes: ClosedTransactions) -> ClosedTransactions:
     """``closes`` of a run of batches, seen after ``before``: what they take from the incoming state is filled in where it is known.
 
     Rows that close nothing for certain are dropped.
     """
     if not len(closes) or not len(before):
         return closes
-    row = np.minimum(np.searchsorted(before.producer_id, closes.producer_id), len(before) - 1)
-    known = closes.is_incoming & (before.producer_id[row] == closes.producer_id)
+    row, found = lookup(before.producer_id, closes.producer_id)
+    known = closes.is_incoming & found
     opened, was_set = before.txn_first_offset[row], before.txn_is_set[row]
     first_offset = np.where(known & (opened != NONE), opened, closes.first_offset)
     is_incoming = closes.is_incoming & ~(known & was_set)
-    resolved = TransactionCloses(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)
+    resolved = ClosedTransactions(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)
     return resolved.chosen(is_incoming | (first_offset != NONE))
 
 

@@ -14,17 +14,19 @@ import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
-from snaprebuild.replay.producer_ids import dense_ids, run_starts
+from snaprebuild.replay.block_effect import dense_ids, run_starts
 
 __all__ = [
+    "NO_STATISTICS",
     "PRODUCER_SUMS",
     "STATISTICS_COLUMNS",
     "BatchFacts",
     "BatchStatistics",
     "JoinedColumns",
+    "JoinedStatistics",
     "KeyedColumns",
     "SegmentStatistics",
-    "StatisticsOfBlocks",
+    "statistics_of_block",
 ]
 
 STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
@@ -139,9 +141,25 @@ class SegmentStatistics:
     batches: BatchStatistics
     producers: KeyedColumns
 
-    def plus(self, other: SegmentStatistics) -> SegmentStatistics:
-        """Of the batches of both."""
-        return SegmentStatistics(self.batches.plus(other.batches), self.producers.joined(other.producers, PRODUCER_SUMS))
+
+NO_STATISTICS = SegmentStatistics(BatchStatistics(), KeyedColumns.empty(PRODUCER_SUMS))
+
+
+class JoinedStatistics:
+    """Joins the statistics of runs of batches."""
+
+    def __init__(self) -> None:
+        self._batches = BatchStatistics()
+        self._producers = JoinedColumns(PRODUCER_SUMS)
+
+    def add(self, statistics: SegmentStatistics) -> None:
+        """Adds the statistics of a run."""
+        self._batches = self._batches.plus(statistics.batches)
+        self._producers.add(statistics.producers)
+
+    def total(self) -> SegmentStatistics:
+        """The statistics of all runs."""
+        return SegmentStatistics(self._batches, self._producers.total())
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,28 +238,18 @@ def _smallest_size(code: int) -> int:
     return -((-((1 << _SIZE_BITS) + behind) << size_log2) >> _SIZE_BITS)  # rounded up
 
 
-class StatisticsOfBlocks:
-    """Counts the blocks of a segment."""
-
-    def __init__(self) -> None:
-        self._batches = BatchStatistics()
-        self._producers = JoinedColumns(PRODUCER_SUMS)
-
-    def take(self, block: HeaderBlock) -> None:
-        """Adds a block, which is not empty and has ``STATISTICS_COLUMNS``."""
-        size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
-        is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
-        records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
-        records[np.flatnonzero(is_control)] = 0
-        has_producer = block.column("producer_id") >= 0
-        kinds = _kinds_of(block, size, has_producer, records)
-        self._batches = self._batches.plus(BatchStatistics(kinds, _sizes_of(size), int(size.min()), int(size.max())))
-        if has_producer.any():
-            self._producers.add(_producers_of(block, has_producer, is_control, records))
-
-    def total(self) -> SegmentStatistics:
-        """Of all that were taken."""
-        return SegmentStatistics(self._batches, self._producers.total())
+def statistics_of_block(block: HeaderBlock) -> SegmentStatistics:
+    """Counts the batches of a block, which is not empty and has ``STATISTICS_COLUMNS``."""
+    size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
+    is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
+    records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
+    records[np.flatnonzero(is_control)] = 0
+    has_producer = block.column("producer_id") >= 0
+    kinds = _kinds_of(block, size, has_producer, records)
+    batches = BatchStatistics(kinds, _sizes_of(size), int(size.min()), int(size.max()))
+    if not has_producer.any():
+        return SegmentStatistics(batches, KeyedColumns.empty(PRODUCER_SUMS))
+    return SegmentStatistics(batches, _producers_of(block, has_producer, is_control, records))
 
 
 def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, records: np.ndarray) -> KeyedColumns:

@@ -1,6 +1,6 @@
 """Completed transactions of a segment in the form of ``.txnindex``: the aborted ones, with the last stable offset at that moment.
 
-A log may close millions of transactions, of which few are aborted; ``needed_closes`` are those on which its indexes depend.
+A log may close millions of transactions, of which few are aborted; ``index_relevant`` are those on which its indexes depend.
 
 Source: ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex``, ``ProducerStateManager.lastStableOffset``.
 """
@@ -12,12 +12,12 @@ import heapq
 import numpy as np
 
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import TransactionCloses
+from snaprebuild.replay.segment_effect import ClosedTransactions
 
-__all__ = ["aborted_in", "needed_closes"]
+__all__ = ["aborted_in", "index_relevant"]
 
 
-def needed_closes(closes: TransactionCloses) -> TransactionCloses:
+def index_relevant(closes: ClosedTransactions) -> ClosedTransactions:
     """Those of a run of batches that ``aborted_in`` has to know: at most one for each producer, and two for each aborted one.
 
     What came in open stays, because where it began is not known here. An aborted one is listed in the index, together with the least first
@@ -36,7 +36,7 @@ def needed_closes(closes: TransactionCloses) -> TransactionCloses:
     return closes if needed.all() else closes.chosen(needed)
 
 
-def aborted_in(completed: TransactionCloses, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
+def aborted_in(completed: ClosedTransactions, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
     """The entries of a segment's ``.txnindex``, with the last stable offset at each abort.
 
     A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Every one that was open in the segment
@@ -44,7 +44,7 @@ def aborted_in(completed: TransactionCloses, open_first_offset: np.ndarray) -> l
 
     Args:
         completed: of the segment, in log order: the closes of its effect, resolved by the state before it, without orphans; all of them,
-            or those that ``needed_closes`` leaves.
+            or those that ``index_relevant`` leaves.
         open_first_offset: int64 (n,), where the transactions began that are open behind the segment.
     """
     producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()

@@ -33,8 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.replay.producer_ids import lookup
-from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of, lookup
 
 __all__ = [
     "Gap",

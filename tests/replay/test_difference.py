@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES, bundled
+from segment_summaries import summarise_segment
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
 
@@ -53,7 +54,6 @@ from snaprebuild.replay.segment_effect import (
     compose,
     effect_of_entries,
 )
-from snaprebuild.replay.segment_summary import summarise_segment
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify

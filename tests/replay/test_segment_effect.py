@@ -40,6 +40,7 @@ from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, p
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
 from snaprebuild.replay.block_effect import last_sequences as vectorised_last_sequences
+from snaprebuild.replay.broker_answer import last_sequence_of
 from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
@@ -47,8 +48,8 @@ from snaprebuild.replay.reference.producer_state import (
     InvalidTransactionStateError,
     Marker,
     ProducerState,
+    producer_batches,
 )
-from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,
@@ -59,19 +60,18 @@ from snaprebuild.replay.segment_effect import (
     IF,
     KEEP,
     SET,
+    ClosedTransactions,
     SegmentEffect,
-    TransactionCloses,
     compose,
     effect_of_entries,
     entries_of,
     resolve_closes,
 )
-from snaprebuild.replay.sequences import last_sequence_of
 
 Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1
 COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
-CLOSES = [column.name for column in fields(TransactionCloses)]
+CLOSES = [column.name for column in fields(ClosedTransactions)]
 STATE_OFFSET = 1000
 """Where the state stands that comes before a log: its transactions begin below."""
 
@@ -80,7 +80,7 @@ def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffec
     return functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)), IDENTITY)
 
 
-def rows_of(closes: TransactionCloses) -> list[tuple[object, ...]]:
+def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:
     return list(zip(*(getattr(closes, name).tolist() for name in CLOSES), strict=True))
 
 
@@ -421,7 +421,7 @@ def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> Se
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(CLOSES)
     types = [getattr(effect.closes, name).dtype for name in CLOSES]
     arrays = [np.array(column, dtype=dtype) for column, dtype in zip(columns, types, strict=True)]
-    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=TransactionCloses(*arrays))
+    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=ClosedTransactions(*arrays))
 
 
 def state_before(effect: SegmentEffect, producer_id: object) -> tuple[str, int]:

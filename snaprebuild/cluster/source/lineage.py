@@ -13,7 +13,7 @@ from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.source.evidence import PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source.rules import is_of_another_log, registered_partition
 from snaprebuild.cluster.source.ruling import Ruling, fails, not_applicable, not_known, passes, warns
-from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.replay.broker_answer import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 
