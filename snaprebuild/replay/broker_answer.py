@@ -34,25 +34,25 @@ __all__ = [
 ]
 
 BATCHES_IN_MEMORY = 5
-"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot holds the newest one only."""
+"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot has only the newest one."""
 
 Version = tuple[int, int]
 
 VERSIONS = (*((2, minor) for minor in range(4, 9)), *((3, minor) for minor in range(10)), *((4, minor) for minor in range(5)))
-"""Those whose answers are known, ascending."""
+"""The versions whose answers are known, ascending."""
 
 _ACCEPTS_UNKNOWN: Version = (2, 5)
 """KIP-360: before it a producer without state had to begin with sequence 0."""
 _INVALID_PRODUCER_EPOCH: Version = (2, 7)
 """KIP-588: before it the exception for an older epoch was fatal to the client."""
 _EPOCH_BUMP: Version = (4, 1)
-"""From here on a transactional producer of version 2 (KIP-890) without state has to begin with sequence 0."""
+"""Since this version a transactional producer of version 2 (KIP-890) without state must begin with sequence 0."""
 
 _SEQUENCE_MAX = 2**31 - 1
 
 
 class Answer(Enum):
-    """What becomes of a batch."""
+    """The answer to a batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -65,7 +65,7 @@ class Answer(Enum):
 
 
 class BatchInMemory(NamedTuple):
-    """A data batch that a broker knows again (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
+    """A data batch that a broker recognises (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
 
     first_sequence: int
     last_sequence: int
@@ -74,10 +74,10 @@ class BatchInMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerMemory:
-    """What a broker holds of a producer.
+    """The state of a producer in the memory of a broker.
 
     Attributes:
-        epoch: int16, -1 for none.
+        epoch: -1 for none.
         batches: its newest data batches in this epoch, oldest first, at most ``BATCHES_IN_MEMORY``.
         txn_first_offset: of its open transaction, or None.
     """
@@ -88,7 +88,7 @@ class ProducerMemory:
 
     @classmethod
     def loaded(cls, entry: ProducerEntry) -> ProducerMemory:
-        """What a broker holds that loaded the entry from a snapshot: one batch at most (``loadProducerEntry``)."""
+        """The state after the entry was loaded from a snapshot: at most one batch (``loadProducerEntry``)."""
         last = entry.last_sequence
         first = -1 if last == -1 else (last - entry.offset_delta) % 2**31
         batch = BatchInMemory(first, last, entry.last_offset - entry.offset_delta)
@@ -101,11 +101,10 @@ class Attempt:
     """A data batch that a client sends.
 
     Attributes:
-        epoch: of the producer.
-        base_sequence: of its first record; -1 for what a group coordinator writes, whose sequence nobody asks about.
+        base_sequence: of its first record; -1 for batches of a group coordinator, whose sequence is not checked.
         records: count.
         is_transactional: in a transaction, which its coordinator confirms.
-        bumps_epochs: a transactional producer of version 2 (KIP-890).
+        bumps_epochs: from a transactional producer of version 2 (KIP-890).
     """
 
     epoch: int
@@ -117,7 +116,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """The answer and why, in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
+    """The answer, and the reason in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
 
     answer: Answer
     reason: str
@@ -138,10 +137,10 @@ def next_sequence(last_sequence: int) -> int:
 
 
 def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version) -> BrokerAnswer:
-    """What a leader of a version answers.
+    """The answer of a leader of a version.
 
     Args:
-        memory: None where it does not know the producer.
+        memory: None if it does not have the producer.
         attempt: the batch.
         version: major and minor, one of ``VERSIONS``.
     """

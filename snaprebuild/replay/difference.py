@@ -369,15 +369,15 @@ def _open_fields(
 
 
 def _is_coordinator_epoch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
-    # A producer that expired and came back has lost it, until the next marker.
-    lost = (claimed == NONE) & (truth.end[rows] == ENDS_WITH_DATA)
+    # A producer that expired and came back has no coordinator epoch until the next marker.
+    lost = (claimed == NONE) & (truth.last_batch_kind[rows] == ENDS_WITH_DATA)
     return np.where(truth.marked[rows], lost, not knowledge.is_complete)
 
 
 def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     may_come_in_open = ~truth.txn_is_set[rows] & (truth.fail_open[rows] == NONE) & (not knowledge.is_complete)
     came_in_open = may_come_in_open & (claimed >= 0) & (claimed < knowledge.first_offset)
-    # A broker that recovered from its log start offset, in the middle of the transaction, lets it begin there.
+    # For a broker that recovered from a log start offset inside the transaction, it begins there.
     first = truth.txn_first_offset[rows]
     begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= truth.last_offset[rows])
     is_open: np.ndarray = came_in_open | begins_late
@@ -385,20 +385,20 @@ def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.nda
 
 
 def _is_batch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
-    # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
-    # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
-    end, batch = truth.end[rows], truth.batch[rows]
-    came_back = (end != ENDS_WITH_DATA) & (end != ENDS_CLOSING)
-    cut_off = (end != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
+    # A producer that expired and came back with only a marker has no batch; but one whose marker closed a transaction had not expired.
+    # A producer also has no batch if that is below the log start offset from which a broker recovered, and its marker is not.
+    last_kind, batch = truth.last_batch_kind[rows], truth.batch[rows]
+    came_back = (last_kind != ENDS_WITH_DATA) & (last_kind != ENDS_CLOSING)
+    cut_off = (last_kind != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
     has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)
-    # Nor is a batch known that was deleted before the producer's first marker.
+    # A batch that was deleted before the first marker of its producer is not known either.
     was_deleted = (batch == IF) & (claimed < knowledge.first_offset) & (not knowledge.is_complete)
     is_open: np.ndarray = has_none | was_deleted
     return is_open
 
 
 def cost_of_missing(entry: np.void) -> str:
-    """What a broker does that should know ``entry`` (of ``ENTRY_DTYPE``) and does not."""
+    """The consequence if a broker does not have ``entry`` (of ``ENTRY_DTYPE``) and should."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
         return f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
@@ -409,7 +409,7 @@ def cost_of_missing(entry: np.void) -> str:
 
 
 def cost_of_extra(entry: np.void) -> str:
-    """What a broker does that should not know ``entry`` (of ``ENTRY_DTYPE``) and does."""
+    """The consequence if a broker has ``entry`` (of ``ENTRY_DTYPE``) and should not."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
         return f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
@@ -417,7 +417,7 @@ def cost_of_extra(entry: np.void) -> str:
 
 
 def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
-    """What a broker does that knows ``found`` of a producer instead of ``entry``, which differ in the field ``name``."""
+    """The consequence if a broker has ``found`` instead of ``entry``, which differ in the field ``name``."""
     if name == "current_txn_first_offset":
         if found[name] < 0:
             return f"its transaction, open from {int(entry[name])}, is forgotten: undecided data is read and uploaded"
@@ -427,7 +427,7 @@ def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
     if name in _COST_OF_CHANGE:
         return _COST_OF_CHANGE[name]
     if name in ("last_offset", "offset_delta") and entry["last_sequence"] == found["last_sequence"]:
-        # ProducerStateEntry.findDuplicateBatch asks for both sequences, of which the first follows from the delta.
+        # ProducerStateEntry.findDuplicateBatch compares both sequences, and the first follows from the delta.
         if entry["offset_delta"] != found["offset_delta"]:
             return "a retry of its newest batch is refused (OutOfOrderSequence) and not recognised"
         return "a retry of its newest batch is acknowledged with a wrong offset"

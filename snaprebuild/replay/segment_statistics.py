@@ -1,6 +1,6 @@
-"""What a segment is made of: its batches counted by kind and size, and by producer.
+"""Statistics of a segment: its batches counted by kind and size, and by producer.
 
-Both counts are sums by a sorted key, kept in columns: those of blocks are joined to that of a segment, those of segments to that of a
+Both counts are sums by a sorted key, kept in columns. Those of blocks are joined to that of a segment, those of segments to that of a
 partition, and so on. Nothing grows with the batches: there are 2^10 kinds and as many sizes, and a row for each producer.
 """
 
@@ -36,7 +36,7 @@ _ATTRIBUTES, _MAGIC, _PRODUCER = 0x7F, 7, 9
 """The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id. So there are 2^10 codes."""
 
 _SIZE_BITS = 5
-"""Sizes are counted by their log2, which is at most 31, and so many of the bits behind the first: to 1 part in 32."""
+"""Sizes are counted by their log2, which is at most 31, and this many bits after the first one: to 1 part in 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class KeyedColumns:
         return cls(none, dict.fromkeys(names, none))
 
     def joined(self, other: Self, how: Mapping[str, np.ufunc]) -> Self:
-        """The rows of both; what both have for one key is joined by the function that ``how`` names for its column (sum, maximum, ...)."""
+        """The rows of both; values for one key are joined by the function of ``how`` for their column (sum, maximum, ...)."""
         if not len(self) or not len(other):
             return self if len(self) else other
         key = np.concatenate((self.key, other.key))
@@ -79,7 +79,7 @@ PRODUCER_SUMS = dict.fromkeys(("batches", "records", "markers"), np.add)
 
 
 class JoinedColumns:
-    """Joins columns as they come, like with like in size, so that many rows are not copied for a few."""
+    """Joins columns of similar size first, so that many rows are not copied for a few."""
 
     def __init__(self, how: Mapping[str, np.ufunc]) -> None:
         self._how = how
@@ -107,7 +107,7 @@ class BatchStatistics:
 
     Attributes:
         kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``BatchFacts`` reads. Control records do not count
-            as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
+            as records. For magic 0 and 1 each uncompressed message is a record; the header of a compressed one does not show how many.
         sizes: ``batches`` by the code of their size, see ``_SIZE_BITS``.
         size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
     """
@@ -118,7 +118,7 @@ class BatchStatistics:
     size_max_bytes: int = 0
 
     def plus(self, other: BatchStatistics) -> BatchStatistics:
-        """Of the batches of both."""
+        """The statistics of the batches of both."""
         smallest = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
         return BatchStatistics(
             self.kinds.joined(other.kinds, KIND_SUMS),
@@ -130,12 +130,11 @@ class BatchStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatistics:
-    """What a segment is made of.
+    """The statistics of a segment.
 
     Attributes:
-        batches: by kind.
-        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. One of which
-            there are empty control batches only has a row of zeros.
+        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. A producer
+            with only empty control batches has a row of zeros.
     """
 
     batches: BatchStatistics
@@ -164,7 +163,7 @@ class JoinedStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """Batches, counted. Every one is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
+    """Counts of batches. Each is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
 
     Attributes:
         batches: all of them.
@@ -175,9 +174,9 @@ class BatchFacts:
         control: control batches: transaction markers and those of KRaft.
         codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
         magic: batches by magic, 0 to 2.
-        sizes: batches by log2 of their size, as far as there are any: at least ``2**log2`` bytes and less than twice that. Ascending.
-        median_range: the median size (of an even count the lower one of the two) is at least the first and less than the second, which
-            is 1 more up to 63 bytes, and at most 1/32 more; None without batches.
+        sizes: batches by log2 of their size, ascending, without zeros: at least ``2**log2`` bytes and less than twice that.
+        median_range: the median size (the lower of two) is at least the first and less than the second, which is 1 more up to 63 bytes,
+            and at most 1/32 more; None without batches.
     """
 
     batches: int
@@ -233,7 +232,7 @@ def _median_range(sizes: KeyedColumns) -> tuple[int, int] | None:
 
 
 def _smallest_size(code: int) -> int:
-    """In bytes, of those with this code."""
+    """The smallest size in bytes with this code."""
     size_log2, behind = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
     return -((-((1 << _SIZE_BITS) + behind) << size_log2) >> _SIZE_BITS)  # rounded up
 
@@ -269,7 +268,7 @@ def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, re
 
 
 def _sizes_of(size: np.ndarray) -> KeyedColumns:
-    # A float64 begins with the exponent, which is the logarithm, exactly, and the bits behind the first one.
+    # A float64 begins with the exponent, which is exactly the logarithm, and the bits after the first one.
     code = (size.astype(np.float64).view(np.int64) >> 52 - _SIZE_BITS) - (1023 << _SIZE_BITS)
     batches = np.bincount(code)
     present = np.flatnonzero(batches)

@@ -1,7 +1,7 @@
 """The fold: what each batch does to the producer state of a partition, batch by batch.
 
-This is the specification, written to be read beside Kafka's classes and checked against their answers; ``segment_effect`` is the same as an
-associative value and does the work. Origin is REPLICATION everywhere: a log that is being recovered is not judged, only followed.
+This is the specification, written like Kafka's classes and checked against their answers. ``segment_effect`` is the same as an
+associative value, which production uses. The origin is always REPLICATION: a log that is recovered is not validated.
 
 Source: ``ProducerAppendInfo``, ``ProducerStateEntry``, ``ProducerStateManager``, ``LogSegment.recover``.
 """
