@@ -54,7 +54,7 @@ DEFAULT_MAX_TIMEOUT_MS = 900_000
 """``transaction.max.timeout.ms``, 15 minutes."""
 
 LATE_BUFFER_MS = 300_000
-"""``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer than that a coordinator may take."""
+"""``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer a coordinator may take."""
 
 OPEN_LISTED_MAX = 100
 """Open transactions that a partition lists, the oldest first; all are counted."""
@@ -75,16 +75,14 @@ class OpenTransaction:
     """A transaction without a marker.
 
     Attributes:
-        first_offset: of its first batch, or of the first that is retained.
-        producer_id: int64.
-        epoch: of its producer.
+        first_offset: of its first retained batch.
         coordinator_epoch: of the last marker of its producer, -1 for none.
-        since_ms: timestamp of that first batch; None where it is not on disk, or has none.
+        since_ms: timestamp of that first batch; None if it is not on disk, or has none.
         last_ms: timestamp of the last batch of its producer, or None.
         is_late: nothing was written for longer than any coordinator waits.
-        may_have_begun_before: below the first segment: nothing on disk tells.
-        position_bytes: where its first batch begins in the segment, or None.
-        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted from here.
+        may_have_begun_before: whether it may have begun below the first segment.
+        position_bytes: of its first batch in the segment, or None.
+        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
     """
 
     first_offset: int
@@ -101,13 +99,13 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What the markers of a partition closed.
+    """Counts of the closed transactions of a partition.
 
     Attributes:
-        committed: transactions with batches.
-        aborted: likewise.
-        empty: markers that closed nothing here: the producer had added the partition and written nothing into it.
-        unknown: markers before which nothing of their producer is retained: empty, or of a transaction whose batches are gone.
+        committed: with batches.
+        aborted: with batches.
+        empty: markers that closed nothing here: the producer had added the partition but written nothing to it.
+        unknown: markers without a retained batch of their producer before them: empty, or of a transaction whose batches are gone.
     """
 
     committed: int = 0
@@ -118,20 +116,19 @@ class TransactionCounts:
 
 @dataclass(slots=True)
 class PartitionTransactions:
-    """One partition.
+    """The transactions of one partition.
 
     Attributes:
-        source: the partition.
         log_end_offset: up to which the log was replayed; None for an empty log.
-        counts: what is closed.
-        open_count: of open transactions; ``late_count`` of those among them that are late.
-        open: the oldest ``OPEN_LISTED_MAX`` of them, by first offset.
-        counts_as_late: a broker counts the partition: its oldest transaction is late.
-        offsets_held: from the last stable offset to the log end.
-        bytes_held: likewise; None where the batch at the last stable offset is not on disk.
+        counts: closed transactions.
+        open_count: count of open transactions.
+        late_count: count of late ones among them.
+        open: the oldest ``OPEN_LISTED_MAX`` open transactions, by first offset.
+        counts_as_late: whether a broker counts the partition: its oldest transaction is late.
+        offsets_held: count of offsets from the last stable offset to the log end.
+        bytes_held: the same in bytes; None if the batch at the last stable offset is not on disk.
         segments_held: closed segments that reach above the last stable offset, which tiered storage does not upload.
         segment_bytes_held: their size.
-        findings: about this partition.
         bytes_read: of its segments.
     """
 
@@ -151,13 +148,13 @@ class PartitionTransactions:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """First offset of the oldest open transaction, else the log end, if everything is replicated, which no disk tells."""
+        """First offset of the oldest open transaction, else the log end, if everything is replicated, which the disk does not show."""
         return self.open[0].first_offset if self.open else self.log_end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionsResult:
-    """Everything that was found out. ``late_ms``: without a batch for longer than this a transaction is late."""
+    """The transactions of all partitions. ``late_ms``: without a batch for longer than this a transaction is late."""
 
     as_of_ms: int
     late_ms: int
@@ -168,8 +165,8 @@ class TransactionsResult:
 def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tuple[str, str]:
     """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
 
-    Of a broker since 3.0 the tool asks whose transaction begins at the offset. A coordinator epoch that is not known is given as 0, as the
-    tool itself does. Brokers before 2.8 take version 0 of WriteTxnMarkers only, which Kafka 4 no longer speaks (KIP-896).
+    With brokers since 3.0 the tool asks the broker whose transaction begins at the offset. An unknown coordinator epoch is given as 0, as
+    the tool itself does. Brokers before 2.8 accept only version 0 of WriteTxnMarkers, which Kafka 4 no longer supports (KIP-896).
     """
     name = source.directory.name
     command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
@@ -190,16 +187,16 @@ def transactions(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> TransactionsResult:
-    """Tells the transactions of every partition of ``source``.
+    """The transactions of every partition of ``source``.
 
     Args:
         source: from ``open_source``.
         clock: for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
-        states: of the coordinators; None for those that ``source`` holds itself.
+        states: of the coordinators; None for those in ``source``.
         check_crc: compute checksums.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
     if states is None:
         topics = ((each.directory.name.topic, each.directory) for each in source.partitions)
@@ -272,7 +269,7 @@ class _TransactionsWork(PartitionWork):
         committed = summary.contents.commits_omitted + int(np.count_nonzero(closed & ~closes.is_aborted))
         aborted = int(np.count_nonzero(closed & closes.is_aborted))
         others = summary.facts.commit_markers + summary.facts.abort_markers - committed - aborted
-        # Only the first marker of a producer can have closed something that lies before the replay, or that the cleaner took.
+        # Only the first marker of a producer can have closed something from before the replay, or something that was compacted away.
         unknown = int(np.count_nonzero(~closed))
         if self._partition.source.is_compacted:
             unknown = others
@@ -289,7 +286,7 @@ class _TransactionsWork(PartitionWork):
         partition.log_end_offset = state.offset
         rows = np.flatnonzero(effect.txn_first_offset != NONE)
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
-        # As the broker's metric: a batch without a timestamp makes no transaction late.
+        # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
         two_phase = [TwoPhase.UNKNOWN] * len(rows)
         for at in np.flatnonzero(late).tolist():
@@ -337,7 +334,7 @@ class _TransactionsWork(PartitionWork):
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 
     def _held(self, log_end_offset: int) -> None:
-        """What lies above the last stable offset."""
+        """Counts what is above the last stable offset."""
         partition = self._partition
         segments, oldest = partition.source.directory.segments, partition.open[0]
         partition.offsets_held = log_end_offset - oldest.first_offset
@@ -367,7 +364,7 @@ class _TransactionsWork(PartitionWork):
 
 
 def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Position in its segment and timestamp of the batch at each offset, by offset; those that are not on disk are left out.
+    """Position in its segment and timestamp of the batch at each offset, by offset, without those that are not on disk.
 
     Raises:
         ReadFailedError: a segment cannot be read.
@@ -397,10 +394,10 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
 
 
 class TransactionStates:
-    """Partitions of ``__transaction_state``, read when the first transaction is asked for.
+    """Partitions of ``__transaction_state``, which are read for the first late transaction.
 
     Attributes:
-        findings: what could not be read.
+        findings: about what could not be read.
     """
 
     def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
@@ -413,8 +410,8 @@ class TransactionStates:
     def of(self, producer_id: int, epoch: int) -> TwoPhase:
         """Whether a transaction of a producer is under two-phase commit.
 
-        Any record with such a timeout counts, as a later epoch may keep a prepared transaction. No other record counts but one of this
-        very epoch: the timeout of a producer changes only together with its epoch.
+        Any record with such a timeout counts, because a later epoch may keep a prepared transaction. A record with another timeout counts
+        only if it has this epoch: the timeout of a producer changes only together with its epoch.
         """
         while self._directories:
             self._read(self._directories.pop())
