@@ -29,8 +29,8 @@ from formats.limits import HEADER_BLOCK_BYTES
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import PartitionDirectoryName
 from formats.partition.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
-from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
+from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.read_tasks import read_tasks
 from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment

@@ -1,4 +1,4 @@
-"""Explains one producer: its entry at an offset, which batch set each field, what the snapshots say of it, what a broker would answer."""
+"""Explains one producer: its entry at an offset, the batch that set each field, its entries in snapshots, and the answers of a broker."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source, live_br
 __all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
 
 DIFFERING_LISTED_MAX = 100
-"""Snapshots that an explanation lists because they say something else; all are counted."""
+"""Snapshots that an explanation lists because they differ; all are counted."""
 
 EPOCH_MAX = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """What to explain.
 
     Attributes:
-        producer_id: int64, not negative.
-        at: offset at which the state is wanted, exclusive as in the name of a snapshot; None for the log end.
+        producer_id: not negative.
+        at: offset of the wanted state, exclusive as in the name of a snapshot; None for the log end.
         version: of the broker that answers, one of ``broker_answer.VERSIONS``.
-        sequence: base sequence of the batch that is asked about, or None for a choice of batches.
+        sequence: base sequence of a batch for which the answer is wanted, or None for a choice of batches.
         epoch: its epoch, or None for that of the entry.
     """
 
@@ -61,7 +61,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """What a snapshot on disk says of the producer.
+    """The entry of the producer in a snapshot on disk.
 
     Attributes:
         offset: of the snapshot.
@@ -80,10 +80,10 @@ class Answered:
     """A batch that the producer might send, and the answers of a broker.
 
     Attributes:
-        what: the batch, for a person.
-        attempt: it.
+        what: describes the batch.
+        attempt: the batch.
         running: the answer of the broker that wrote the log and still runs.
-        restarted: its answer after a start; also an unclean stop leaves a snapshot at the log end, which the recovery takes and loads.
+        restarted: its answer after a start; even after an unclean stop, recovery writes and loads a snapshot at the log end.
     """
 
     what: str
@@ -94,25 +94,20 @@ class Answered:
 
 @dataclass(slots=True)
 class Explanation:
-    """One partition.
+    """The producer in one partition.
 
     Attributes:
-        source: the partition.
-        offset: of the state; None where the replay came to none.
-        judgement: class of the state and why, or None.
-        entry: of the producer, or None where the log does not know it.
+        offset: of the state; None if the replay reached none.
+        judgement: class of the state and its reasons, or None.
+        entry: of the producer, or None if the log does not have it.
         set_by: by field the batch that set it (``ProducerTrace``).
-        base_offset: of the snapshot at the first offset, if the replay began from it.
-        in_memory: the batches that a running broker holds, oldest first.
-        expires_at_ms: when a broker forgets it, ms since 1970; None with an open transaction or without entry.
-        is_expired: by the clock.
-        snapshots: what those at or below the offset say, ascending, without the equal ones; at most ``DIFFERING_LISTED_MAX``.
-        snapshot_counts: of all of them, by status.
-        answers: to the batches that were asked about.
-        findings: about this partition.
-        bytes_read: of its segments.
-        is_known: the log or a snapshot has an entry of the producer, up to the offset where one was asked for.
-        outside: why the log has no state at the offset that was asked for, or None.
+        base_offset: of the snapshot at the first offset, if the replay began with it.
+        in_memory: the batches that a running broker has in memory, oldest first.
+        expires_at_ms: when a broker drops it, ms since 1970; None with an open transaction or without entry.
+        snapshots: those at or below the offset that differ, ascending, at most ``DIFFERING_LISTED_MAX``.
+        snapshot_counts: all at or below the offset, by status.
+        is_known: the log (up to the given offset) or a snapshot has an entry of the producer.
+        outside: why the log has no state at the given offset, or None.
     """
 
     source: PartitionSource
@@ -135,14 +130,12 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainResult:
-    """Everything that was found out.
+    """The explanations of all partitions.
 
     Attributes:
-        question: it.
-        clock: for expiry.
-        partitions: those that know the producer; the only one that was read, if it does not.
+        partitions: those that have the producer; or the only one that was read.
         partitions_read: count of all.
-        findings: about what the paths led to, and about the partitions.
+        findings: about the source and about the partitions.
     """
 
     question: Question
@@ -161,15 +154,15 @@ def explain(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> ExplainResult:
-    """Explains a producer in every partition of ``source`` that knows it.
+    """Explains a producer in every partition of ``source`` that has it.
 
     Args:
         source: from ``open_source``.
-        question: what is asked.
+        question: what to explain.
         clock: for expiry.
         check_crc: compute checksums.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
 
     def work_of(_: int, explanation: Explanation) -> _ExplainWork:
@@ -193,7 +186,7 @@ def explain(
         )
         if unread:
             message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
-        # Who could not read all says so with other findings, and knows nothing of this one.
+        # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
@@ -296,7 +289,7 @@ class _ExplainWork(PartitionWork):
         for what, attempt in _attempts(question, trace):
             answered = Answered(what, attempt, *(answer_to(memory, attempt, question.version) for memory in (running, restarted)))
             explanation.answers.append(answered)
-            # Nothing in the log tells which transaction version the client speaks: told where that matters.
+            # The log does not show the transaction version of the client: both answers are given if they differ.
             bumping = replace(attempt, is_transactional=True, bumps_epochs=True)
             answers = [answer_to(memory, bumping, question.version) for memory in (running, restarted)]
             if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
@@ -321,7 +314,7 @@ class _ExplainWork(PartitionWork):
                 explanation.snapshots.append(view)
 
     def _view(self, offset: int) -> SnapshotView | None:
-        """What the snapshot says; None where neither it nor the log knows the producer."""
+        """The entry in the snapshot; None if neither the snapshot nor the log has the producer."""
         try:
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
@@ -335,7 +328,7 @@ class _ExplainWork(PartitionWork):
             return SnapshotView(offset, "unreadable")
         if entries is None:
             return None
-        # Of two entries of one producer a broker takes the last.
+        # A broker takes the last of two entries of one producer.
         rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
         found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
         if offset not in self._entries:
@@ -353,7 +346,7 @@ class _ExplainWork(PartitionWork):
 
 
 def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attempt]]:
-    """The batches that are asked about: the one of the question, or those that tell most."""
+    """The batch of the question, or the batches whose answers differ most."""
     entry = trace.entry
     epoch = 0 if entry is None else max(entry.epoch, 0)
     last = -1 if entry is None else entry.last_sequence
@@ -365,7 +358,7 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
         sequence = question.sequence
         if sequence is None:
             sequence = following if asked_epoch == epoch else 0
-        # A retry is the same batch again, as long as it was.
+        # A retry is the same batch again, with as many records.
         same = next((each for each in trace.in_memory if asked_epoch == epoch and each.first_sequence == sequence), None)
         return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
     if entry is not None and entry.last_offset >= 0 and last == -1:
@@ -386,5 +379,5 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
 
 
 def _records(batch: BatchInMemory) -> int:
-    """How many the sequences count, which may wrap."""
+    """The count of records by the sequences, which may wrap."""
     return (batch.last_sequence - batch.first_sequence) % 2**31 + 1

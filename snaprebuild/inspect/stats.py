@@ -1,6 +1,6 @@
-"""Counts what partitions are made of: producers, how long they live and what they cost, batches and their kinds.
+"""Statistics of partitions: producers, their lifetime and memory, batches and their kinds.
 
-Everything is told of the retained log alone: a producer whose batches were all deleted is in no count, though a broker may remember it.
+Everything comes from the retained log alone: a producer whose batches were all deleted is in no count, though a broker may still have it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from snaprebuild.errors import GoneFileError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
-from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
+from snaprebuild.replay.segment_statistics import (
+    NO_STATISTICS,
+    PRODUCER_SUMS,
+    BatchFacts,
+    BatchStatistics,
+    JoinedColumns,
+    KeyedColumns,
+)
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
@@ -38,13 +45,13 @@ __all__ = [
 
 HOUR_MS = 3_600_000
 EXPIRATIONS_MS = (HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS)
-"""Expirations that are compared with the one that counts; the third is Kafka's default."""
+"""Expirations that are compared with the configured one; the third is Kafka's default."""
 
 EPOCH_NEAR_LIMIT = 32_000
-"""Epochs from here on are told. At 32,766 a coordinator gives its producer a new id (``TransactionMetadata.isEpochExhausted``)."""
+"""Epochs from here on are reported. At 32,766 a coordinator gives its producer a new id (``TransactionMetadata.isEpochExhausted``)."""
 
 NO_EPOCH_YET = 2**15 - 1
-"""The lowest epoch of a producer that wrote empty control batches only, which have none."""
+"""The lowest epoch of a producer with only empty control batches, which have none."""
 
 SEGMENT_ROW = np.dtype(
     [
@@ -65,9 +72,8 @@ SEGMENT_ROW = np.dtype(
         )
     ]
 )
-"""One segment: ``moment_ms`` is its greatest timestamp, or that of the one before it where it has none. Of its producers the new ones are
-those of which no retained batch lies before it. Known at its end are all that were seen so far, and live those that have not expired at
-that moment."""
+"""One segment: ``moment_ms`` is its greatest timestamp, or that of the segment before it if it has none. New producers have no retained
+batch before it. At its end, all producers so far are known, and those that have not expired at that moment are live."""
 
 PRODUCER_JOINS = {
     "batches": np.add,
@@ -83,12 +89,12 @@ PRODUCER_JOINS = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """Producer ids of a partition, a topic or everything, each counted once.
+    """Counts of distinct producer ids of a partition, a topic or everything.
 
     Attributes:
-        seen: with any batch; those below are among them.
+        seen: with any batch; the others are among them.
         one_batch: wrote one data batch.
-        transactional: have a transaction: a marker, or one that is open.
+        transactional: have a transaction: a marker, or an open one.
         one_transaction: have one, or at most one in each partition.
         bumped: their first and last epochs differ in a partition, or between partitions.
         near_limit: with an epoch from ``EPOCH_NEAR_LIMIT`` on.
@@ -123,13 +129,11 @@ class Totals:
     """Sums over segments, of a partition, a topic or everything.
 
     Attributes:
-        partitions: count of them; likewise ``segments`` that were read.
+        segments: count of those that were read.
         size_bytes: of the segments that were read, of which ``bytes_read``.
-        batches: by kind.
-        entries: producers of each partition, which a broker that forgot none would hold.
+        entries: producers of each partition: what a broker would have without expiry.
         open_transactions: entries with one.
         kept: entries that are left at the clock's moment with each of the expirations of the result; open transactions never expire.
-        facts: producer ids.
     """
 
     partitions: int = 0
@@ -143,7 +147,7 @@ class Totals:
     facts: ProducerFacts = ProducerFacts()
 
     def add(self, other: Totals) -> None:
-        """Adds sums; the facts of producer ids are no sums."""
+        """Adds the sums; ``facts`` is no sum."""
         self.partitions += other.partitions
         self.segments += other.segments
         self.size_bytes += other.size_bytes
@@ -155,19 +159,17 @@ class Totals:
 
     @property
     def batch_count(self) -> int:
-        """All batches."""
+        """Count of all batches."""
         return int(self.batches.kinds.columns["batches"].sum())
 
 
 @dataclass(slots=True)
 class PartitionStats:
-    """A partition, counted.
+    """The statistics of a partition.
 
     Attributes:
-        source: the partition.
         totals: sums over its segments, as far as they could be read.
-        segments: rows of ``SEGMENT_ROW``, of the partitions with the most batches; None of others.
-        findings: about this partition.
+        segments: rows of ``SEGMENT_ROW`` if it is one of the partitions with the most batches, else None.
     """
 
     source: PartitionSource
@@ -178,16 +180,14 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True)
 class StatsResult:
-    """Everything that was counted.
+    """The statistics of all partitions.
 
     Attributes:
-        clock: for expiry.
-        expirations_ms: to which ``Totals.kept`` belong, ascending; that of the clock is among them.
+        expirations_ms: those of ``Totals.kept``, ascending, with that of the clock.
         total: of everything.
-        topics: by name, over all log directories, the one with the most batches first; so are ``partitions``.
-        partitions: all that were selected.
-        producers: those with the most batches, columns of ``PRODUCER_JOINS`` by producer id, in that order.
-        source_findings: of the source.
+        topics: by name, over all log directories, the one with the most batches first.
+        partitions: all selected ones, the one with the most batches first.
+        producers: those with the most batches, in that order: columns of ``PRODUCER_JOINS`` by producer id.
     """
 
     clock: Clock
@@ -218,10 +218,10 @@ def stats(
     Args:
         source: from ``open_source``.
         clock: for expiry.
-        top: of so many partitions the segments are kept, and so many producers are named.
-        check_crc: compute checksums; batches are counted, whatever theirs is.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        top: count of partitions whose segments are listed, and of producers that are listed.
+        check_crc: compute checksums; batches are counted also if theirs differs.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
@@ -245,7 +245,7 @@ def stats(
 
 @dataclass(slots=True)
 class _Group:
-    """Partitions that are counted together: their sums, and the producers of those that are done until all are."""
+    """Partitions that are counted together: their sums, and the producers of those that are done, until all are done."""
 
     totals: Totals
     waiting: int = 0
@@ -262,7 +262,7 @@ class _Group:
 
 
 class _Sums:
-    """Collects partitions as they are done, and keeps of each no more than the result holds."""
+    """Collects partitions when they are done, and keeps only what the result needs."""
 
     def __init__(self, source: Source, expirations_ms: tuple[int, ...], top: int) -> None:
         self.expirations_ms = expirations_ms
@@ -275,7 +275,7 @@ class _Sums:
         self._with_segments: list[tuple[int, int, PartitionStats]] = []
 
     def no_totals(self) -> Totals:
-        """Sums of nothing."""
+        """Sums without any partition."""
         return Totals(kept=(0,) * len(self.expirations_ms))
 
     def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
@@ -285,7 +285,7 @@ class _Sums:
         topic.add(partition.totals, producers)
         if not topic.waiting:
             topic.close()
-        # Of equal ones the first partition stays: which is done first is chance.
+        # Of equal ones the first partition stays: the order in which they are done varies.
         heapq.heappush(self._with_segments, (partition.totals.batch_count, -place, partition))
         if len(self._with_segments) > self._top:
             heapq.heappop(self._with_segments)[2].segments = None
@@ -294,7 +294,7 @@ class _Sums:
         self.producers = self._top_of(self.everything.producers.total())
         self.everything.close()
         for topic in self.topics.values():
-            if topic.waiting:  # a partition of it ended in an error that nobody foresaw
+            if topic.waiting:  # a partition of it ended with an unexpected error
                 topic.close()
 
     def _top_of(self, producers: KeyedColumns) -> KeyedColumns:
@@ -303,7 +303,7 @@ class _Sums:
 
 
 class _StatsWork(PartitionWork):
-    """One partition: its segments in order, and what its producers are behind each."""
+    """One partition: its segments in order, and its producers after each."""
 
     def __init__(
         self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
@@ -328,8 +328,7 @@ class _StatsWork(PartitionWork):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = summary.contents.statistics, self._stats.totals
-        assert statistics is not None
+        statistics, totals = summary.contents.statistics or NO_STATISTICS, self._stats.totals
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         self._producers.add(statistics.producers)
@@ -359,7 +358,7 @@ class _StatsWork(PartitionWork):
         return True
 
     def _find(self, index: int, summary: SegmentSummary) -> None:
-        """Damage is told, and nothing ends with it: what lies behind it on disk is counted."""
+        """Reports damage. The segments after it are counted all the same."""
         directory, findings = self._source.directory, self._findings
         path = directory.file_path(directory.segments[index].log.name)
         record = ReplayRecord()
@@ -375,7 +374,7 @@ class _StatsWork(PartitionWork):
             self.finish()
 
     def finish(self) -> None:
-        """What was counted so far is the result, also where the rest cannot be read."""
+        """Adds the partition to the result, also if only a part of it could be read."""
         self._ended = True
         totals, entries = self._stats.totals, entries_of(self._prefix)
         totals.partitions = 1
@@ -388,7 +387,7 @@ class _StatsWork(PartitionWork):
         self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
 
     def _tell_wrong_clock(self) -> None:
-        """Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
+        """Reports timestamps in the future. Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
         latest_ms, base_offset = self._latest[0], -self._latest[1]
         ahead_ms = latest_ms - self._clock.as_of_ms
         if ahead_ms <= self._clock.expiration_ms:
@@ -407,7 +406,7 @@ def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:
 
 
 def _whole(producers: KeyedColumns, state: SegmentEffect) -> KeyedColumns:
-    """The producers of a partition: what they wrote, and what became of them. Both have a row for each, in one order."""
+    """The producers of a partition: what they wrote, and their state. Both have one row for each, in the same order."""
     assert np.array_equal(producers.key, state.producer_id)
     first, last = state.first_epoch, state.epoch
     columns = {

@@ -105,7 +105,7 @@ def known_of(truth: SegmentEffect) -> dict[int, Known]:
             last_offset=int(truth.last_offset[row]),
             txn_is_set=bool(truth.txn_is_set[row]),
             fail_open=int(truth.fail_open[row]),
-            end=int(truth.end[row]),
+            end=int(truth.last_batch_kind[row]),
         )
     return rows
 

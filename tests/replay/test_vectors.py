@@ -24,8 +24,7 @@ from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, T
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.expiry import is_expired
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.reference.segment_batches import producer_batches
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     IDENTITY,

@@ -83,7 +83,7 @@ def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> Non
     assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
     assert outcomes(partition) == [(ALL, None, True)]
     assert not attempt(partition).fails
-    assert sum(partition.closed_segments().values()) == 14
+    assert sum(run.segments for run in partition.preflight.runs) == 14
 
 
 def test_one_that_is_missing_in_the_middle(whole: Path) -> None:

@@ -51,11 +51,6 @@ class CheckpointContent:
         known = [value for name, value in self.topic_configs.items() if name in self.topics]
         return (self.digest + sum(each for each, _ in known)) & _MASK, self.record_count + sum(count for _, count in known)
 
-    @property
-    def forgotten_topics(self) -> tuple[str, ...]:
-        """Topics that have configurations and are not known."""
-        return tuple(sorted(self.topic_configs.keys() - self.topics))
-
 
 def _records(batches: Iterable[MetadataBatch]) -> Iterator[tuple[str, bytes, str | None]]:
     """Kind, bytes, and the topic of a configuration; what must differ from node to node is left out."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass, Standing
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.snapshots.engine.window_proof import (
@@ -101,7 +101,7 @@ class BoundaryState:
     is_complete: bool
     has_doubts: bool
     segment: SegmentSummary
-    closes: TransactionCloses | None
+    closes: ClosedTransactions | None
     make_entries: Callable[[], np.ndarray]
     make_judgement: Callable[[], Judgement]
 
@@ -230,7 +230,7 @@ class PartitionReplay:
     start_reason: str = ""
     _record: ReplayRecord = field(default_factory=ReplayRecord)
     _prefix: RunningEffect = field(default_factory=RunningEffect)
-    _closes: TransactionCloses = NO_CLOSES
+    _closes: ClosedTransactions = NO_CLOSES
     _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _assumption: str | None = None

@@ -31,7 +31,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.partition.offset_index import split_positions
 from snaprebuild.errors import ChangedFileError, OutOfMemoryError, SnaprebuildError, StorageError
-from snaprebuild.replay.index_hits import IndexEntries
+from snaprebuild.replay.segment_facts import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers

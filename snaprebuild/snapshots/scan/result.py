@@ -9,7 +9,7 @@ from enum import Enum
 from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
-from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 
@@ -147,13 +147,6 @@ class PartitionScan:
     def last_stable_offset(self) -> int | None:
         """What lies above it waits for open transactions; None where snapshots do not tell it."""
         return self.preflight.bound.exact
-
-    def closed_segments(self) -> Counter[UploadState]:
-        """How many closed segments above the log start have each fate."""
-        counts: Counter[UploadState] = Counter()
-        for run in self.preflight.runs:
-            counts[run.state] += run.segments
-        return counts
 
     def blockers(self) -> Counter[Blocker]:
         """How many segments each reason holds back."""
