@@ -179,7 +179,7 @@ def test_usage_errors_exit_with_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_every_code_of_a_finding_is_documented() -> None:
-    documented = (REPOSITORY / "docs/findings.md").read_text()
+    documented = (REPOSITORY / "docs/reference/findings.md").read_text()
     codes = set(in_json("scan", FIXTURES).codes)
     assert codes
     assert {code for code in codes if f"`{code}`" not in documented} == set()
