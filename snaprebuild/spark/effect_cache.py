@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.driver_channel import DriverLine
+from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.effect_files import (
     FOUND_SCHEMA,
     Effects,
@@ -114,7 +114,7 @@ class Keeping:
         finally:
             sent.destroy()
 
-    def frame(self, kept: Sequence[KeptSegment], tasks: int, *, read: Read, counts: Counts, line: DriverLine) -> DataFrame:
+    def frame(self, kept: Sequence[KeptSegment], tasks: int, *, read: Read, counts: Counts, channel: DriverChannel) -> DataFrame:
         """The rows of what is kept, as ``summary_rows.SCHEMA``.
 
         Args:
@@ -122,14 +122,14 @@ class Keeping:
             tasks: at most so many read.
             read: reads a segment of which something does not fit.
             counts: of what was done.
-            line: to the driver.
+            channel: to the driver.
         """
         firsts = [(each.places[0].name, each.places[0].group) for each in kept]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
         count = min(len(units), tasks)
         task_of, slot_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count), slots(count)
         table = table_of_kept(kept, [slot_of[task_of[units[unit]]] for unit in firsts])
-        function = line.around(partial(_read_kept, effects=self._effects, makes=self.keeper, read=read, counts=counts))
+        function = channel.wrap(partial(_read_kept, effects=self._effects, makes=self.keeper, read=read, counts=counts))
         return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
     def tell(self) -> None:

@@ -20,7 +20,7 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.replay.segment_ranges import RangeSummary, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import effect_files, summary_rows
 from snaprebuild.spark.effect_files import (

@@ -14,7 +14,7 @@ import typer
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.schedule import Engine
+    from snaprebuild.snapshots.engine.partition_task import Engine
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import Effects
     from snaprebuild.spark.job import SparkEngine

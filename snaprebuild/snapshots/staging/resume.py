@@ -181,6 +181,6 @@ def take_as_it_lies(result: PartitionResult, staged: StagedPartition) -> None:
         result.boundaries.append(done)
     result.boundaries.sort(key=lambda each: each.offset)
     if not plan.boundaries:
-        result.replay_index, result.replay_reason = plan.replay_index, plan.replay_reason
+        result.outcome.replay_index, result.outcome.replay_reason = plan.replay_index, plan.replay_reason
     boundaries = sorted((*plan.boundaries, *plan.lies_ready), key=lambda each: each.offset)
     result.plan = replace(plan, boundaries=tuple(boundaries), lies_ready=())

@@ -16,7 +16,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
-from snaprebuild.snapshots.engine.partition_replay import GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -70,15 +70,12 @@ def replay_closed_since(
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
     judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged))
-    done = rebuild(plan, jobs=jobs, told=receipt, locks=locks, deadline=deadline)
+    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
         checked = by_path[result.plan.source.directory.path]
         into = checked.result
-        into.boundaries += result.boundaries
-        into.findings += result.findings
-        into.bytes_read += result.bytes_read
-        into.seconds += result.seconds
+        into.outcome.add(result.outcome)
         told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.closed_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
             if wanted.offset not in told:
@@ -142,7 +139,7 @@ def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
-def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, GivenState]:
+def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
     """The last staged state below an offset: where a replay goes on, and what it is worth.
 
     Args:
@@ -157,9 +154,9 @@ def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, Giv
     effect = _effect_of(staged, last)
     behind = max(((base, identity) for base, identity in staged.segments if base < last.offset), key=lambda each: each[0])
     record = ReplayRecord(next_offset=last.offset)
-    point = ReplayPoint(last.offset, staged.first_offset, behind, RunningEffect(effect), effect, record)
+    point = ReplayCheckpoint(last.offset, staged.first_offset, behind, RunningEffect(effect), effect, record)
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
-    return point, GivenState(effect, Judgement(last.snapshot_class, reasons))
+    return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
 
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
