@@ -276,7 +276,7 @@ class _StateTask(ReplayTask):
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
         """Those of the indexes: damage of the segment makes the state unsound."""
-        return self._index_tally.take(index, summary)
+        return self.index_findings(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""

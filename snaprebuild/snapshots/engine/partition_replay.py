@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, Snapshot
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import WindowState, expired_mask, settle
+from snaprebuild.replay.window import WindowState
 from snaprebuild.snapshots.engine.window_proof import (
     Clock,
     WindowProof,
@@ -39,9 +39,6 @@ from snaprebuild.storage.store import FileIdentity
 __all__ = ["BoundaryState", "Clock", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
-
-GAPS_NAMED_MAX = 10
-"""Gaps that a judgement names."""
 
 LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
 
@@ -236,14 +233,10 @@ class PartitionReplay:
             "%s: replay begins at segment %d of %d: %s",
             self.directory.path,
             self.start_index,
-            len(self._segments),
+            len(self.directory.segments),
             self.start_reason,
         )
         return list(range(self.start_index, self.stop_index))
-
-    @property
-    def _segments(self) -> tuple[SegmentFiles, ...]:
-        return self.directory.segments
 
     def start(self) -> tuple[int, str]:
         """Index of the segment where the replay begins, as far as names and hints show, and why there. Changes nothing."""
@@ -253,15 +246,15 @@ class PartitionReplay:
             return index, f"an earlier replay came to {self.resume_from.offset}"
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
-        if not self._segments:
+        if not self.directory.segments:
             return 0, "no segment is on disk"
         # The last segment is always read if it is wanted: only it shows the log end.
-        window = min(self.window_index, self.stop_index, len(self._segments) - 1)
+        window = min(self.window_index, self.stop_index, len(self.directory.segments) - 1)
         if window == 0:
             return 0, "the window reaches to the first segment on disk"
         if self.mode is ReplayFrom.WINDOW:
             return window, "asked for: the first segment within the expiration"
-        if self.first_wanted <= self._segments[window].base_offset:
+        if self.first_wanted <= self.directory.segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
             return 0, "no surviving snapshot behind the window could prove it"
@@ -286,14 +279,14 @@ class PartitionReplay:
 
     def _witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
-        bases = [segment.base_offset for segment in self._segments]
+        bases = [segment.base_offset for segment in self.directory.segments]
         boundaries = set(bases[start_index + 1 :])
         least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
         behind = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
         return next(behind, None)
 
     def _has_first_snapshot(self) -> bool:
-        first = self._segments[0].base_offset if self._segments else 0
+        first = self.directory.segments[0].base_offset if self.directory.segments else 0
         return first > 0 and self.directory.snapshot_at(first) is not None
 
     def checkpoint(self, state: BoundaryState) -> ReplayCheckpoint | None:
@@ -301,7 +294,7 @@ class PartitionReplay:
 
         None at the log end, and if this replay begins inside the log, which settles it as a whole.
         """
-        segments = self._segments
+        segments = self.directory.segments
         index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
         is_plain = self.start_index == 0 or self.resume_from is not None
         if not is_plain or index == len(segments) or segments[index].base_offset != state.offset:
@@ -390,10 +383,10 @@ class PartitionReplay:
         self._prefix = prefix = self._prefix.then(summary.effect)
         if self._has_failed():
             return
-        offset, is_log_end = boundary_after(self._segments, index, summary)
-        if offset is None or (self.given is not None and offset == self._segments[0].base_offset):
+        offset, is_log_end = boundary_after(self.directory.segments, index, summary)
+        if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
             return
-        first = self._segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
+        first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
         standing, has_base = self._record.standing(), self._base is not None
         knows_below = has_base if self.given is None else self.given.is_complete
         yield BoundaryState(
@@ -414,17 +407,17 @@ class PartitionReplay:
             return self.given.on_top(judgement)
         if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judgement
-        first = self._segments[0].base_offset
+        first = self.directory.segments[0].base_offset
         reason = (
             f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
         )
         return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
 
     def _given_state(self, given: InitialState) -> BoundaryState:
-        offset, prefix = self._segments[0].base_offset, self._prefix
+        offset, prefix = self.directory.segments[0].base_offset, self._prefix
         return BoundaryState(
             offset=offset,
-            is_log_end=len(self._segments) == 1 and not self._segments[0].size_bytes,
+            is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
             prefix=prefix,
             replayed_from=offset,
             is_complete=given.is_complete,
@@ -434,8 +427,8 @@ class PartitionReplay:
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
-        following = self._segments[index + 1].base_offset if index + 1 < len(self._segments) else None
-        path = self.directory.file_path(self._segments[index].log.name)
+        following = self.directory.segments[index + 1].base_offset if index + 1 < len(self.directory.segments) else None
+        path = self.directory.file_path(self.directory.segments[index].log.name)
         self._record.take(summary, is_last=following is None, following=following, path=path, known_end=self.known_end)
 
     def _has_failed(self) -> bool:
@@ -463,61 +456,36 @@ class PartitionReplay:
             self._prefix = prefix
             if self._has_failed():
                 return
-            offset, is_log_end = boundary_after(self._segments, index, summary)
+            offset, is_log_end = boundary_after(self.directory.segments, index, summary)
             if offset is None:
                 continue
-            yield self._in_window(offset, is_log_end, summary, prefix, proof)
+            standing, settled = self._record.standing(), cache(partial(proof.settled, prefix, self.clock))
+            yield BoundaryState(
+                offset=offset,
+                is_log_end=is_log_end,
+                prefix=prefix,
+                replayed_from=self.directory.segments[self.start_index].base_offset,
+                is_unsound=bool(standing.doubts),
+                segment=summary,
+                make_entries=lambda settled=settled: settled().entries,  # type: ignore[misc]
+                make_judgement=partial(self._judged_in_window, proof, settled, prefix, standing),
+            )
 
-    def _in_window(
-        self, offset: int, is_log_end: bool, summary: SegmentSummary, prefix: RunningEffect, proof: WindowProof
-    ) -> BoundaryState:
-        standing, as_of_ms, expiration_ms = self._record.standing(), self.clock.as_of_ms, self.clock.expiration_ms
-
-        @cache
-        def settled() -> WindowState:
-            return settle(prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
-
-        return BoundaryState(
-            offset=offset,
-            is_log_end=is_log_end,
-            prefix=prefix,
-            replayed_from=self._segments[self.start_index].base_offset,
-            is_unsound=bool(standing.doubts),
-            segment=summary,
-            make_entries=lambda: settled().entries,
-            make_judgement=lambda: self._judge_window(prefix, settled(), proof.fault, standing),
+    def _judged_in_window(
+        self, proof: WindowProof, settled: Callable[[], WindowState], prefix: RunningEffect, standing: Standing
+    ) -> Judgement:
+        below = LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW
+        return proof.judge(
+            settled(), standing.judge(prefix, starts_at_zero=True, has_trusted_base=False), below, standing, self.clock
         )
-
-    def _judge_window(self, prefix: RunningEffect, settled: WindowState, fault: str | None, standing: Standing) -> Judgement:
-        if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
-            klass = SnapshotClass.UNSOUND
-        elif fault is not None or settled.gaps:
-            klass = SnapshotClass.UNPROVEN
-        else:
-            has_expired = expired_mask(settled.entries, self.clock.as_of_ms, self.clock.expiration_ms).any()
-            klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
-        reasons = [] if fault is None else [f"nothing proves what lies below the window: {fault}"]
-        if klass.may_go_in_place:
-            reasons.append("the snapshot behind the window confirms the replay, and no gap is left below it")
-            reasons.append(LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW)
-        reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
-        if settled.gap_count > GAPS_NAMED_MAX:
-            reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
-        judged = standing.judge(prefix, starts_at_zero=True, has_trusted_base=False)
-        if not judged.snapshot_class.may_go_in_place:
-            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
-            reasons = [*judged.reasons, *(reasons if fault is not None or settled.gaps else ())]
-        else:
-            reasons += standing.notes
-        return Judgement(klass, tuple(reasons))
 
     def _below_window(self) -> Iterator[BoundaryState]:
         """Everything below is older than the expiration; whether a transaction is open there nobody has looked."""
         reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
         judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
-        for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
-            offset = self._segments[index].base_offset
-            unread = self._segments[index - 1]
+        for index in range(1, min(self.start_index, len(self.directory.segments) - 1) + 1):
+            offset = self.directory.segments[index].base_offset
+            unread = self.directory.segments[index - 1]
             yield BoundaryState(
                 offset=offset,
                 prefix=RunningEffect(),

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
@@ -19,10 +19,12 @@ from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
-from snaprebuild.snapshots.engine.remote_indexes import IndexTally
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import manners
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.engine.remote_indexes import IndexTally
 
 __all__ = [
     "NO_CACHE_HITS",
@@ -113,7 +115,7 @@ class PartitionTask:
         self._progress = progress
         self._order: list[int] | None = None
         self._taken = 0
-        self._index_tally = IndexTally(source.directory)
+        self._index_tally: IndexTally | None = None
 
     def tasks(self) -> list[ReadTask]:
         """The next segments to read, in order. Asked again when all were taken; empty at the end."""
@@ -140,7 +142,17 @@ class PartitionTask:
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
         """What is damaged in a segment, or in its indexes."""
-        return [*segment_findings(self.source, index, summary), *self._index_tally.take(index, summary)]
+        return [*segment_findings(self.source, index, summary), *self.index_findings(index, summary)]
+
+    def index_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
+        """What is damaged in the indexes of a copy in remote storage."""
+        if not self.source.directory.segments[index].has_checked_indexes:
+            return []
+        if self._index_tally is None:
+            from snaprebuild.snapshots.engine.remote_indexes import IndexTally  # needed for remote storage alone
+
+            self._index_tally = IndexTally(self.source.directory)
+        return self._index_tally.take(index, summary)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """Takes a segment, or a piece of it. False when no more are wanted."""
