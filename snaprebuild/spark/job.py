@@ -28,8 +28,8 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.counts import Counts, Progress, job_counters
 from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listening
-from snaprebuild.spark.effect_cache import Keeping
-from snaprebuild.spark.effect_files import Effects, Keeper
+from snaprebuild.spark.effect_cache import JobCache
+from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
@@ -71,13 +71,13 @@ class SparkEngine:
         session: which must be able to import this package in its Python workers.
         progress: called with what was done so far, and the bytes since the last call; by a thread of its own.
         chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of so much, where that can be.
-        effects: where what closed segments gave is kept, so that another run need not read them; None for nowhere.
+        cache: of the effects of rolled segments, so that later runs need not read them; None for none.
     """
 
     session: SparkSession
     progress: Progress | None = None
     chunk_bytes: int = CHUNK_BYTES
-    effects: Effects | None = None
+    cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs all tasks. A failure of one does not stop the others."""
@@ -173,17 +173,17 @@ class SparkEngine:
         settings = _Settings(self.session, SETTINGS)
         given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
-        keeping = None if self.effects is None else Keeping(self.session, self.effects)
+        cache = None if self.cache is None else JobCache(self.session, self.cache)
         with settings, job_counters(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
+                    unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
                     jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in sorted(wanted)}
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames = [self._read(unread, channel, counts, None if keeping is None else keeping.keeper)] if unread else []
-                    if keeping is not None and kept:
-                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts, channel=channel))
+                    frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
+                    if cache is not None and cached:
+                        frames.append(cache.frame(cached, most, read=_read_row, counts=counts, channel=channel))
                     read = _together(frames)
                     if is_large or any(map(may_go_back, jobs.values())):
                         held.append(read.persist())
@@ -203,15 +203,15 @@ class SparkEngine:
             finally:
                 for frame in held:
                     frame.unpersist()
-                if keeping is not None:
-                    keeping.tell()
+                if cache is not None:
+                    cache.log_warnings()
 
     def _read(
         self,
         wanted: dict[int, list[ReadTask]],
         channel: DriverChannel,
         counts: Counts,
-        makes_keeper: Callable[[], Keeper] | None,
+        new_writer: Callable[[], CacheWriter] | None,
     ) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
@@ -225,7 +225,7 @@ class SparkEngine:
         ]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
-        function = channel.wrap(partial(_read_segments, counts=counts, makes_keeper=makes_keeper))
+        function = channel.wrap(partial(_read_segments, counts=counts, new_writer=new_writer))
         return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
 
@@ -284,19 +284,19 @@ class _Settings:
 
 
 def _read_segments(
-    batches: Iterable[pa.RecordBatch], counts: Counts, makes_keeper: Callable[[], Keeper] | None = None
+    batches: Iterable[pa.RecordBatch], counts: Counts, new_writer: Callable[[], CacheWriter] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """In a task: reads each segment that a row names, and caches the result if that is asked for."""
-    keeper = None if makes_keeper is None else makes_keeper()
+    writer = None if new_writer is None else new_writer()
     for batch in batches:
         for row in read_rows.rows_of(batch):
             rows = _read_row(row)
-            if keeper is not None:
-                keeper.add(row.task, rows)
+            if writer is not None:
+                writer.add(row.task, rows)
             counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
             yield from summary_rows.batches_of(rows)
-    if keeper is not None:
-        keeper.close()
+    if writer is not None:
+        writer.close()
 
 
 def _read_row(row: ReadRow) -> list[Row]:

@@ -30,7 +30,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job
 from snaprebuild.spark.driver_channel import DriverChannel
-from snaprebuild.spark.effect_files import Effects
+from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -222,11 +222,11 @@ def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, 
         make_partition(logs / name, Shape(batch_bytes=1000, total_bytes=600_000, segment_bytes=200_000, producers=30))
     request = request_of(logs, tmp_path / "own")
     own = rebuild(make_plan(request), jobs=1)
-    effects = Effects.at(str(tmp_path / "effects"))
+    effects = EffectCache.at(str(tmp_path / "effects"))
 
     def run(name: str) -> RebuildResult:
         plan = make_plan(replace(request, out=str(tmp_path / name)))
-        result = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+        result = rebuild(plan, engine=SparkEngine(spark, cache=effects))
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "own")
         for one, other in zip(result.partitions, own.partitions, strict=True):
             assert one.findings == other.findings
@@ -252,12 +252,12 @@ def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, 
 
 def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     """Both keep the same segments: no harm."""
-    effects = Effects.at(str(tmp_path / "effects"))
+    effects = EffectCache.at(str(tmp_path / "effects"))
     done: dict[str, RebuildResult] = {}
 
     def run(name: str) -> None:
         plan = make_plan(request_of(logs, tmp_path / name))
-        done[name] = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+        done[name] = rebuild(plan, engine=SparkEngine(spark, cache=effects))
 
     threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
     for thread in threads:
@@ -319,7 +319,7 @@ def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     from snaprebuild.spark import notebook
 
     for kept in (0, 5):
-        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", effects=str(tmp_path / "effects"))
+        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", cache=str(tmp_path / "effects"))
         assert result.partitions[0].outcome.cache_hits.segments == kept
 
 
