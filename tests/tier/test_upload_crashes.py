@@ -15,7 +15,7 @@ from object_store import ObjectStore
 from watched_store import Calls, CrashError, Watched
 
 from snaprebuild import prepare_upload
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.log_dir import store_of

@@ -23,7 +23,7 @@ from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
 from snaprebuild.cluster.source.metadata_logs import ClusterTruth
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.local.segment_file import SegmentFile

@@ -171,7 +171,7 @@ def _counts(partition: PreparedPartition) -> dict[str, int]:
         **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
         "bytes_blocked": partition.bytes_blocked,
         "bytes_blocked_left": partition.bytes_blocked_left,
-        "bytes_read": partition.result.bytes_read,
+        "bytes_read": partition.result.outcome.bytes_read,
     }
 
 
@@ -184,7 +184,7 @@ def _partition(partition: PreparedPartition) -> dict[str, object]:
         "topic_partition": result.plan.source.topic_partition,
         "state": partition.state.value,
         **_counts(partition),
-        "seconds": round(result.seconds, 4),
+        "seconds": round(result.outcome.seconds, 4),
         "fault": result.plan.fault,
         "verdict": verdict_json(result.plan.verdict),
     }
@@ -221,7 +221,7 @@ def _print(result: HookRun) -> None:
             each.state.value,
             each.count("written", "would_write"),
             each.count("failed", "refused", "skipped"),
-            size_text(each.result.bytes_read),
+            size_text(each.result.outcome.bytes_read),
         )
         for each in busy[:ROWS_MAX]
     ]

@@ -28,7 +28,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.storage.store import Store
     from snaprebuild.tier.upload.announce import Announcer

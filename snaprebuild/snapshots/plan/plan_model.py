@@ -17,7 +17,7 @@ from snaprebuild.documents.file_facts import Nameable, Positive
 from snaprebuild.documents.typed import Natural
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.snapshots.engine.partition_replay import Clock, GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import Clock, InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
@@ -195,9 +195,9 @@ class PartitionPlan:
     bytes_most: int
     retention_frees_ms: int | None
     fault: str | None = None
-    given: GivenState | None = None
+    given: InitialState | None = None
     verdict: SourceVerdict | None = None
-    resumed: ReplayPoint | None = None
+    resumed: ReplayCheckpoint | None = None
     already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
 

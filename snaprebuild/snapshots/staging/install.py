@@ -34,7 +34,7 @@ from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
-from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
 from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
@@ -225,7 +225,7 @@ class _Install:
             checked = [found for staged in batch if (found := self._checked(staged)) is not None]
         if self._receipt is None:
             for each in checked:
-                each.result.boundaries += [self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links]
+                each.result.boundaries.extend(self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links)
             return checked
         linking = [each for each in checked if each.links]
         if linking:
@@ -337,7 +337,7 @@ class _Install:
                 message = f"neither a link nor a copy would have the {what} of its segment: run `{correction(staged, segment)}`, then again"
                 raise RefusedError(message, path=staged)
             made = replace(snapshot.file, mtime_ns=status.st_mtime_ns)
-            receipt.announce(plan, snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made)
+            receipt.record(plan, WriteAnnounced(snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made))
 
         try:
             data = read_small_file(staged, snapshot.file.size_bytes)
@@ -369,7 +369,7 @@ class _Install:
 
     def _fail_one(self, checked: CheckedPartition, snapshot: StagedSnapshot, error: SnaprebuildError) -> None:
         assert self._receipt is not None
-        self._receipt.settle(checked.result.plan, snapshot.offset, error)
+        self._receipt.record(checked.result.plan, WriteSettled(snapshot.offset, error))
         checked.result.findings.append(replace(finding_of_error(error, checked.staged.path), offset=snapshot.offset))
         checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
 

@@ -21,7 +21,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
-from snaprebuild.snapshots.engine.partition_replay import GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
@@ -218,7 +218,7 @@ def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
         result.boundaries.append(done)
     result.boundaries.sort(key=lambda each: each.offset)
     if not plan.boundaries:
-        result.replay_index, result.replay_reason = plan.replay_index, plan.replay_reason
+        result.outcome.replay_index, result.outcome.replay_reason = plan.replay_index, plan.replay_reason
     boundaries = sorted((*plan.boundaries, *plan.already_staged), key=lambda each: each.offset)
     result.plan = replace(plan, boundaries=tuple(boundaries), already_staged=())
 
@@ -256,15 +256,12 @@ def replay_rolled_since(
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
     judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged))
-    done = rebuild(plan, jobs=jobs, told=receipt, locks=locks, deadline=deadline)
+    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
         checked = by_path[result.plan.source.directory.path]
         into = checked.result
-        into.boundaries += result.boundaries
-        into.findings += result.findings
-        into.bytes_read += result.bytes_read
-        into.seconds += result.seconds
+        into.outcome.add(result.outcome)
         told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
             if wanted.offset not in told:
@@ -328,7 +325,7 @@ def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
-def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, GivenState]:
+def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
     """The last staged state below an offset: where a replay goes on, and what it is worth.
 
     Args:
@@ -343,9 +340,11 @@ def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, Giv
     effect = _effect_of(staged, last)
     before = [each for each in staged.segments if each.offset < last.offset][-1]
     record = ReplayRecord(next_offset=last.offset)
-    point = ReplayPoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record)
+    point = ReplayCheckpoint(
+        last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record
+    )
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
-    return point, GivenState(effect, Judgement(last.snapshot_class, reasons))
+    return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
 
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:

@@ -12,11 +12,13 @@ import msgspec
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import InputFile
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
@@ -27,33 +29,29 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     save_staged_plan,
 )
-from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["stage"]
 
 
 @dataclass(slots=True)
 class StagedFiles:
-    """What writers tell of the files that they stage, as they would tell a receipt.
+    """The files that a run stages.
 
     Attributes:
-        made: by directory of the partition and offset: class, count of entries, bytes.
+        made: by directory of the partition and offset.
     """
 
-    made: dict[tuple[str, int], tuple[str, int, Fingerprint]] = field(default_factory=dict)
+    made: dict[tuple[str, int], WriteAnnounced] = field(default_factory=dict)
 
-    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
-        """Nothing is set aside here."""
-        raise AssertionError(f"{partition.source.topic_partition} {offset} {aside} {found}")
-
-    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
-        """A file that is about to get its name."""
-        self.made[partition.source.directory.path, offset] = snapshot_class, entries, made
-
-    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """It has it, or has it not."""
-        if error is not None:
-            self.made.pop((partition.source.directory.path, offset), None)
+    def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
+        """Takes a file that is about to get its name; or drops one that did not."""
+        assert not isinstance(event, SetAsideAnnounced)
+        at = partition.source.directory.path, event.offset
+        if isinstance(event, WriteAnnounced):
+            self.made[at] = event
+        elif event.error is not None:
+            self.made.pop(at, None)
 
 
 def stage(
@@ -79,7 +77,7 @@ def stage(
     """
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
-    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
+    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
     resumed = {}
     for each in result.partitions:
         if is_resumed(each.plan):
@@ -133,7 +131,7 @@ def _staged(
     if not directory.segments:  # gone since it was planned
         return None
     snapshots, reasons = _snapshots(result, files)
-    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
+    first, given_up = result.outcome.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
     if earlier is not None:
         # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
         lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
@@ -197,17 +195,17 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
     for boundary in result.boundaries:
         if boundary.action not in (WRITTEN, EQUAL) or (directory.path, boundary.offset) not in files.made:
             continue
-        klass, entries, made = files.made[directory.path, boundary.offset]
+        made = files.made[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
         snapshots.append(
             StagedSnapshot(
                 offset=boundary.offset,
-                sha256=made.sha256,
-                size_bytes=made.size_bytes,
-                mtime_ns=made.mtime_ns,
+                sha256=made.file.sha256,
+                size_bytes=made.file.size_bytes,
+                mtime_ns=made.file.mtime_ns,
                 inode=inode,
-                snapshot_class=SnapshotClass(klass),
-                entries=entries,
+                snapshot_class=SnapshotClass(made.snapshot_class),
+                entries=made.entries,
                 is_due=boundary.offset not in exists,
             )
         )

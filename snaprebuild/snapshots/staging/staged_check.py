@@ -18,7 +18,7 @@ from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, not_planned_findings, why_not_due
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.plan.planner import check_next_start
-from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
@@ -89,7 +89,7 @@ def checked_partition(
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
         nothing = empty_plan(source, staged.path, skipped.message)
-        return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
+        return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped]))), skipped.message)
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
     if staged.topic_id not in (None, topic_id):
@@ -192,7 +192,7 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
         if is_relevant_gap(plan, offset, reason):
             checked.give_up(offset, reason)
     told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
-    checked.result.findings += not_planned_findings(told)
+    checked.result.findings.extend(not_planned_findings(told))
 
 
 def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:

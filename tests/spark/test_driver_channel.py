@@ -1,4 +1,4 @@
-"""The line from tasks to the driver, without Spark: processes of their own call this one."""
+"""The channel from tasks to the driver, without Spark: other processes call this one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from faulty_store import faulty_store
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.spark.driver_channel import PORT_SETTING, Caller, DriverLine, listening
+from snaprebuild.spark.driver_channel import PORT_SETTING, DriverChannel, JobChannel, listening
 from snaprebuild.storage.io_limits.policy import Manners, manners, reading_so
 from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
 from snaprebuild.storage.s3.store import S3Store
@@ -44,9 +44,9 @@ def _count_here_again() -> Iterator[None]:
     count_elsewhere(None)
 
 
-def read_objects(line: DriverLine, settings: S3Settings, results: Any) -> None:
+def read_objects(channel: DriverChannel, settings: S3Settings, results: Any) -> None:
     """In a process of its own: reads small objects, with threads, as long as it may."""
-    count_elsewhere(line.count)
+    count_elsewhere(channel.count)
     refused: list[str] = []
 
     def read() -> None:
@@ -75,8 +75,8 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
             store.seen.clear()
             settings = S3Settings(endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), **limits)
             results = context.Queue()
-            with listening(Context()) as line:  # type: ignore[arg-type]
-                callers = [context.Process(target=read_objects, args=(line, settings, results)) for _ in range(CALLERS)]
+            with listening(Context()) as channel:  # type: ignore[arg-type]
+                callers = [context.Process(target=read_objects, args=(channel, settings, results)) for _ in range(CALLERS)]
                 for each in callers:
                     each.start()
                 told = [results.get(timeout=120) for _ in callers]
@@ -103,8 +103,8 @@ def test_what_is_said_comes_to_its_work() -> None:
             raise ZeroDivisionError(said)
         heard.append((number, said))
 
-    with listening(Context(), hear) as line:  # type: ignore[arg-type]
-        threads = [threading.Thread(target=lambda at=at: [Caller(line, at)(each) for each in range(50)]) for at in range(8)]
+    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
+        threads = [threading.Thread(target=lambda at=at: [JobChannel(channel, at)(each) for each in range(50)]) for at in range(8)]
         for each in threads:
             each.start()
         for each in threads:
@@ -112,28 +112,28 @@ def test_what_is_said_comes_to_its_work() -> None:
         for number in range(8):
             assert [said for at, said in heard if at == number] == list(range(50))
         with pytest.raises(WriteFailedError, match="No space left on device") as failed:
-            line.call(3, "no")
+            channel.call(3, "no")
         assert (failed.value.path, failed.value.errno) == ("/receipt", 28)
         with pytest.raises(Exception, match="unforeseen ZeroDivisionError: odd"):
-            line.call(3, "odd")
-        line.call(3, "and on")
+            channel.call(3, "odd")
+        channel.call(3, "and on")
     assert heard[-1] == (3, "and on")
 
 
 def test_nobody_else_is_heard() -> None:
     heard: list[Any] = []
-    with listening(Context(), lambda *said: heard.append(said)) as line:  # type: ignore[arg-type]
+    with listening(Context(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
         for secret in (b"", b"x" * 32):
             with pytest.raises(RefusedError, match="does not answer"):
-                replace(line, secret=secret).call(0, "stranger")
-        with socket.create_connection((line.host, line.port)) as stranger:
+                replace(channel, secret=secret).call(0, "stranger")
+        with socket.create_connection((channel.host, channel.port)) as stranger:
             stranger.sendall(b"\x00\x00\x00\x04junk" * 10)
-        line.call(0, "friend")
+        channel.call(0, "friend")
     assert heard == [(0, "friend")]
 
 
 def test_where_the_driver_is_gone_nothing_is_done() -> None:
-    """A line that was in use, and one that was not; what is asked for ends, too."""
+    """A channel that was in use, and one that was not; what is asked for ends, too."""
     is_asked, waits = threading.Event(), threading.Event()
     ended: list[str] = []
 
@@ -142,15 +142,15 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
             is_asked.set()
             waits.wait(300)
 
-    def call_and_wait(line: DriverLine) -> None:
+    def call_and_wait(channel: DriverChannel) -> None:
         try:
-            line.call(0, "waits")
+            channel.call(0, "waits")
         except RefusedError as error:
             ended.append(error.message)
 
-    with listening(Context(), hear) as line:  # type: ignore[arg-type]
-        line.call(0, "said")
-        thread = threading.Thread(target=call_and_wait, args=(line,))
+    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
+        channel.call(0, "said")
+        thread = threading.Thread(target=call_and_wait, args=(channel,))
         thread.start()
         assert is_asked.wait(120)
     thread.join(120)
@@ -158,8 +158,8 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
     assert len(ended) == 1
     waits.set()
     for _ in range(2):
-        with pytest.raises(RefusedError, match=f"does not answer at 127.0.0.1:{line.port} .*{PORT_SETTING}.*nothing is done"):
-            line.call(0, "said")
+        with pytest.raises(RefusedError, match=f"does not answer at 127.0.0.1:{channel.port} .*{PORT_SETTING}.*nothing is done"):
+            channel.call(0, "said")
 
 
 def at(port: str) -> Context:
@@ -168,9 +168,9 @@ def at(port: str) -> Context:
 
 def test_where_the_driver_listens() -> None:
     settings = {"spark_driver_host": "localhost", "spark_driver_bindAddress": "127.0.0.1"}
-    with listening(Context(master="spark://h:7077", **settings)) as line:  # type: ignore[arg-type]
-        assert line.host == "localhost"
-        line.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+    with listening(Context(master="spark://h:7077", **settings)) as channel:  # type: ignore[arg-type]
+        assert channel.host == "localhost"
+        channel.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
     with listening(Context()) as taken:  # type: ignore[arg-type]
         assert taken.host == "127.0.0.1"
         told = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
@@ -178,13 +178,13 @@ def test_where_the_driver_listens() -> None:
             with pytest.raises(RefusedError, match=told), listening(at(port)):  # type: ignore[arg-type]
                 pass
     for _ in range(2):
-        with listening(at(str(taken.port))) as line:  # type: ignore[arg-type]
-            assert line.port == taken.port
-            line.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+        with listening(at(str(taken.port))) as channel:  # type: ignore[arg-type]
+            assert channel.port == taken.port
+            channel.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
 
 
 def test_tasks_read_as_the_run_does() -> None:
     """A budget is shared out among the cores."""
-    with reading_so(Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=False)), listening(Context()) as line:
-        assert list(line.around(iter)([])) == []
+    with reading_so(Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=False)), listening(Context()) as channel:
+        assert list(channel.wrap(iter)([])) == []
         assert manners() == Manners(leaves_page_cache=True, bytes_per_second=250)

@@ -1,9 +1,14 @@
-"""The replay of one partition up to one boundary, with a budget and a deadline: what the library's door is made of."""
+"""The snapshot that belongs to a segment: one partition is replayed up to one boundary, within a byte budget and a deadline.
+
+Implements ``snaprebuild.hooks``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -14,40 +19,122 @@ from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.boundary_task import BoundaryWork
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot, Origin
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.plan.planner import stop_index
-from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity, judged
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["BoundaryRequest", "OneBoundaryWork", "replay_to_boundary"]
+__all__ = [
+    "BoundaryRequest",
+    "EnsuredSnapshot",
+    "OneBoundaryTask",
+    "Origin",
+    "ValidatedSnapshot",
+    "Validity",
+    "replay_to_boundary",
+]
 
 Result = TypeVar("Result")
 
 
+class Origin(Enum):
+    """Where the bytes of a snapshot come from."""
+
+    ON_DISK = "on_disk"
+    """From the file in the partition directory, which the log proves correct."""
+    REBUILT = "rebuilt"
+    """From a replay of the log: there is no such file, or it is wrong or unproven."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsuredSnapshot:
+    """A snapshot that belongs to a segment.
+
+    Attributes:
+        offset: the next base offset of the segment, which is the snapshot's own.
+        data: the whole file, as Kafka writes it.
+        path: of a file with these bytes: below ``out``, or the partition's own; None without one.
+        snapshot_class: confidence of the bytes (docs/evidence.md).
+        reasons: why that class, and why a file on disk was not taken.
+        entries: count of producers.
+        bytes_read: of segments.
+        point: opaque; the next call resumes from it (``after``). None if none can: at the log end, or if a window was replayed.
+        index_fault: what is wrong with the ``.txnindex`` of the segment, by the replay; None if nothing is known to be.
+    """
+
+    offset: int
+    data: bytes = field(repr=False)
+    path: str | None
+    origin: Origin
+    snapshot_class: SnapshotClass
+    reasons: tuple[str, ...]
+    entries: int
+    bytes_read: int
+    point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
+    index_fault: str | None = field(default=None, repr=False)
+
+
+class Validity(Enum):
+    """Whether a snapshot is the right one for its boundary."""
+
+    EQUAL = "equal"
+    """The one that belongs there: the log proves it, but for entries that a broker drops when it loads them now."""
+    FALSE_EMPTY = "false_empty"
+    """Has no entries although the log fixes live ones: a broker that starts from it forgets producers and open transactions."""
+    MISSING_PRODUCERS = "missing_producers"
+    WRONG = "wrong"
+    """Holds what the log contradicts: an older state of a producer, or a producer that never was."""
+    CORRUPT = "corrupt"
+    """Does not parse, or holds what no snapshot of this offset can hold."""
+    UNPROVEN = "unproven"
+    """Nothing contradicts it, and the log does not prove it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedSnapshot:
+    """A snapshot, compared with the log.
+
+    Attributes:
+        offset: the boundary that it was compared at.
+        reasons: the most important one first.
+        snapshot_class: of the replay (docs/evidence.md); None if that was not needed or did not get there.
+        entries: count of producers in it; None if it does not parse.
+        expected_entries: by replay; None without one.
+        costs: what a broker would do that starts from it, for each producer that differs, the certain ones first, at most 1,000.
+        bytes_read: of segments.
+        point: opaque; the next call resumes from it (``after``). None if none can.
+    """
+
+    offset: int
+    validity: Validity
+    reasons: tuple[str, ...]
+    snapshot_class: SnapshotClass | None = None
+    entries: int | None = None
+    expected_entries: int | None = None
+    costs: tuple[str, ...] = ()
+    bytes_read: int = 0
+    point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryRequest:
-    """What is asked of a partition, as the library's door takes it.
+    """One boundary of a partition, as callers of ``snaprebuild.hooks`` ask for it.
 
     Attributes:
         directory: of the partition, absolute.
         offset: the boundary.
-        clock: expiry.
-        mode: where replay begins.
-        check_crc: compute checksums.
         byte_budget: of segments that may be read; None for any number.
-        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-        out: where the snapshot goes, too; None for nowhere.
-        after: where an earlier replay stood; None without one.
-        s3: how object stores are reached.
+        deadline: nothing is read after this ``time.monotonic()``; None for none.
+        out: where the snapshot is written to as well; None for nowhere.
+        after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
     """
 
@@ -59,12 +146,12 @@ class BoundaryRequest:
     byte_budget: int | None
     deadline: float | None
     out: str | None
-    after: ReplayPoint | None
+    after: ReplayCheckpoint | None
     s3: S3Settings
     source: PartitionSource | None = None
 
 
-def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryWork], Result]) -> Result:
+def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryTask], Result]) -> Result:
     """Replays up to the boundary, and gives what ``take`` makes of that.
 
     When a broker deletes a segment during the replay, the partition is listed again.
@@ -74,17 +161,17 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
     """
     bytes_read, gone = 0, None
     for listing in range(LISTINGS_MAX):
-        work: OneBoundaryWork | None = None
+        task: OneBoundaryTask | None = None
         try:
-            work = _opened(request)
-            run([work], jobs)
-            if work.failure is not None:
-                raise work.failure
-            return take(work)
+            task = _opened(request)
+            run([task], jobs)
+            if task.failure is not None:
+                raise task.failure
+            return take(task)
         except SnapshotRefusedError:
             raise
         except GoneFileError as error:
-            bytes_read += 0 if work is None else work.bytes_read
+            bytes_read += 0 if task is None else task.outcome.bytes_read
             if listing + 1 == LISTINGS_MAX:
                 raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
             budget = None if request.byte_budget is None else max(request.byte_budget - bytes_read, 0)
@@ -96,11 +183,13 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
             raise SnapshotRefusedError(message, path=error.path, bytes_read=bytes_read) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-            raise SnapshotRefusedError(message, path=path, bytes_read=bytes_read + (work.bytes_read if work else 0)) from error
+            raise SnapshotRefusedError(
+                message, path=path, bytes_read=bytes_read + (task.outcome.bytes_read if task else 0)
+            ) from error
     raise AssertionError
 
 
-def _opened(request: BoundaryRequest) -> OneBoundaryWork:
+def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
     partition = opened_partition(request.directory, request.s3) if request.source is None else request.source
     directory = partition.directory
@@ -130,7 +219,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryWork:
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing has to be proven by what lies behind the boundary.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
-    return OneBoundaryWork(request, partition, replay)
+    return OneBoundaryTask(request, partition, replay)
 
 
 def _check_budget(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
@@ -139,45 +228,47 @@ def _check_budget(request: BoundaryRequest, wanted_bytes: int, bytes_read: int =
         raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
 
 
-class OneBoundaryWork(BoundaryWork):
+class OneBoundaryTask(ReplayTask):
     """The replay of one partition up to the one boundary that is wanted."""
 
     def __init__(self, request: BoundaryRequest, partition: PartitionSource, replay: PartitionReplay) -> None:
-        super().__init__(partition, replay, check_crc=request.check_crc, deadline=request.deadline)
+        reads = partial(read_tasks, partition.directory, check_crc=request.check_crc, deadline=request.deadline)
+        super().__init__(partition, TaskOutcome(), reads, replay)
         self.failure: SnaprebuildError | FormatError | None = None
         self._request = request
         self._state: BoundaryState | None = None
-        self._point: ReplayPoint | None = None
+        self._checkpoint: ReplayCheckpoint | None = None
 
-    def asked(self, indices: list[int]) -> None:
-        """Raises SnapshotRefusedError where the budget does not reach."""
-        segments = self.source.directory.segments
-        _check_budget(self._request, self.bytes_read + sum(segments[index].size_bytes for index in indices), self.bytes_read)
+    def next_segments(self, *, is_first: bool) -> list[int]:
+        """Raises SnapshotRefusedError if they exceed the budget."""
+        indices, read = super().next_segments(is_first=is_first), self.outcome.bytes_read
+        _check_budget(self._request, read + sum(self.source.directory.segments[index].size_bytes for index in indices), read)
+        return indices
 
-    def take(self, summary: SegmentSummary) -> bool:
-        """As ``Work``; no more is wanted once the boundary is there."""
-        return super().take(summary) and self._state is None
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        """No more is wanted once the boundary is there."""
+        return super().take_segment(index, summary) and self._state is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """As ``Work``."""
+        """Keeps the error for the caller."""
         self.failure = error
 
     def finish(self) -> None:
-        """As ``Work``."""
+        """As ``PartitionTask.finish``."""
         if self._state is None:
             super().finish()
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""
         if state.offset == self._request.offset:
-            self._state, self._point = state, self.replay.point(state)
+            self._state, self._checkpoint = state, self.replay.checkpoint(state)
 
     def refusal(self, reason: str, judgement: Judgement | None = None) -> SnapshotRefusedError:
-        """A refusal that tells what was read."""
+        """A refusal that counts what was read."""
         return SnapshotRefusedError(
             reason,
-            path=self.source.directory.path,
-            bytes_read=self.bytes_read,
+            path=self.path,
+            bytes_read=self.outcome.bytes_read,
             snapshot_class=None if judgement is None else judgement.snapshot_class.value,
             reasons=() if judgement is None else judgement.reasons,
         )
@@ -209,22 +300,22 @@ class OneBoundaryWork(BoundaryWork):
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
     def validated(self, entries: np.ndarray) -> ValidatedSnapshot:
-        """What the replay says of the entries of a snapshot."""
+        """The verdict on the entries of a snapshot."""
         if self._state is None:
             damage = self.replay.damage
             reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
             return ValidatedSnapshot(
-                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.bytes_read
+                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.outcome.bytes_read
             )
-        return judged(self._state, self.cross.judge(self._state, entries), self.bytes_read, self._point)
+        return _judged(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass, reasons = judgement.snapshot_class, judgement.reasons
         assert self._state is not None
         index = self.cross.transaction_index(self._state)
         fault = None if index is None else index.message
-        offset, read = self._request.offset, self.bytes_read
-        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._point, fault)
+        offset, read = self._request.offset, self.outcome.bytes_read
+        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | str | None:
         """The file on disk, if it is proven right; else why it is not taken, or None where there is none.
@@ -265,3 +356,39 @@ class OneBoundaryWork(BoundaryWork):
         elif comparison.status is not SnapshotStatus.EQUAL:
             return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
+
+
+_VALIDITIES = {
+    SnapshotStatus.EQUAL: Validity.EQUAL,
+    SnapshotStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
+    SnapshotStatus.UNVERIFIABLE: Validity.UNPROVEN,
+    SnapshotStatus.EXTRA: Validity.WRONG,
+    SnapshotStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
+    SnapshotStatus.STALE: Validity.WRONG,
+    SnapshotStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
+    SnapshotStatus.CORRUPT: Validity.CORRUPT,
+}
+
+
+def _judged(state: BoundaryState, comparison: Comparison, bytes_read: int, point: ReplayCheckpoint | None) -> ValidatedSnapshot:
+    """The verdict on a snapshot that was compared with the replay at a boundary."""
+    return ValidatedSnapshot(
+        offset=state.offset,
+        validity=_validity(comparison, state.judgement),
+        reasons=(comparison.reason, *state.judgement.reasons),
+        snapshot_class=state.judgement.snapshot_class,
+        entries=comparison.found_entries,
+        expected_entries=comparison.expected_entries,
+        costs=tuple(f"producer {each.producer_id}: {each.consequence}" for each in comparison.differences),
+        bytes_read=bytes_read,
+        point=point,
+    )
+
+
+def _validity(comparison: Comparison, judgement: Judgement) -> Validity:
+    validity = _VALIDITIES[comparison.status]
+    if validity is Validity.EQUAL:
+        # Equal to a replay that proves nothing itself.
+        trusted = judgement.snapshot_class not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
+        return Validity.EQUAL if trusted else Validity.UNPROVEN
+    return validity if comparison.proven_wrong else Validity.UNPROVEN
