@@ -27,8 +27,8 @@ from snaprebuild.snapshots.one_boundary import BoundaryRequest, replay_to_bounda
 from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
 from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.upload.prepare import prepare_segment
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 

@@ -9,7 +9,7 @@ import os
 import sys
 from multiprocessing import forkserver
 
-from snaprebuild.storage.local.parent_death import end_with_parent
+from snaprebuild.storage.local.process_settings import end_with_parent
 
 __all__: list[str] = []
 

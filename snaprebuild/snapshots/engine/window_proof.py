@@ -20,7 +20,7 @@ from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import open_below_fault, same_when_loaded, settle, shows_transactions, witness_fault
-from snaprebuild.storage.local.file_changes import may_be_in_flux
+from snaprebuild.storage.local.regular_file import may_be_in_flux
 from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 

@@ -7,7 +7,7 @@ import signal
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
-from snaprebuild.storage.local.parent_death import end_with_parent
+from snaprebuild.storage.local.process_settings import end_with_parent
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

@@ -60,8 +60,9 @@ from snaprebuild.snapshots.receipts.receipt import Receipt, ReceiptSink, RemoteR
 from snaprebuild.snapshots.source.source import LISTINGS_MAX
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-from snaprebuild.storage.local.same_mount import check_links
-from snaprebuild.storage.log_dir import listed_again, read_log_dir, store_of
+from snaprebuild.storage.local.hard_links import check_links
+from snaprebuild.storage.log_dir import listed_again, read_log_dir
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 

@@ -24,8 +24,8 @@ from snaprebuild import __version__
 from snaprebuild.documents.run_facts import run_json
 from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.storage.local.document_file import JournalFile, append_to_journal, check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
-from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal, check_journal_place
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -175,7 +175,7 @@ class Receipt:
         """
         try:
             # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
-            check_journal_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
+            check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
             message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
@@ -279,7 +279,7 @@ class Receipt:
 
 
 _line = json.JSONEncoder(separators=(",", ":")).encode
-"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it."""
+"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take it for one and replace it."""
 
 
 def _facts(file: Fingerprint) -> dict[str, Any]:

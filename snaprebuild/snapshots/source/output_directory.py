@@ -11,9 +11,9 @@ from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
-from snaprebuild.storage.local.directory_kind import BROKER_FILES
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.partition_dir import BROKER_FILES
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
 __all__ = ["check_output", "target_directories", "without_output"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
 
 __all__ = ["KEEPS_SNAPSHOTS_FROM", "check_running_brokers"]
 

@@ -9,7 +9,7 @@ from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.output_directory import check_output, target_directories
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.same_mount import mount_of
+from snaprebuild.storage.local.hard_links import mount_of
 
 __all__ = ["staged_directories", "staged_log_dirs"]
 

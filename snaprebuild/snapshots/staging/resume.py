@@ -26,9 +26,9 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedPlan,
     load_staged_plan,
 )
-from snaprebuild.storage.local.atomic_file import Ownership
-from snaprebuild.storage.local.directory_lock import hold_directory
+from snaprebuild.storage.local.directories import hold_directory
 from snaprebuild.storage.local.fingerprint import fingerprint_at
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["from_what_is_staged", "goes_on", "is_disproved", "plan_path", "staged_before", "staging", "take_as_it_lies"]
 

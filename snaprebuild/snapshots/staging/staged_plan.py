@@ -18,9 +18,9 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
 from snaprebuild.snapshots.plan.plan_lines import PlanLines, plan_lines, request_of
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.small_file import write_text_file
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = [
