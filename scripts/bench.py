@@ -35,8 +35,8 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, Repla
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.io_limits.policy import Manners, reading_so
-from snaprebuild.storage.local.atomic_file import create_file
 from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 

@@ -32,8 +32,8 @@ from snaprebuild.snapshots.ensure_snapshot import (
 )
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.upload.prepare import prepare_segment
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 

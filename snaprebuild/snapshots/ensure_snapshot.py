@@ -29,8 +29,8 @@ from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.stores import store_of
 
 __all__ = [
     "BoundaryRequest",

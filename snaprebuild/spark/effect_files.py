@@ -33,8 +33,8 @@ from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
+from snaprebuild.storage.stores import store_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource

@@ -38,10 +38,11 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import output_writer as write_out
 from snaprebuild.snapshots.rebuild import writer
-from snaprebuild.snapshots.rebuild.rebuild import WRITERS, rebuild
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.task import WRITERS
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
-from snaprebuild.storage.local import atomic_file
+from snaprebuild.storage.local import publish
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
@@ -453,7 +454,7 @@ def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> Non
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker from 3.8 on removes the file when it stops; the next one makes another: nothing is written any more."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    create = atomic_file.create_file
+    create = publish.create_file
     written = []
 
     def create_and_replace(directory: object, name: str, *arguments: object, **named: object) -> None:

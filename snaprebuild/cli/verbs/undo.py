@@ -51,7 +51,8 @@ def undo(
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
         from snaprebuild.cli.render.tier_undo import undone_result
-        from snaprebuild.storage.log_dir import directory_fault, store_of
+        from snaprebuild.storage.log_dir import directory_fault
+        from snaprebuild.storage.stores import store_of
 
         root, announced = load_undo_file(receipt)
         store = store_of(root, s3.settings())

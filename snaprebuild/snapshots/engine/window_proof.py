@@ -28,7 +28,7 @@ from snaprebuild.replay.window import (
     shows_transactions,
     witness_fault,
 )
-from snaprebuild.storage.local.file_changes import may_be_in_flux
+from snaprebuild.storage.local.regular_file import may_be_in_flux
 from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 

@@ -12,7 +12,7 @@ import sys
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
-from snaprebuild.storage.local.parent_death import end_with_parent
+from snaprebuild.storage.local.process_settings import end_with_parent
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

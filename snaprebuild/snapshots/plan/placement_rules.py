@@ -11,8 +11,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
 
 __all__ = [
     "IRREGULAR_NAME",

@@ -16,8 +16,8 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.plan.plan_lines import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.small_file import write_text_file
 
 __all__ = ["load_plan", "save_plan"]
 

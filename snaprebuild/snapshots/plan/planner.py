@@ -47,9 +47,9 @@ from snaprebuild.snapshots.source.source import (
     without_files,
     yield_to_brokers,
 )
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.parallel_map import Each, here, here_for
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["check_next_start", "make_plan", "plan_anew", "stop_index"]
 

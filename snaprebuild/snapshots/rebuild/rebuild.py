@@ -36,8 +36,9 @@ from snaprebuild.snapshots.rebuild.writer import remove_other_name
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
 from snaprebuild.snapshots.source.source import LISTINGS_MAX
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
-from snaprebuild.storage.local.same_mount import check_links
-from snaprebuild.storage.log_dir import listed_again, read_log_dir, store_of
+from snaprebuild.storage.local.hard_links import check_links
+from snaprebuild.storage.log_dir import listed_again, read_log_dir
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["rebuild"]
 

@@ -19,10 +19,10 @@ from snaprebuild.snapshots.rebuild.writer import (
     too_little_proven,
 )
 from snaprebuild.snapshots.receipts.receipt import WriteSettled
-from snaprebuild.storage.local.atomic_file import Ownership
-from snaprebuild.storage.local.durable_directory import make_directories
+from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.whole_file import remove_file
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["StageWriter"]
 

@@ -49,7 +49,7 @@ from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot, Report
 from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
 

@@ -20,11 +20,10 @@ from snaprebuild.replay.difference import Comparison
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.rebuild.result import REFUSED, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.receipts.receipt import WriteAnnounced, WriteEvent, WriteSettled
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile
-from snaprebuild.storage.store import Store, is_object
+from snaprebuild.storage.store import Ownership, Store, is_object
 
 __all__ = [
     "RebuiltSnapshot",

@@ -38,8 +38,8 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WrittenStep,
     line_of,
 )
+from snaprebuild.storage.local.document_file import JournalFile, append_to_journal, check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
-from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal, check_journal_place
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -158,7 +158,7 @@ class Receipt:
         """
         try:
             # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
-            check_journal_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
+            check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
             message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error

@@ -27,8 +27,8 @@ from snaprebuild.snapshots.scan.upload_preflight import (
 )
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["scan_partition"]
 

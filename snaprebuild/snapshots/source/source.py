@@ -27,18 +27,10 @@ from snaprebuild.snapshots.source.broker_properties import (
 )
 from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
 from snaprebuild.storage.local.broker_lock import lock_holder
-from snaprebuild.storage.local.directory_kind import BROKER_FILES
-from snaprebuild.storage.log_dir import (
-    Discovery,
-    LogDirState,
-    find_partitions,
-    listed_again,
-    read_leader_epochs,
-    read_log_dir,
-    store_of,
-)
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
+from snaprebuild.storage.partition_dir import BROKER_FILES, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
+from snaprebuild.storage.stores import store_of
 
 __all__ = [
     "LISTINGS_MAX",

@@ -39,11 +39,10 @@ from snaprebuild.snapshots.source.broker_properties import expiration_of, read_s
 from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
-from snaprebuild.storage.local.atomic_file import create_file
 from snaprebuild.storage.local.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint
-from snaprebuild.storage.local.link_attributes import correction, difference
-from snaprebuild.storage.local.linked_files import link_files
+from snaprebuild.storage.local.hard_links import correction, difference, link_files
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.whole_file import sync_directory
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir

@@ -39,13 +39,13 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     load_staged_plan,
 )
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.local.directory_lock import hold_directory
+from snaprebuild.storage.local.directories import hold_directory
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.parallel_map import here
+from snaprebuild.storage.store import Ownership
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.receipt import Receipt

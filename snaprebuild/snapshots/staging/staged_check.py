@@ -22,11 +22,11 @@ from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, 
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-from snaprebuild.storage.local.link_attributes import difference, project_of
+from snaprebuild.storage.local.hard_links import difference, project_of
 from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
 

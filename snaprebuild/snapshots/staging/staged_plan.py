@@ -19,8 +19,8 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
 from snaprebuild.snapshots.plan.plan_lines import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.small_file import write_text_file
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = [

@@ -19,8 +19,8 @@ from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, S
 from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
-from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of
-from snaprebuild.storage.store import OpenBytes, Store
+from snaprebuild.storage.local.publish import temporary_name_of
+from snaprebuild.storage.store import LargeObjects, OpenBytes, Store
 from snaprebuild.tier.upload.fence import NOBODY, BrokerIdentity, UploadFence
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 from snaprebuild.tier.upload.target import UploadTarget

@@ -1,23 +1,24 @@
-"""A directory that is written to, and what every change in it needs: names looked at, removed under a lock, made durable."""
+"""Directories that are written to: names looked at, removed under a lock, made durable; directories made, and held by one run at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from snaprebuild.errors import BusyError, OutcomeUnknownError, WriteFailedError
+from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
 
-__all__ = ["Place", "check_names", "opened", "reason_of"]
+__all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenDirectory:
     """A directory that is open.
 
     Attributes:
@@ -47,7 +48,7 @@ class Place:
         return BusyError("another run writes this file now", path=self.path(name), errno=errno.EAGAIN)
 
     def leads_to(self, name: str, fd: int) -> bool:
-        """Tells whether the name stands for this very open file. Raises OSError where that cannot be told."""
+        """Whether the name leads to this very open file. Raises OSError if that is unknown."""
         return self.leads_to_file(name, self.calls.fstat(fd))
 
     def leads_to_file(self, name: str, status: os.stat_result) -> bool:
@@ -57,8 +58,18 @@ class Place:
         except FileNotFoundError:
             return False
 
-    def exists(self, name: str) -> bool:
-        """Tells whether the name is taken. Raises OSError where that cannot be told."""
+    def is_taken(self, name: str) -> bool:
+        """Whether the name is taken.
+
+        Raises:
+            WriteFailedError: it cannot be looked at.
+        """
+        try:
+            return self._exists(name)
+        except OSError as error:
+            raise self.failed(name, "look whether the file exists", error) from error
+
+    def _exists(self, name: str) -> bool:
         try:
             self.calls.stat(name, dir_fd=self.fd)
         except FileNotFoundError:
@@ -92,7 +103,7 @@ class Place:
         except OSError as error:
             # Reading the entry back proves nothing about the device, unless the file system does not know the question at all.
             with contextlib.suppress(OSError):
-                if error.errno in _NO_DIRECTORY_SYNC and self.exists(name):
+                if error.errno in _NO_DIRECTORY_SYNC and self._exists(name):
                     return None
             failure = self.unknown(name, f"{risk}: the directory cannot be synced", error)
             failure.__cause__ = error
@@ -101,12 +112,13 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened(directory: int | str | os.PathLike[str], calls: FileCalls) -> Iterator[Place]:
+def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int = 0) -> Iterator[OpenDirectory]:
     """Opens a directory, unless it is open already.
 
     Args:
         directory: path of it, or a descriptor that is open for reading (not O_PATH).
         calls: the system calls.
+        flags: further ones for `open`.
 
     Raises:
         WriteFailedError: it cannot be opened.
@@ -116,14 +128,14 @@ def opened(directory: int | str | os.PathLike[str], calls: FileCalls) -> Iterato
             shown = os.readlink(f"/proc/self/fd/{directory}")
         except OSError:
             shown = f"directory {directory}"
-        yield Place(directory, shown, calls)
+        yield OpenDirectory(directory, shown, calls)
         return
     path = os.fspath(directory)
     try:
-        fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY | flags)
     except OSError as error:
         raise WriteFailedError(f"cannot open the directory: {reason_of(error)}", path=path, errno=error.errno) from error
-    place = Place(fd, path, calls)
+    place = OpenDirectory(fd, path, calls)
     try:
         yield place
     finally:
@@ -144,5 +156,79 @@ def check_names(*names: str) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says of an error."""
+    """The text of an error of the system."""
     return error.strerror or str(error) or type(error).__name__
+
+
+def make_directories(directory: str) -> None:
+    """Makes what is missing of a path. Without the syncs a power failure takes a directory away with all that was synced in it.
+
+    Args:
+        directory: path.
+
+    Raises:
+        OSError: it cannot be made, or something else has its name.
+    """
+    if os.path.isdir(directory):
+        return
+    parent = os.path.dirname(os.path.abspath(directory))
+    make_directories(parent)
+    with contextlib.suppress(FileExistsError):  # by another run, or thread
+        os.mkdir(directory)
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+    sync_entries(parent)
+
+
+def sync_entries(directory: str) -> None:
+    """Makes the names in a directory survive a power failure.
+
+    Args:
+        directory: path.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def hold_directory(directory: str, doing: str) -> Iterator[None]:
+    """Holds a directory, which is made where it is missing. The kernel releases it when the process ends, however it does.
+
+    ``flock`` is enough: nobody but runs of this machine asks, and a directory cannot be opened for writing, as record locks want.
+
+    Args:
+        directory: path.
+        doing: what the other run does that holds it, for the message.
+
+    Raises:
+        RefusedError: another run holds it.
+        LockUnknownError: the file system offers no locks.
+        WriteFailedError: it cannot be made or opened.
+    """
+    try:
+        make_directories(directory)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be opened: {error.strerror}", path=directory, errno=error.errno) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise RefusedError(f"another run {doing}: wait until it is done, or name another directory", path=directory) from error
+        raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=directory) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # at once, because a forked process may still share the descriptor
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
