@@ -171,7 +171,7 @@ def tier_upload(
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source
     from snaprebuild.storage.large_objects import large_objects_of
     from snaprebuild.storage.local.journal_file import check_journal_place
