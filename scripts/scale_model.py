@@ -1,6 +1,6 @@
 """What a rebuild on Spark comes to at a size that nobody has at hand: the packing, simulated with the real one, and arithmetic.
 
-Prints the tables of docs/scale.md; `--check` fails when the page holds others.
+Prints the tables of docs/internals/scale.md; `--check` fails when the page holds others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snaprebuild.spark.read_rows import ranges_of
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "scale.md"
 GIB, TB, PB = 1 << 30, 10**12, 10**15
 SEGMENT_BYTES = GIB
 
@@ -191,7 +191,7 @@ def model_table(day: Day) -> list[str]:
 def main() -> int:
     """The tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="fail when docs/scale.md holds other tables")
+    parser.add_argument("--check", action="store_true", help="fail when docs/internals/scale.md holds other tables")
     asked = parser.parse_args()
     tables = ["\n".join(packing_table()), "\n".join(model_table(Day()))]
     print("\n\n".join(tables))

@@ -1,4 +1,4 @@
-"""docs/runbook.md as a list of commands."""
+"""docs/guides/repair-a-broker.md as a list of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from manifests import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "runbook.md"
+PAGE = REPOSITORY / "docs" / "guides" / "repair-a-broker.md"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
 
 @pytest.mark.kafka
 def test_kafka_is_timed_on_the_same_files() -> None:
-    """A small run of what docs/speed.md tells; Kafka's classes find the producers, and every row is there."""
+    """A small run of what docs/internals/speed.md tells; Kafka's classes find the producers, and every row is there."""
     arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
     done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

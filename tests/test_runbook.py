@@ -1,4 +1,4 @@
-"""The commands of docs/runbook.md: every line of them parses, and what needs no real broker runs as it is typed there.
+"""The commands of docs/guides/repair-a-broker.md: every line of them parses, and what needs no real broker runs as it is typed there.
 
 On real brokers `scripts/demo-install` runs them.
 """

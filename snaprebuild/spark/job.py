@@ -161,7 +161,7 @@ class SparkEngine:
         context = self.session.sparkContext
         reason = "the session was stopped" if context._jsc is None else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
-            needs = "it needs the dependencies of snaprebuild (docs/spark.md)"
+            needs = "it needs the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 

@@ -1,4 +1,4 @@
-"""What Kafka does with each directory that a rule calls broken, as docs/kraft.md has it, and that our grades follow from it."""
+"""What Kafka does with each directory that a rule calls broken (docs/reference/metadata-log.md), and that our grades follow from it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.facts import read_node
-from snaprebuild.cluster.quorum.log_names import NameEffect, effect_of_name
-from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome
+from snaprebuild.cluster.quorum.rules import Grade, NameEffect, Outcome, effect_of_name
 
 pytestmark = pytest.mark.kafka
 
@@ -140,7 +139,7 @@ CASES = {
     "K15": Case(BROKEN["K15"], "K15", Grade.ERROR, "goes on", "raft", "reads to 348 epoch 4"),
     "K16": Case(BROKEN["K16"], "K16", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
 }
-"""Names are those of the table in docs/kraft.md."""
+"""Names are those of the table in docs/reference/metadata-log.md."""
 
 OURS = {"K13", "K14", "K15", "K16"}
 """Kafka never compares nodes, nor a checkpoint or a vote with the log, and each serves what it has: the grade is ours."""
@@ -217,7 +216,7 @@ def violations(directories: list[Path]) -> set[tuple[str, Grade | None]]:
 
 def documented() -> dict[str, tuple[str, str]]:
     """Our grade and Kafka's word by the name of a case."""
-    text = (REPOSITORY / "docs" / "kraft.md").read_text()
+    text = (REPOSITORY / "docs" / "reference" / "metadata-log.md").read_text()
     rows = re.findall(
         r"^\| (K\d+[^|]*) \| (info|warning|error|damage) \| (refuses|loses|fails later|mends|goes on): ", text, re.MULTILINE
     )

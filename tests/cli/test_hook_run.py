@@ -27,7 +27,7 @@ from manifests import FIXTURES, REPOSITORY
 
 import snaprebuild.snapshots.before_start as hook_run_module
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
-from snaprebuild.cluster.metadata import batch_reader as batches
+from snaprebuild.cluster.metadata import batches
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import hook_run
 from snaprebuild.snapshots.engine import log_facts

@@ -537,7 +537,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
-    """As docs/object-storage.md has it: small files and snapshots, each once, and nothing else."""
+    """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
     of_broker = 7 + 6  # asked for, and read: nobody reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)

@@ -13,8 +13,7 @@ from manifests import FIXTURES, bundled
 
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_blockers import Blocker
-from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source
 
 BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)

@@ -204,7 +204,7 @@ def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: s
         plan = plan_to_write(root, is_in_place=is_in_place, boundaries=boundaries)
         result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
-        files = sorted({(each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
+        files = sorted({(each["number"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
         actions = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
         outcomes.append((actions, files, [finding.code for finding in result.findings]))
         assert len(files) == actions["written"] > 10

@@ -466,7 +466,9 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: as ``check_paths`` and ``open_source``.
     """
-    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    return open_source(paths or [], server_properties, selection, s3.settings())
+    source = open_source(paths or [], server_properties, selection, s3.settings())
+    yield_to_brokers(source)
+    return source

@@ -12,7 +12,7 @@ from snaprebuild.cluster.source.verifier import verdict_json
 from snaprebuild.findings import counted
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.cache_hits import NONE_KEPT
-from snaprebuild.snapshots.plan.placement_rules import is_missed
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import absolute, is_object
@@ -79,7 +79,7 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
 
 def _not_planned_json(plan: PartitionPlan) -> list[dict[str, object]]:
     return [
-        {"offset": offset, "action": REFUSED if is_missed(plan, offset, reason) else SKIPPED, "reason": reason}
+        {"offset": offset, "action": REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, "reason": reason}
         for offset, reason in plan.not_planned
     ]
 
@@ -128,7 +128,7 @@ def print_plan(plan: Plan) -> None:
 def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
     reasons = Counter(
-        (reason, REFUSED if is_missed(partition, offset, reason) else SKIPPED)
+        (reason, REFUSED if is_relevant_gap(partition, offset, reason) else SKIPPED)
         for partition in plan.partitions
         for offset, reason in partition.not_planned
     )

@@ -104,7 +104,7 @@ def before_start(
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
-    return Result(
+    return Result.untyped(
         ("before-start", 1),
         lambda: _document(result, deadline, order),
         result.findings,

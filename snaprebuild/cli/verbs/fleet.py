@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["fleet"]
 
@@ -130,7 +130,7 @@ def fleet(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    return Result(
+    return Result.untyped(
         ("fleet", 1),
         lambda: _body(result),
         result.findings,

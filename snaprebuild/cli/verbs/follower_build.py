@@ -146,7 +146,7 @@ def follower_build(
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
-    return Result(
+    return Result.untyped(
         ("follower-build", 1),
         lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,

@@ -76,7 +76,9 @@ def follower_check(
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
-    return Result(("follower-check", 1), lambda: _body(check, tier.root, level, seconds), check.findings, lambda: _print(check))
+    return Result.untyped(
+        ("follower-check", 1), lambda: _body(check, tier.root, level, seconds), check.findings, lambda: _print(check)
+    )
 
 
 def _body(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> dict[str, object]:

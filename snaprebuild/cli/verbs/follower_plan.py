@@ -111,7 +111,7 @@ def follower_plan(
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/offsets.md, the requests and
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/reference, the requests and
     answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one another.
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
@@ -132,7 +132,7 @@ def follower_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
+    return Result.untyped(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
 
 
 def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:

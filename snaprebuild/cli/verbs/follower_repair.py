@@ -99,7 +99,7 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("follower-repair", 1),
         lambda: _document(repair, tier.root, dry_run, seconds),
         repair.findings,

@@ -113,7 +113,7 @@ def inspect_transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result.untyped(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:

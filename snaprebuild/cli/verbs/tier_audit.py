@@ -116,7 +116,7 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("tier-audit", 1),
         lambda: _body(result, clock.as_of_ms, clock.expiration_ms, seconds),
         result.findings,

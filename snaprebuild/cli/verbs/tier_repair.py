@@ -111,7 +111,7 @@ def _repaired(result: TierRepair, clock: Clock) -> Result:
         "copies": [_copy(each) for each in result.copies],
         "effect": list(EFFECT) if _is_any(result) else [],
     }
-    return Result(FORM, lambda: body, result.findings, lambda: _print(result))
+    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print(result))
 
 
 def _none_wrong(result: TierRepair) -> str:

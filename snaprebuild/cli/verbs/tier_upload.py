@@ -172,7 +172,7 @@ def tier_upload(
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.source.source import live_broker_notes, open_source
+    from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.large_objects import large_objects_of
     from snaprebuild.storage.local.journal_file import check_journal_place
     from snaprebuild.storage.log_dir import store_of
@@ -197,6 +197,7 @@ def tier_upload(
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
     clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
     source = open_source([path], settings=settings)
+    yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
@@ -250,7 +251,7 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    return Result(
+    return Result.untyped(
         ("tier-upload", 1),
         lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,

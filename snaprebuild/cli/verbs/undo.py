@@ -46,7 +46,7 @@ def undo(
 
         out.begin()
         listed = list_receipts()
-        return Result(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
+        return Result.untyped(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
     check_paths([receipt])
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
@@ -59,7 +59,7 @@ def undo(
             raise UsageError(fault, path=root)
         return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    return Result(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result.untyped(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _document(result: UndoResult) -> dict[str, object]:

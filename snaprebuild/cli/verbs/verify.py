@@ -91,7 +91,7 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("verify", 1), lambda: _document(result, seconds, effects), result.findings, lambda: _print(result, details=details)
     )
 
@@ -102,7 +102,7 @@ def _receipt_result(path: str, *, details: bool) -> Result:
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    return Result(
+    return Result.untyped(
         ("verify-receipt", 1), lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details)
     )
 

@@ -1,7 +1,7 @@
-"""Plans as files of lines: a header with the request, a line for each partition, and what proves that nothing is missing.
+"""Plans as files of lines: a header with the request, a line for each partition, and a closing line that shows that nothing is missing.
 
-One JSON object a line. The closing line has the count of the others and the SHA-256 of all that stands above it, so that a file that was
-cut off or changed is no plan. Written and read a line at a time: a broker has millions of segments, and a partition some thousands.
+One JSON object a line. The closing line has the count of the others and the SHA-256 of everything above it, so that a file that was cut
+off or changed is no plan. Written and read a line at a time: a broker has millions of segments, and a partition some thousands.
 """
 
 from __future__ import annotations
@@ -10,31 +10,45 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
+from dataclasses import asdict, replace
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
 
 from formats.text_lines import shown
-from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.documents.file_facts import is_nameable
+from snaprebuild.documents.typed import Natural, Part, part_of
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["PlanLines", "plan_lines", "request_of"]
+__all__ = ["Line", "PlanLines", "plan_lines"]
 
-LINE_BYTES_MAX = 256 << 20
-"""A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 100 bytes of its line."""
+LINE_BYTES_MAX = 512 << 20
+"""A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 130 bytes of its line."""
 
 
-def plan_lines(header: dict[str, Any], partitions: Iterable[dict[str, Any]]) -> Iterator[str]:
+class Line(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of a plan."""
+
+
+LineKind = TypeVar("LineKind", bound=Line)
+
+
+class _Closing(Line, frozen=True, kw_only=True):
+    partitions: Natural
+    sha256: str
+
+
+def plan_lines(header: Line, partitions: Iterable[dict[str, Any]]) -> Iterator[str]:
     """The text of a plan, line by line.
 
     Args:
         header: its ``schema`` comes first.
-        partitions: a value for each.
+        partitions: plain values, one for each line.
     """
     digest = hashlib.sha256()
     # With blanks, unlike the lines below it: ``check_place`` knows a document of ours by its beginning.
-    line = json.dumps(header) + "\n"
+    line = json.dumps(msgspec.to_builtins(header)) + "\n"
     digest.update(line.encode())
     yield line
     count = 0
@@ -50,65 +64,90 @@ class PlanLines:
     """The file of a plan, one line at a time; lines are numbered from 1."""
 
     def __init__(self, path: str, file: BinaryIO, what: str = "saved plan") -> None:
-        """Takes where it is read from.
+        """Reads nothing yet.
 
         Args:
             path: of the file.
             file: open for reading.
-            what: it should be.
+            what: it should be, for messages.
         """
         self.path = path
         self._file = file
         self._what = what
 
-    def fault(self, number: int, expected: str, found: str) -> UsageError:
-        """The error of a line that is none of a plan."""
+    def header(self, kind: type[LineKind], schema: str) -> LineKind:
+        """The first line.
+
+        Raises:
+            UsageError: it is none, or of another version.
+        """
+        number, line = next(self._lines(), (1, b""))
+        expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
+        header = self._object(number, line, expected)
+        if header.get("schema") != schema:
+            raise self._fault(number, expected, _shown(line))
+        return self.part(kind, header, number)
+
+    def check_whole(self) -> int:
+        """Makes sure that nothing is missing and nothing was changed. Returns the count of partitions."""
+        digest, last, number = hashlib.sha256(), b"", 0
+        for number, line in self._lines():  # noqa: B007
+            digest.update(last)
+            last = line
+        expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
+        found = self._object(number, last, expected)
+        if "sha256" not in found:
+            raise self._fault(number, expected, _shown(last))
+        closing = self.part(_Closing, found, number)
+        if closing.sha256 != digest.hexdigest():
+            expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
+            raise self._fault(number, expected, shown(closing.sha256))
+        if closing.partitions != number - 2:
+            raise self._fault(number, f"{number - 2} partitions", str(closing.partitions))
+        return number - 2
+
+    def partitions(self, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The lines between the first and the last, as plain values."""
+        for number, line in self._lines():
+            if 1 < number < count + 2:
+                yield number, self._object(number, line, "a partition")
+
+    def part(self, kind: type[LineKind], found: Any, number: int) -> LineKind:
+        """A line as a value.
+
+        Raises:
+            UsageError: it has another form.
+        """
+        return part_of(kind, found, path=self.path, what=f"line {number}")
+
+    def request(self, saved: dict[str, Any]) -> Request:
+        """A request of the first line.
+
+        Raises:
+            UsageError: it is none, or has other members than those of this version.
+        """
+        members = {name: value for name, value in saved.items() if (name, value) != ("s3", None)}
+        request = part_of(Request, members, path=self.path, what="line 1: request")
+        names = (value for value in asdict(request.s3).values() if isinstance(value, str))
+        if json.loads(json.dumps(request.as_json())) != saved or not all(map(is_nameable, names)):
+            raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
+        return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
+
+    def _fault(self, number: int, expected: str, found: str) -> UsageError:
         return UsageError(f"is no {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Every line from the first on, and its number."""
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0
         try:
             self._file.seek(0)
             while line := self._file.readline(LINE_BYTES_MAX):
                 number += 1
                 if not line.endswith(b"\n"):
-                    raise self.fault(number, f"a whole line of at most {LINE_BYTES_MAX} bytes", f"{len(line)} bytes without an end")
+                    expected = f"a whole line of at most {LINE_BYTES_MAX} bytes"
+                    raise self._fault(number, expected, f"{len(line)} bytes without an end")
                 yield number, line
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
-
-    def header(self, schema: str, *keys: str) -> dict[str, Any]:
-        """The first line, with a schema and these keys."""
-        number, line = next(self.lines(), (1, b""))
-        expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
-        header = self._object(number, line, expected)
-        if header.get("schema") != schema or header.keys() != {"schema", *keys}:
-            raise self.fault(number, expected, _shown(line))
-        return header
-
-    def check_whole(self) -> int:
-        """Makes sure that nothing is missing and nothing was changed. Returns the count of partitions."""
-        digest, last, number = hashlib.sha256(), b"", 0
-        for number, line in self.lines():  # noqa: B007
-            digest.update(last)
-            last = line
-        expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
-        closing = self._object(number, last, expected)
-        if closing.keys() != {"partitions", "sha256"}:
-            raise self.fault(number, expected, _shown(last))
-        if closing["sha256"] != digest.hexdigest():
-            expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
-            raise self.fault(number, expected, shown(str(closing["sha256"])))
-        if closing["partitions"] != number - 2:
-            raise self.fault(number, f"{number - 2} partitions", shown(str(closing["partitions"])))
-        return number - 2
-
-    def partitions(self, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The lines between the first and the last."""
-        for number, line in self.lines():
-            if 1 < number < count + 2:
-                yield number, self._object(number, line, "a partition")
 
     def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
         try:
@@ -116,47 +155,9 @@ class PlanLines:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise self.fault(number, expected, _shown(line))
+            raise self._fault(number, expected, _shown(line))
         return found
 
 
 def _shown(line: bytes) -> str:
     return shown(line[:200].decode(errors="replace"))
-
-
-def request_of(saved: Any) -> Request:
-    """A request from its JSON form. The closing line tells that nothing was lost, not who wrote it.
-
-    Raises:
-        TypeError, ValueError: an option that is none, or a value that is not of its kind.
-    """
-    if not isinstance(saved, dict):
-        raise TypeError("no object")
-    s3 = saved.get("s3")
-    settings = USUAL_S3 if s3 is None else S3Settings(**_fields_of(S3Settings, s3, without="run"), run=secrets.token_hex(8))
-    request = Request(**_fields_of(Request, {**saved, "s3": settings} if "s3" in saved else saved))
-    if request.boundaries not in ("missing", "all"):
-        raise ValueError(f"boundaries: {request.boundaries!r}")
-    ReplayFrom(request.replay_from)
-    return request
-
-
-def _fields_of(kind: type, saved: Any, without: str = "") -> dict[str, Any]:
-    kinds = {key: each for key, each in get_type_hints(kind).items() if key != without}
-    if not isinstance(saved, dict) or saved.keys() != kinds.keys():
-        raise TypeError(f"other fields than {', '.join(kinds)}")
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
-    for key, value in fields.items():
-        if not _is_of(value, kinds[key]):
-            raise TypeError(f"{key}: {value!r}")
-    return fields
-
-
-def _is_of(value: object, kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return type(value) is tuple and all(_is_of(each, get_args(kind)[0]) for each in value)
-    if get_args(kind):
-        return any(_is_of(value, each) for each in get_args(kind))
-    if type(value) is int:
-        return kind is int and 0 <= value < 2**63
-    return type(value) is kind and (type(value) is not str or is_nameable(value))

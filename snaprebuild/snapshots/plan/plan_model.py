@@ -8,8 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.documents.file_facts import Nameable, Positive
+from snaprebuild.documents.typed import Natural
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_replay import Clock, GivenState, ReplayFrom, ReplayPoint
@@ -17,7 +22,7 @@ from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds,
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
-__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "nothing_planned", "remote_below"]
+__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "empty_plan", "remote_log_start"]
 
 BOUNDARIES = ("missing", "all")
 
@@ -48,24 +53,24 @@ class Request:
         broker_running: write in place beside a running broker, what it will not touch until it starts again.
     """
 
-    paths: tuple[str, ...]
-    server_properties: str | None = None
-    topics: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
-    offset_from: int | None = None
-    offset_to: int | None = None
-    out: str | None = None
-    boundaries: str = "missing"
-    replay_from: str = ReplayFrom.AUTO.value
+    paths: tuple[Nameable, ...]
+    server_properties: Nameable | None = None
+    topics: tuple[Nameable, ...] = ()
+    partitions: tuple[Natural, ...] = ()
+    offset_from: Natural | None = None
+    offset_to: Natural | None = None
+    out: Nameable | None = None
+    boundaries: Annotated[str, Meta(pattern=r"\A(missing|all)\Z")] = "missing"
+    replay_from: Annotated[str, Meta(pattern=r"\A(auto|window|log-start)\Z")] = ReplayFrom.AUTO.value
     set_aside: bool = False
     check_crc: bool = True
     drop_expired: bool = False
     allow_unproven: bool = False
-    as_of_ms: int = 0
-    expiration_ms: int | None = None
-    metadata: str | None = None
+    as_of_ms: Natural = 0
+    expiration_ms: Positive | None = None
+    metadata: Nameable | None = None
     s3: S3Settings = USUAL_S3
-    stage: tuple[str, ...] = ()
+    stage: tuple[Nameable, ...] = ()
     broker_running: bool = False
 
     @property
@@ -173,7 +178,7 @@ class PartitionPlan:
         given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
         verdict: on the replica as a source of snapshots; None where nothing would be written.
         resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
-        lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
+        already_staged: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
     """
 
@@ -193,7 +198,7 @@ class PartitionPlan:
     given: GivenState | None = None
     verdict: SourceVerdict | None = None
     resumed: ReplayPoint | None = None
-    lies_ready: tuple[BoundaryPlan, ...] = ()
+    already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
 
 
@@ -234,12 +239,12 @@ class Plan:
         return sum(partition.bytes_most for partition in self.partitions)
 
 
-def nothing_planned(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
+def empty_plan(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
     """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def remote_below(partition: PartitionSource, request: Request) -> int | None:
+def remote_log_start(partition: PartitionSource, request: Request) -> int | None:
     """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
     is_elsewhere = request.out is not None
     return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from

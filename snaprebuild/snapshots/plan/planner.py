@@ -23,20 +23,19 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.snapshots.plan.placement_rules import IRREGULAR_NAME, not_due, not_planned_findings
+from snaprebuild.snapshots.plan.placement_rules import IRREGULAR_NAME, check_running_brokers, not_planned_findings, why_not_due
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
     PartitionPlan,
     Plan,
     Request,
-    nothing_planned,
-    remote_below,
+    empty_plan,
+    remote_log_start,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
-from snaprebuild.snapshots.source.output_directory import check_output, target_directories, without_output
-from snaprebuild.snapshots.source.running_broker import check_running_brokers
+from snaprebuild.snapshots.source.output_directory import check_output, staged_directories, target_directories, without_output
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
     Source,
@@ -46,8 +45,8 @@ from snaprebuild.snapshots.source.source import (
     open_source,
     with_new_listings,
     without_files,
+    yield_to_brokers,
 )
-from snaprebuild.snapshots.source.stage_directory import staged_directories
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.parallel_map import Each, here, here_for
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -85,6 +84,7 @@ def make_plan(
         RefusedError: the output directory lies in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
+    yield_to_brokers(source)
     for place in request.stage if request.out is None else (request.out,):
         source = replace(source, partitions=without_output(source.partitions, place))
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
@@ -127,7 +127,7 @@ def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[P
     try:
         now = listed_now(old.source)
     except (ReadFailedError, GoneFileError) as error:
-        return nothing_planned(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
+        return empty_plan(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
     planned, findings = _planned(_Wanted(now, old.target, request, plan.clock, plan.retention_ms, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries and is_judged(planned.source.directory) else []
@@ -164,14 +164,12 @@ def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
     except DeadlinePassedError as error:
         message = f"{error.message} before this partition was looked into: what it lacks is not rebuilt"
         path = wanted.partition.directory.path
-        return nothing_planned(wanted.partition, wanted.target, message), [
-            Finding("deadline-passed", Severity.FINDING, path, message)
-        ]
+        return empty_plan(wanted.partition, wanted.target, message), [Finding("deadline-passed", Severity.FINDING, path, message)]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         found = finding_of_error(error, wanted.partition.directory.path)
         findings.append(found)
         partition = without_files(wanted.partition) if found.code == GONE else wanted.partition
-        planned = nothing_planned(partition, wanted.target, str(error))
+        planned = empty_plan(partition, wanted.target, str(error))
     return planned, findings + not_planned_findings(planned)
 
 
@@ -199,11 +197,11 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
     check_segments_are_files(directory)
     if not directory.segments:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
-        return nothing_planned(partition, target, None)
+        return empty_plan(partition, target, None)
     log_end = log_end_offset(directory, deadline)
     boundaries, not_planned = _wanted(asked, log_end, findings)
     if not boundaries:
-        return replace(nothing_planned(partition, target, None, log_end), not_planned=tuple(not_planned))
+        return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, clock, deadline)
@@ -212,7 +210,7 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
     start_index, start_reason = replay.start()
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
     has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(bases[0]) is not None
-    best = _best_class(start_index, bases[0], is_remote_below=remote_below(partition, request) is not None, has_first=has_first)
+    best = _best_class(start_index, bases[0], is_remote_below=remote_log_start(partition, request) is not None, has_first=has_first)
     wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
     if request.in_place and log_end is not None:
         check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
@@ -320,7 +318,7 @@ def _wanted(
             _check_existing(partition, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
-        reason = None if exists else not_due(request, partition, offset, is_log_end=is_end)
+        reason = None if exists else why_not_due(request, partition, offset, is_log_end=is_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:

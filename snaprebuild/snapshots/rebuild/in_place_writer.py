@@ -10,7 +10,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import SnapshotStatus
-from snaprebuild.snapshots.plan.placement_rules import not_due, not_trusted
+from snaprebuild.snapshots.plan.placement_rules import why_not_due, why_not_trusted
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
@@ -65,7 +65,7 @@ class InPlaceWriter(SnapshotWriter):
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_now = not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(
+        not_now = why_not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or why_not_trusted(
             plan, wanted.offset
         )
         if not_now is not None:

@@ -39,7 +39,7 @@ from snaprebuild.snapshots.engine.partition_task import has_lost_a_file
 from snaprebuild.snapshots.engine.read_tasks import read_tasks
 from snaprebuild.snapshots.engine.schedule import Engine, ReadTask, Tell, run
 from snaprebuild.snapshots.engine.summary_stream import Arrivals, feed
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request, remote_log_start
 from snaprebuild.snapshots.plan.planner import plan_anew
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.output_writer import OutWriter
@@ -330,7 +330,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
     mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
-    remote_from, window, stop = remote_below(plan.source, request), plan.window_index, plan.stop_index
+    remote_from, window, stop = remote_log_start(plan.source, request), plan.window_index, plan.stop_index
     return PartitionReplay(plan.source.directory, mode, clock, window, stop, first, log_end, plan.resumed, plan.given, remote_from)
 
 

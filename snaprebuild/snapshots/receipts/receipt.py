@@ -9,21 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
+from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.documents.run_facts import run_json
 from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.receipt_lines import (
+    SCHEMA,
+    EndStep,
+    NotWrittenStep,
+    PartitionStep,
+    ReceiptHeader,
+    SetAsideStep,
+    UndoingStep,
+    UndoneStep,
+    WriteStep,
+    WrittenStep,
+    line_of,
+)
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal, check_journal_place
 from snaprebuild.storage.store import is_object
@@ -40,8 +55,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-SCHEMA = "snaprebuild.receipt/1"
 
 
 def state_directory() -> str | None:
@@ -186,7 +199,9 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("set_aside", partition, offset, set_aside=aside, **_facts(found))
+        number = self._number(partition)
+        step = SetAsideStep(number=number, offset=offset, name=snapshot_file_name(offset), set_aside=aside, **asdict(found))
+        self._opened(number, partition).append(line_of(step))
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """Called when a snapshot is whole, and before it gets its name.
@@ -194,25 +209,34 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
+        self.announce_all(partition, [(offset, snapshot_class, entries, made)], sync=True)
 
-    def announce_all(self, partition: PartitionPlan, files: Iterable[tuple[int, str, int, Fingerprint]]) -> None:
-        """The same for several files of a partition; nothing may have its name before ``sync`` has returned.
+    def announce_all(
+        self, partition: PartitionPlan, files: Iterable[tuple[int, str, int, Fingerprint]], *, sync: bool = False
+    ) -> None:
+        """The same for several files of a partition.
 
         Args:
             partition: that they belong to.
             files: offset, class, count of entries, bytes.
+            sync: wait until this is on the device; else no file may have its name before ``sync`` has returned.
 
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
         number = self._number(partition)
-        journal = self._opened(number, partition)
-        lines = [
-            self._line("write", number, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
+        steps = [
+            WriteStep(
+                number=number,
+                offset=offset,
+                name=snapshot_file_name(offset),
+                snapshot_class=snapshot_class,
+                entries=entries,
+                **asdict(made),
+            )
             for offset, snapshot_class, entries, made in files
         ]
-        journal.append("\n".join(lines), sync=False)
+        self._opened(number, partition).append("\n".join(map(line_of, steps)), sync=sync)
 
     def sync(self) -> None:
         """Returns when all that was announced is on the device.
@@ -229,7 +253,7 @@ class Receipt:
         if self._journal is None or not offsets:
             return
         self._files += len(offsets)
-        lines = (_line({"step": "written", "partition": number, "offset": offset}) for offset in offsets)
+        lines = (line_of(WrittenStep(number=number, offset=offset)) for offset in offsets)
         with contextlib.suppress(WriteFailedError):
             self._journal.append("\n".join(lines), sync=False)
 
@@ -238,10 +262,10 @@ class Receipt:
         number = self._number(partition)
         if self._journal is None or number not in self._told or isinstance(error, OutcomeUnknownError):
             return
-        outcome = "written" if error is None else "not_written"
+        outcome = WrittenStep if error is None else NotWrittenStep
         self._files += error is None
         with contextlib.suppress(WriteFailedError):  # the next announcement says so
-            self._journal.append(_line({"step": outcome, "partition": number, "offset": offset}), sync=False)
+            self._journal.append(line_of(outcome(number=number, offset=offset)), sync=False)
 
     def close(self) -> None:
         """Ends the receipt of a run that came to its end.
@@ -250,59 +274,42 @@ class Receipt:
             WriteFailedError: it cannot be written.
         """
         if self._journal is not None:
-            self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000), "written": self._files}))
+            self._journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._files)))
             self._journal.close()
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._opening:
             return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
 
-    def _announce(self, step: str, partition: PartitionPlan, offset: int, **facts: object) -> None:
-        number = self._number(partition)
-        journal = self._opened(number, partition)
-        journal.append(self._line(step, number, offset, **facts))
-
-    @staticmethod
-    def _line(step: str, number: int, offset: int, **facts: object) -> str:
-        return _line({"step": step, "partition": number, "offset": offset, "name": snapshot_file_name(offset), **facts})
-
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
         with self._opening:
             if self._journal is None:
-                self._journal = JournalFile(self.path, _line(_header(self._plan)))
+                self._journal = JournalFile(self.path, line_of(_header(self._plan)))
                 log.info("receipt: %s", self.path)
             if number not in self._told:
-                self._journal.append(_line(_partition_line(number, partition)), sync=False)
+                self._journal.append(line_of(_partition_step(number, partition)), sync=False)
                 self._told.add(number)
             return self._journal
 
 
-_line = json.JSONEncoder(separators=(",", ":")).encode
-"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it."""
-
-
-def _facts(file: Fingerprint) -> dict[str, Any]:
-    return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
-
-
-def record_undo(path: str, step: str, offsets_by_partition: Mapping[int, Sequence[int]]) -> None:
-    """Appends to a receipt which files ``undo`` is about to remove, or has removed, so that ``verify --receipt`` knows.
+def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
+    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --receipt``.
 
     Args:
         path: of the receipt.
-        step: ``undoing`` or ``undone``, which ends what ``undoing`` began for the partition.
-        offsets_by_partition: by the number that the receipt gives to the partition.
+        step: which of the two.
+        offsets_by_number: by the number that the receipt gives to the partition.
 
     Raises:
         WriteFailedError: it cannot be written.
     """
-    lines = (_line({"step": step, "partition": number, "offsets": [*each]}) + "\n" for number, each in offsets_by_partition.items())
+    lines = (line_of(step(number=number, offsets=tuple(each))) + "\n" for number, each in offsets_by_number.items())
     append_to_journal(path, "".join(lines))
 
 
-def _header(plan: Plan) -> dict[str, Any]:
-    return {
+def _header(plan: Plan) -> ReceiptHeader:
+    made = {
         "schema": SCHEMA,
         "snaprebuild": __version__,
         "began_ms": int(time.time() * 1000),
@@ -311,23 +318,23 @@ def _header(plan: Plan) -> dict[str, Any]:
         "request": plan.request.as_json(),
         "expiration_ms": plan.clock.expiration_ms,
     }
+    return msgspec.convert(made, ReceiptHeader)
 
 
-def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
+def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
     source, directory = plan.source, plan.source.directory
-    return {
-        "step": "partition",
-        "number": number,
-        "topic_partition": source.topic_partition,
-        "source": directory.path,
+    return PartitionStep(
+        number=number,
+        topic_partition=source.topic_partition,
+        source=directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
-        "target": plan.target if is_object(plan.target) else os.path.realpath(plan.target),
-        "checkpointed_log_start": source.checkpointed_log_start,
-        "log_end_offset": plan.log_end_offset,
-        "clean_shutdown": source.log_dir.was_shut_down_cleanly,
-        "recovery_point": source.recovery_point,
-        "is_tiered": source.is_tiered,
-        "segments": [[each.base_offset, *each.log.identity.row] for each in directory.segments],
-        "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
-        "snapshots": [[offset, *listed.identity.row] for offset, listed in directory.snapshots],
-    }
+        target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),
+        checkpointed_log_start=source.checkpointed_log_start,
+        log_end_offset=plan.log_end_offset,
+        clean_shutdown=source.log_dir.was_shut_down_cleanly,
+        recovery_point=source.recovery_point,
+        is_tiered=source.is_tiered,
+        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in directory.segments),
+        without_index=tuple(each.base_offset for each in directory.segments if each.offset_index is None),
+        snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+    )

@@ -25,6 +25,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.receipts.receipt import record_undo
+from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
@@ -90,7 +91,7 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
     for file in receipt.files:
         if not dry_run and (file.is_undoing or os.path.lexists(file.path)):
             undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
-    _record(result, "undoing", undoing)
+    _record(result, UndoingStep, undoing)
     by_log_dir: dict[str, list[WrittenFile]] = {}
     for file in receipt.files:
         by_log_dir.setdefault(os.path.dirname(file.partition.target), []).append(file)
@@ -112,11 +113,11 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         # An earlier undo that was killed had announced it.
         if each.action == REMOVED or (each.action == ABSENT and each.written.is_undoing):
             undone.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
-    _record(result, "undone", undone)
+    _record(result, UndoneStep, undone)
     return result
 
 
-def _record(result: UndoResult, step: str, offsets: dict[int, list[int]]) -> None:
+def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:
     """Writes to the receipt what is about to be removed, or was. An undo goes on where that cannot be written."""
     if result.is_dry_run or not offsets:
         return

@@ -19,7 +19,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt
-from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source
+from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["FileVerdict", "ReceiptVerdict", "verify_receipt"]
@@ -151,6 +151,7 @@ class _Partition:
     def _look(self, target: str, findings: list[Finding]) -> None:
         try:
             source = open_source([target])
+            yield_to_brokers(source)
             self._source = source.partitions[0] if source.partitions else None
             findings += [finding for finding in live_broker_notes(source) if finding not in findings]
             if self._source is not None and self._source.directory.segments:

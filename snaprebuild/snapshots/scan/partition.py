@@ -9,14 +9,22 @@ from dataclasses import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
+from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
+from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, BoundaryState, LogEnd, PartitionScan, Shutdown
 from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
-from snaprebuild.snapshots.scan.upload_preflight import Preflight, preflight, stable_bound
+from snaprebuild.snapshots.scan.upload_preflight import (
+    BlockedSegment,
+    Blocker,
+    FreedBy,
+    Preflight,
+    blocked_segments,
+    preflight,
+    stable_bound,
+)
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.local.atomic_file import Ownership
@@ -93,7 +101,7 @@ class _PartitionScanner:
             topic_id=self._topic_id(),
             leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
             findings=tuple(self.findings),
-            counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
+            totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
         )
 
@@ -405,7 +413,7 @@ class _PartitionScanner:
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
 
-    def _counts(
+    def _totals(
         self,
         boundaries: Sequence[BoundaryScan],
         checked: Sequence[CheckedSnapshot],
@@ -413,8 +421,8 @@ class _PartitionScanner:
         blocked: Sequence[BlockedSegment],
         stuck: int,
         stuck_after_rebuild: int,
-    ) -> Counts:
-        return Counts(
+    ) -> Totals:
+        return Totals(
             partitions=1,
             segments=len(self.segments),
             size_bytes=sum(self.sizes),

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
+from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker
-from snaprebuild.snapshots.scan.upload_preflight import Preflight
+from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 
@@ -17,7 +17,6 @@ __all__ = [
     "AtNextStart",
     "BoundaryScan",
     "BoundaryState",
-    "Counts",
     "LogDirScan",
     "LogEnd",
     "PartitionScan",
@@ -106,39 +105,6 @@ class LogEnd:
     at_least: int
 
 
-@dataclass(slots=True)
-class Counts:
-    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only.
-
-    ``unread`` counts paths that were not read, each once.
-    """
-
-    partitions: int = 0
-    segments: int = 0
-    size_bytes: int = 0
-    boundaries: int = 0
-    missing: int = 0
-    not_needed: int = 0
-    made_by_broker: int = 0
-    unread: int = 0
-    corrupt: int = 0
-    suspect: int = 0
-    misnamed: int = 0
-    stray: int = 0
-    blocked_segments: int = 0
-    stuck_bytes: int = 0
-    stuck_bytes_after_rebuild: int = 0
-
-    def add(self, other: Counts) -> None:
-        """Adds another sum."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def as_json(self) -> dict[str, int]:
-        """Plain values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionScan:
     """One partition.
@@ -157,7 +123,7 @@ class PartitionScan:
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
         leader_epoch: the last one of the checkpoint; None without any.
         findings: everything to say about it.
-        counts: its share of the sums.
+        totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
     """
 
@@ -174,7 +140,7 @@ class PartitionScan:
     topic_id: bytes | None
     leader_epoch: int | None
     findings: tuple[Finding, ...]
-    counts: Counts
+    totals: Totals
     missing: tuple[int, ...]
 
     @property
@@ -194,7 +160,7 @@ class LogDirScan:
     state: LogDirState
     shutdown: Shutdown
     held_by: int | None
-    counts: Counts
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +175,18 @@ class ScanResult:
     """
 
     log_dirs: tuple[LogDirScan, ...]
-    topics: dict[str, Counts]
+    topics: dict[str, Totals]
     partitions: tuple[PartitionScan, ...]
     findings: tuple[Finding, ...]
 
     @property
-    def counts(self) -> Counts:
+    def totals(self) -> Totals:
         """Sum of all."""
-        total = Counts()
+        totals = Totals()
         for log_dir in self.log_dirs:
-            total.add(log_dir.counts)
-        total.unread = len(unread_paths(self.findings))
-        return total
+            totals.add(log_dir.totals)
+        totals.unread = len(unread_paths(self.findings))
+        return totals
 
     @property
     def exit_code(self) -> int:

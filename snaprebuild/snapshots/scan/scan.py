@@ -10,11 +10,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
-from snaprebuild.snapshots.scan.result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
@@ -38,8 +39,8 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
     for state in source.log_dirs:
         shutdown, held_by = _shutdown(state, findings)
         findings += _foreign(state)
-        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Counts())
-    topics: dict[str, Counts] = {}
+        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Totals())
+    topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     looked_at = [_Partition(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
@@ -51,10 +52,10 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
         known_by = end.known_by or f"not known without reading, at least {end.at_least}"
         log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
         findings += scanned.findings
-        log_dir.counts.add(scanned.counts)
-        topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
+        log_dir.totals.add(scanned.totals)
+        topics.setdefault(partition.directory.name.topic, Totals()).add(scanned.totals)
     for path, log_dir in log_dirs.items():
-        log_dir.counts.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
+        log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
     return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
 
@@ -134,9 +135,9 @@ def _names_in(directory: PartitionDir) -> tuple[object, ...]:
 
 
 def _badness(partition: PartitionScan) -> tuple[int, ...]:
-    counts = partition.counts
-    wrong = counts.corrupt + counts.suspect + counts.misnamed
-    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.source.can_be_tiered else 0)
+    totals = partition.totals
+    wrong = totals.corrupt + totals.suspect + totals.misnamed
+    return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
 def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:

@@ -7,7 +7,7 @@ import os
 from formats.broker.broker_files import Properties, read_properties
 from formats.errors import FormatError
 from formats.text_lines import shown
-from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

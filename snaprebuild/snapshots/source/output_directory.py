@@ -1,22 +1,24 @@
-"""Where snapshots go: beside their segments, or below a directory that no broker reads."""
+"""Where snapshots go: next to their segments, or below a directory that no broker reads (``--out``, ``--to``)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.local.directory_kind import BROKER_FILES
+from snaprebuild.storage.local.same_mount import mount_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
-__all__ = ["check_output", "target_directories", "without_output"]
+__all__ = ["check_output", "staged_directories", "target_directories", "without_output"]
 
 _BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 
@@ -35,6 +37,49 @@ def target_directories(out: str | None, partitions: tuple[PartitionSource, ...])
     if len(set(names)) == len(names):
         return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
     return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
+
+
+def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
+    """Where the snapshots of each partition are built, by the path of its directory.
+
+    Args:
+        stage: the directories that were asked for; the first one on the file system of a partition is taken.
+        source: the partitions.
+
+    Raises:
+        RefusedError: one lies in a directory of a broker, which would not start with it.
+        UsageError: one is no directory, or none lies on the file system of a partition.
+        ReadFailedError: that cannot be told.
+    """
+    configured = () if source.properties is None else map(os.path.realpath, log_dirs_of(source.properties))
+    log_dirs = sorted({*configured, *(state.path for state in source.log_dirs if state.is_broker_directory)})
+    for directory in stage:
+        for log_dir in log_dirs:
+            if _lies_in(os.path.realpath(directory), log_dir):
+                message = f"--to leads into the log directory {log_dir}: with an unknown directory in it no broker starts"
+                raise RefusedError(message, path=directory)
+    mounts = [(mount_of(directory), directory) for directory in stage]
+    by_stage: dict[str, list[PartitionSource]] = {}
+    chosen: dict[str, str] = {}
+    for partition in source.partitions:
+        log_dir = partition.log_dir.path
+        if log_dir not in chosen:
+            mount = mount_of(log_dir)
+            found = next((directory for each, directory in mounts if each == mount), None)
+            if found is None:
+                message = (
+                    "no --to directory lies on its file system, so that no link leads here: name one more (--to is repeatable)"
+                )
+                raise UsageError(message, path=log_dir)
+            chosen[log_dir] = found
+        by_stage.setdefault(chosen[log_dir], []).append(partition)
+    targets: dict[str, str] = {}
+    for directory, partitions in by_stage.items():
+        # Nobody takes them for partitions: neither a broker nor a verb that looks below this place.
+        own = {path: f"{target}.staged" for path, target in target_directories(directory, tuple(partitions)).items()}
+        check_output(directory, own.values(), partitions, option="--to")
+        targets |= own
+    return targets
 
 
 def check_output(

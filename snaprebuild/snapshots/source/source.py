@@ -29,6 +29,7 @@ from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.local.directory_kind import BROKER_FILES
 from snaprebuild.storage.log_dir import (
+    Discovery,
     LogDirState,
     find_partitions,
     listed_again,
@@ -56,6 +57,7 @@ __all__ = [
     "why_skipped",
     "with_new_listings",
     "without_files",
+    "yield_to_brokers",
 ]
 
 
@@ -108,7 +110,7 @@ class Selection:
         return self.takes_partition(directory.name.topic, directory.name.partition)
 
     def takes_partition(self, topic: str, partition: int) -> bool:
-        """Likewise."""
+        """Whether a topic-partition is selected."""
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
 
@@ -264,24 +266,10 @@ def open_source(
     if not roots:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     discovery = find_partitions(roots, settings)
+    findings += _discovery_findings(discovery, log_dirs)
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
-    findings += [
-        offline_log_dir(error.path, error.message)
-        if error.path in log_dirs
-        else finding_of_error(error, error.path or "", may_vanish=True)
-        for error in discovery.faults
-    ]
-    findings += [
-        Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
-    ]
-    findings += [Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone]
-    findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
-        findings += [
-            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
-            for fault in log_dir.state.faults
-        ]
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
@@ -302,12 +290,33 @@ def open_source(
             findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
     live = _live_log_dirs(source)
-    if manners().minds_brokers and (live or manners().is_low):
-        beside_live_broker(len({partition.directory.device for partition in partitions}))
-    if not live:
-        return source
-    marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
-    return replace(source, partitions=tuple(marked))
+    return replace(source, partitions=tuple(replace(each, is_broker_running=each.log_dir.path in live) for each in partitions))
+
+
+def yield_to_brokers(source: Source) -> None:
+    """Makes this process read with low priority if a live broker holds a log directory, where the command wants that."""
+    wanted = manners()
+    if wanted.minds_brokers and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
+        beside_live_broker(len({partition.directory.device for partition in source.partitions}))
+
+
+def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Finding]:
+    def of_fault(error: ReadFailedError) -> Finding:
+        if error.path in log_dirs:
+            return offline_log_dir(error.path, error.message)
+        return finding_of_error(error, error.path or "", may_vanish=True)
+
+    return [
+        *map(of_fault, discovery.faults),
+        *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
+        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone),
+        *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
+        *(
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            for log_dir in discovery.log_dirs
+            for fault in log_dir.state.faults
+        ),
+    ]
 
 
 def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:

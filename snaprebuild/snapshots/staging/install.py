@@ -36,7 +36,7 @@ from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
-from snaprebuild.snapshots.staging.rolled_since import replay_closed_since
+from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
 from snaprebuild.storage.local.atomic_file import create_file
@@ -211,7 +211,7 @@ class _Install:
         with ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="sync") as threads:
             for batch in _batched(ordered):
                 taken += self._batch(batch, threads)
-        self._replay([each for each in taken if each.closed_since])
+        self._replay([each for each in taken if each.rolled_since])
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
             self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
@@ -260,7 +260,7 @@ class _Install:
     def _replay(self, later: Sequence[CheckedPartition]) -> None:
         if self._receipt is None:
             for each in later:
-                for wanted in each.closed_since:
+                for wanted in each.rolled_since:
                     why = ("closed since it was staged: replayed from the staged state",)
                     each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
             return
@@ -270,7 +270,7 @@ class _Install:
                 by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
             for (request, clock), several in by_run.items():
                 whole = Plan(replace(request, stage=()), clock, (), ())
-                replay_closed_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
+                replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
 
     def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
         """From here on the receipt tells of every name that may appear."""

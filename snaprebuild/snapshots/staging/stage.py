@@ -8,14 +8,17 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import goes_on, is_disproved, plan_path, take_as_it_lies
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,
@@ -64,7 +67,7 @@ def stage(
     """Carries out a plan of which ``request.stage`` is set.
 
     Args:
-        plan: from ``make_plan`` and ``from_what_is_staged``.
+        plan: from ``make_plan`` and ``resume_staging``.
         before: what that went on from, from ``staging``, which holds the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
@@ -77,17 +80,17 @@ def stage(
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
-    going_on = {}
+    resumed = {}
     for each in result.partitions:
-        if goes_on(each.plan):
+        if is_resumed(each.plan):
             path = each.plan.source.directory.path
-            going_on[path] = earlier[path]
-            take_as_it_lies(each, earlier[path])
+            resumed[path] = earlier[path]
+            reuse_staged(each, earlier[path])
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
     staged = (
-        _staged(each, files, going_on.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
+        _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
     )
     partitions = [each for each in staged if each is not None]
     if not partitions and before is None:
@@ -151,7 +154,7 @@ def _staged(
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,
         first_offset=segments[0].base_offset,
-        segments=tuple((each.base_offset, each.log.identity) for each in segments),
+        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in segments),
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
@@ -168,7 +171,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
         is_same = fingerprint_at(path) == snapshot.file
     except (OSError, ReadFailedError):
         is_same = False
-    return replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
+    return msgspec.structs.replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
 
 
 def _both(earlier: Request, now: Request) -> Request:
@@ -196,7 +199,17 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
             continue
         klass, entries, made = files.made[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
-        is_due = boundary.offset not in exists
-        snapshots.append(StagedSnapshot(boundary.offset, made, inode, SnapshotClass(klass), entries, is_due))
+        snapshots.append(
+            StagedSnapshot(
+                offset=boundary.offset,
+                sha256=made.sha256,
+                size_bytes=made.size_bytes,
+                mtime_ns=made.mtime_ns,
+                inode=inode,
+                snapshot_class=SnapshotClass(klass),
+                entries=entries,
+                is_due=boundary.offset not in exists,
+            )
+        )
         reasons = boundary.reasons
     return snapshots, reasons

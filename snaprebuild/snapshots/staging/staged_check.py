@@ -15,8 +15,8 @@ from snaprebuild.findings import Severity, counted
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.snapshots.plan.placement_rules import is_missed, not_due, not_planned_findings
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, nothing_planned
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, not_planned_findings, why_not_due
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.plan.planner import check_next_start
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
@@ -40,14 +40,14 @@ class CheckedPartition:
         result: what became of it so far, with the partition as it is now.
         links: what is to get its name.
         copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
-        closed_since: boundaries that are due, and for which nothing was staged.
+        rolled_since: boundaries that are due, and for which nothing was staged.
     """
 
     staged: StagedPartition
     result: PartitionResult
     links: list[StagedSnapshot] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
-    closed_since: list[BoundaryPlan] = field(default_factory=list)
+    rolled_since: list[BoundaryPlan] = field(default_factory=list)
 
     def staged_path(self, snapshot: StagedSnapshot) -> str:
         """Where a staged file is."""
@@ -88,7 +88,7 @@ def checked_partition(
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
-        nothing = nothing_planned(source, staged.path, skipped.message)
+        nothing = empty_plan(source, staged.path, skipped.message)
         return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
@@ -98,13 +98,13 @@ def checked_partition(
         )
     if not directory.segments:
         raise RefusedError("has no segment any more", path=staged.path)
-    plan = nothing_planned(source, staged.path, None, _log_end(source))
+    plan = empty_plan(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
     _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, request)
     if plan.log_end_offset is not None:
-        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.closed_since)]
+        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
         check_next_start(source, plan.log_end_offset, offsets, checked.result.findings)
     return checked
 
@@ -142,7 +142,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due lies between the log start and a recovery point, so that two offsets speak for all between them.
     ends = {
-        each.offset: not_due(request, source, each.offset, is_log_end=False)
+        each.offset: why_not_due(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -151,7 +151,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
             continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else not_due(request, source, offset, is_log_end=False)
+        reason = None if all_due else why_not_due(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -189,7 +189,7 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
     """As a plan tells them: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if is_missed(plan, offset, reason):
+        if is_relevant_gap(plan, offset, reason):
             checked.give_up(offset, reason)
     told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
     checked.result.findings += not_planned_findings(told)
@@ -263,13 +263,13 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if why_not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
         if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
-            checked.closed_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+            checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
