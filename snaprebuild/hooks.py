@@ -19,7 +19,7 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
 from snaprebuild.snapshots.ensure_snapshot import (

@@ -23,8 +23,8 @@ from snaprebuild.replay.difference import (
     cost_of_extra,
     cost_of_missing,
     match_entries,
-    sorted_entries,
 )
+from snaprebuild.replay.segment_effect import sorted_entries
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store

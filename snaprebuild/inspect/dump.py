@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -180,38 +181,90 @@ _SMALL_FILES: dict[DumpedKind, tuple[ItemForm, tuple[str, ...], Callable[[bytes,
 # --- indexes ---------------------------------------------------------------------------------------------------------------
 
 
-def _offset_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_offset_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    dump.preallocated_bytes = index.preallocated_bytes
-    offset, position = _offsets_of(dump, index), index.column("position")
-    check = _checked(dump, lambda log: check_offset_index(log, offset, position))
-    columns = {"offset": offset, "relative_offset": index.column("relative_offset"), "position": position}
-    yield from _index_items(ItemForm.OFFSET_INDEX_ENTRY, columns, offset, check, "log_offset", request)
-    _find_mismatches(dump, offset, check, "last offset of the batch at the position", index.grammar.entry_bytes)
+@dataclass(frozen=True, slots=True)
+class _IndexKind:
+    """How the entries of a kind of index are read, compared with the log, and shown.
+
+    Attributes:
+        names: of the columns that are shown; ``offset`` is the absolute one of ``relative_offset``.
+        offset: column with the offset of an entry.
+        value: column that ``check`` compares at that offset.
+        claimed: column with what an entry claims about ``what``.
+        in_log: name of the column with what the log has.
+    """
+
+    form: ItemForm
+    read: Callable[..., Index[Any]]
+    check: Callable[[OpenBytes, np.ndarray, np.ndarray], IndexCheck]
+    names: tuple[str, ...]
+    offset: str
+    value: str
+    claimed: str
+    in_log: str
+    what: str
 
 
-def _time_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_time_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    dump.preallocated_bytes = index.preallocated_bytes
-    offset, timestamp = _offsets_of(dump, index), index.column("timestamp")
-    check = _checked(dump, lambda log: check_time_index(log, offset, timestamp))
-    columns = {"timestamp": timestamp, "offset": offset, "relative_offset": index.column("relative_offset")}
-    yield from _index_items(ItemForm.TIME_INDEX_ENTRY, columns, offset, check, "log_timestamp", request)
-    _find_mismatches(dump, timestamp, check, "greatest timestamp of the batch at the offset", index.grammar.entry_bytes)
+_INDEXES = {
+    DumpedKind.OFFSET_INDEX: _IndexKind(
+        ItemForm.OFFSET_INDEX_ENTRY,
+        read_offset_index,
+        check_offset_index,
+        ("offset", "relative_offset", "position"),
+        offset="offset",
+        value="position",
+        claimed="offset",
+        in_log="log_offset",
+        what="last offset of the batch at the position",
+    ),
+    DumpedKind.TIME_INDEX: _IndexKind(
+        ItemForm.TIME_INDEX_ENTRY,
+        read_time_index,
+        check_time_index,
+        ("timestamp", "offset", "relative_offset"),
+        offset="offset",
+        value="timestamp",
+        claimed="timestamp",
+        in_log="log_timestamp",
+        what="greatest timestamp of the batch at the offset",
+    ),
+    DumpedKind.TRANSACTION_INDEX: _IndexKind(
+        ItemForm.ABORTED_TRANSACTION,
+        read_transaction_index,
+        check_transaction_index,
+        ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+        offset="last_offset",
+        value="producer_id",
+        claimed="producer_id",
+        in_log="log_producer_id",
+        what="producer of the abort marker at the last offset",
+    ),
+}
 
 
-def _transaction_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_transaction_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    last, producer_id = index.column("last_offset"), index.column("producer_id")
-    check = _checked(dump, lambda log: check_transaction_index(log, last, producer_id))
-    columns = {name: index.column(name) for name in index.columns.dtype.names or ()}
-    yield from _index_items(ItemForm.ABORTED_TRANSACTION, columns, last, check, "log_producer_id", request)
-    _find_mismatches(dump, producer_id, check, "producer of the abort marker at the last offset", index.grammar.entry_bytes)
-
-
-def _offsets_of(dump: Dump, index: Index[Any]) -> np.ndarray:
-    """Absolute offsets of the entries; they count from 0 if the name has no base offset."""
-    return index.column("relative_offset") + (dump.offset or 0)
+def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
+    kind = _INDEXES[dump.kind]
+    index = kind.read(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
+    columns = {name: index.column("relative_offset" if name == "offset" else name) for name in kind.names}
+    if "offset" in columns:  # without a base offset in the name they count from 0
+        columns["offset"] = columns["offset"] + (dump.offset or 0)
+        dump.preallocated_bytes = index.preallocated_bytes
+    offset = columns[kind.offset]
+    check = _checked(dump, lambda log: kind.check(log, offset, columns[kind.value]))
+    shown = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
+    for start in range(0, len(shown), ROWS_MAX):
+        rows = shown[start : start + ROWS_MAX]
+        items: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
+        if check is None:
+            items[kind.in_log] = items["agrees"] = [None] * len(rows)
+        else:
+            found, is_compared = check.found[rows].tolist(), check.is_compared[rows].tolist()
+            is_there = check.is_there[rows].tolist()
+            items[kind.in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
+            agrees = check.agrees[rows].tolist()
+            items["agrees"] = [value if compared else None for value, compared in zip(agrees, is_compared, strict=True)]
+        yield Items(kind.form, items)
+    if check is not None:
+        _find_mismatch(dump, columns[kind.claimed], check, kind.what, index.grammar.entry_bytes)
 
 
 def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck | None:
@@ -227,32 +280,7 @@ def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck
     return done
 
 
-def _index_items(
-    form: ItemForm,
-    columns: dict[str, np.ndarray],
-    offset: np.ndarray,
-    check: IndexCheck | None,
-    in_log: str,
-    request: DumpRequest,
-) -> Iterator[Items]:
-    shown = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
-    for start in range(0, len(shown), ROWS_MAX):
-        rows = shown[start : start + ROWS_MAX]
-        items: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
-        if check is None:
-            items[in_log] = items["agrees"] = [None] * len(rows)
-        else:
-            found, is_compared = check.found[rows].tolist(), check.is_compared[rows].tolist()
-            is_there = check.is_there[rows].tolist()
-            items[in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
-            agrees = check.agrees[rows].tolist()
-            items["agrees"] = [value if compared else None for value, compared in zip(agrees, is_compared, strict=True)]
-        yield Items(form, items)
-
-
-def _find_mismatches(dump: Dump, claimed: np.ndarray, check: IndexCheck | None, what: str, entry_bytes: int) -> None:
-    if check is None:
-        return
+def _find_mismatch(dump: Dump, claimed: np.ndarray, check: IndexCheck, what: str, entry_bytes: int) -> None:
     wrong = np.flatnonzero(check.is_compared & ~check.agrees)
     if len(wrong):
         row = int(wrong[0])
@@ -266,8 +294,6 @@ _READERS: dict[DumpedKind, Callable[[Dump, DumpRequest], Iterator[Items]]] = {
     DumpedKind.LOG: log_items,
     DumpedKind.KRAFT_CHECKPOINT: log_items,
     DumpedKind.SNAPSHOT: _snapshot_items,
-    DumpedKind.OFFSET_INDEX: _offset_index_items,
-    DumpedKind.TIME_INDEX: _time_index_items,
-    DumpedKind.TRANSACTION_INDEX: _transaction_index_items,
+    **dict.fromkeys(_INDEXES, _index_items),
     **dict.fromkeys(_SMALL_FILES, _small_file_items),
 }

@@ -22,10 +22,10 @@ from snaprebuild.replay.broker_answer import (
     next_sequence,
 )
 from snaprebuild.replay.classes import Judgement
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions

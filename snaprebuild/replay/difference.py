@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from snaprebuild.replay.broker_answer import next_sequence
-from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "cost_of_missing",
     "impossible_entries",
     "match_entries",
-    "sorted_entries",
 ]
 
 DIFFERENCES_LISTED_MAX = 1_000
@@ -52,12 +51,6 @@ ENTRY_FIELDS = (
 
 
 # ---------------------------------------------------------------------------------------------------------------- two sets of entries
-
-
-def sorted_entries(entries: np.ndarray) -> np.ndarray:
-    """Entries (of ``ENTRY_DTYPE``) in the order of their producer ids."""
-    ordered: np.ndarray = entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")]
-    return ordered
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ __all__ = [
     "identity_rows",
     "lookup",
     "resolve_closes",
+    "sorted_entries",
 ]
 
 KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
@@ -153,7 +154,7 @@ class SegmentEffect:
 
     def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
         """The same function with another list of closed transactions."""
-        return _replaced(self, closes=closes)
+        return SegmentEffect(**{name: getattr(self, name) for name in COLUMNS}, closes=closes)
 
     def chosen(self, which: np.ndarray) -> SegmentEffect:
         """The rows that ``which`` (mask or ascending indices) selects; ``closes`` stay whole."""
@@ -190,19 +191,7 @@ COLUMNS: dict[str, tuple[str, int]] = {
 """Type of each column, and its value in the identity, which leaves a producer as it is."""
 
 
-def _replaced(effect: SegmentEffect, **columns: object) -> SegmentEffect:
-    values = {name: getattr(effect, name) for name in (*COLUMNS, "closes")}
-    return SegmentEffect(**{**values, **columns})
-
-
-def _no_closes() -> ClosedTransactions:
-    def empty(dtype: str) -> np.ndarray:
-        return np.zeros(0, dtype=dtype)
-
-    return ClosedTransactions(empty("i8"), empty("?"), empty("i8"), empty("i8"), empty("?"))
-
-
-NO_CLOSES = _no_closes()
+NO_CLOSES = ClosedTransactions(*(np.zeros(0, dtype=dtype) for dtype in ("i8", "?", "i8", "i8", "?")))
 IDENTITY = SegmentEffect(**{name: np.zeros(0, dtype=dtype) for name, (dtype, _) in COLUMNS.items()}, closes=NO_CLOSES)
 
 
@@ -235,7 +224,8 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         return then
     if not len(then) and not len(then.closes):
         return first
-    closes = _composed_closes(first, then)
+    # The first marker of a producer in ``then`` closes what was open after ``first``, if that is known.
+    closes = first.closes.followed_by(resolve_closes(first, then.closes))
     if not len(first) or not len(then):
         return (first if len(first) else then).with_closes(closes)
     place = np.searchsorted(first.producer_id, then.producer_id)
@@ -350,11 +340,6 @@ def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarr
     }
 
 
-def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> ClosedTransactions:
-    """The first marker of a producer in ``then`` closes what was open after ``first``, if that is known."""
-    return first.closes.followed_by(resolve_closes(first, then.closes))
-
-
 def resolve_closes(before: SegmentEffect, closes: ClosedTransactions) -> ClosedTransactions:
     """``closes`` of a run of batches after ``before``, with the first offsets of transactions that were open before, if known.
 
@@ -412,3 +397,9 @@ def entries_of(effect: SegmentEffect) -> np.ndarray:
         entries[name] = np.where(has_batch, getattr(effect, name), COLUMNS[name][1])
     entries["current_txn_first_offset"] = effect.txn_first_offset
     return entries
+
+
+def sorted_entries(entries: np.ndarray) -> np.ndarray:
+    """Entries (of ``ENTRY_DTYPE``) in the order of their producer ids."""
+    ordered: np.ndarray = entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")]
+    return ordered

@@ -32,13 +32,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.partition.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of, lookup
+from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry
+from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of, lookup, sorted_entries
 
 __all__ = [
+    "DEFAULT_EXPIRATION_MS",
     "Gap",
     "WindowState",
     "expired_mask",
+    "is_expired",
     "open_below_fault",
     "same_when_loaded",
     "settle",
@@ -49,6 +51,10 @@ __all__ = [
 
 GAPS_LISTED_MAX = 100
 """Gaps of one kind that a state lists; all are counted."""
+
+
+DEFAULT_EXPIRATION_MS = 86_400_000
+"""``producer.id.expiration.ms``, one day (KIP-854). Brokers before 3.4 use ``transactional.id.expiration.ms``, seven days."""
 
 
 def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expiration_ms: int) -> int:
@@ -71,8 +77,16 @@ def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expira
     return len(largest_timestamps)
 
 
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    """Whether a broker drops the entry when it loads it at ``now_ms``; equality expires, open transactions never.
+
+    Source: ``ProducerStateManager.isProducerExpired``.
+    """
+    return entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
+
+
 def expired_mask(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> np.ndarray:
-    """Which entries (of ``ENTRY_DTYPE``) a broker drops when it loads them at ``as_of_ms``; equality expires, open transactions never."""
+    """``is_expired`` of each entry (of ``ENTRY_DTYPE``) at ``as_of_ms``."""
     age = as_of_ms - entries["timestamp"].astype(np.int64)
     mask: np.ndarray = (entries["current_txn_first_offset"] < 0) & (age >= expiration_ms)
     return mask
@@ -82,9 +96,8 @@ def same_when_loaded(one: np.ndarray, other: np.ndarray, as_of_ms: int, expirati
     """Whether a broker that loads either set of entries at ``as_of_ms`` has the same state: equal as maps after one expiry filter."""
 
     def loaded(entries: np.ndarray) -> bytes:
-        kept = entries[~expired_mask(entries, as_of_ms, expiration_ms)]
-        order = np.argsort(kept["producer_id"].astype(np.int64), kind="stable")
-        return bytes(kept[order].astype(ENTRY_DTYPE).tobytes())
+        kept = sorted_entries(entries[~expired_mask(entries, as_of_ms, expiration_ms)])
+        return bytes(kept.astype(ENTRY_DTYPE).tobytes())
 
     return loaded(one) == loaded(other)
 
@@ -116,18 +129,6 @@ class WindowState:
     entries: np.ndarray
     gaps: tuple[Gap, ...]
     gap_count: int
-
-
-class _Gaps:
-    """Collects gaps: lists some of each kind and counts all."""
-
-    def __init__(self) -> None:
-        self.listed: list[Gap] = []
-        self.count = 0
-
-    def add(self, name: str, producers: np.ndarray, reason: str) -> None:
-        self.count += len(producers)
-        self.listed.extend(Gap(name, producer, reason) for producer in producers[:GAPS_LISTED_MAX].tolist())
 
 
 # ---------------------------------------------------------------------------------------------------------------- the witness
@@ -271,7 +272,6 @@ def settle(
         expiration_ms: ``producer.id.expiration.ms``.
     """
     entries = entries_of(prefix)
-    gaps = _Gaps()
     producers = prefix.producer_id
     unmarked = prefix.assigned & ~prefix.marked & ~_met_no_marker(prefix)
     # -1 may also mean that the producer expired below the window, came back, and lost it, so that the log has more than the witness.
@@ -286,28 +286,28 @@ def settle(
 
     # Any load drops these, whatever batch they had. (An entry with an unknown coordinator epoch has an open transaction and never expires.)
     gone = expired_mask(entries, as_of_ms, expiration_ms) & (prefix.batch == IF)
-    gaps.add("G1", producers[~prefix.assigned], "only empty control batches in the window")
-    gaps.add(
-        "G1",
-        producers[(prefix.batch == IF) & ~gone],
-        "a marker is its first batch in the window: the batch before it may still count",
-    )
-    gaps.add("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window")
-    gaps.add("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known")
-
     later = _absent_from(total, prefix)
     crossing = _may_cross(later, witness)
-    gaps.add("G3", later.producer_id[crossing], "a transaction may have been open across the boundary")
-    # Only the time indexes show that its older batches have expired, and those may be cut or stale.
     older = ~later.starts_fresh & later.assigned & ~crossing
-    gaps.add("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are")
     silent = _absent_from(witness, total)
     forgotten = (silent.txn_first_offset != NONE) & (silent.coordinator_epoch == NONE)
-    gaps.add("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either")
-
-    both = np.concatenate((entries[~gone], entries_of(silent)))
-    order = np.argsort(both["producer_id"].astype(np.int64), kind="stable")
-    return WindowState(both[order].astype(ENTRY_DTYPE), tuple(gaps.listed), gaps.count)
+    found = (
+        ("G1", producers[~prefix.assigned], "only empty control batches in the window"),
+        (
+            "G1",
+            producers[(prefix.batch == IF) & ~gone],
+            "a marker is its first batch in the window: the batch before it may still count",
+        ),
+        ("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window"),
+        ("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known"),
+        ("G3", later.producer_id[crossing], "a transaction may have been open across the boundary"),
+        # Only the time indexes show that its older batches have expired, and those may be cut or stale.
+        ("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are"),
+        ("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either"),
+    )
+    gaps = tuple(Gap(name, each, reason) for name, ids, reason in found for each in ids[:GAPS_LISTED_MAX].tolist())
+    both = sorted_entries(np.concatenate((entries[~gone], entries_of(silent))))
+    return WindowState(both.astype(ENTRY_DTYPE), gaps, sum(len(ids) for _, ids, _ in found))
 
 
 def _may_cross(later: SegmentEffect, witness: SegmentEffect) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_file import load_plan

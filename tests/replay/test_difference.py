@@ -37,7 +37,6 @@ from snaprebuild.replay.difference import (
     compare,
     impossible_entries,
 )
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import (
     CLEAR,
@@ -54,6 +53,7 @@ from snaprebuild.replay.segment_effect import (
     compose,
     effect_of_entries,
 )
+from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify

@@ -367,7 +367,7 @@ def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None
     Raises:
         UsageError: as ``as_of_ms``.
     """
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)

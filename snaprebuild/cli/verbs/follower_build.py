@@ -119,7 +119,7 @@ def follower_build(
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.followers.bootstrap_target import judge_target
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object

@@ -66,7 +66,7 @@ def follower_check(
     where a replica lost any, or cannot be checked.
     """
     from snaprebuild.followers.check import follower_check as look
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))

@@ -133,7 +133,7 @@ def follower_offsets(
     Timestamps from 0 on are looked for there first, then on disk. What no file tells is assumed, and marked with a star.
     """
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))

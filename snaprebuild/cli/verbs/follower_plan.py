@@ -116,7 +116,7 @@ def follower_plan(
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))

@@ -64,7 +64,7 @@ def inspect_diff(
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.partition_replay import Clock
 
     if as_of is None and expiration_ms is None:

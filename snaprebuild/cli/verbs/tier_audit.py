@@ -85,7 +85,7 @@ def tier_audit(
     producers did before it is not known, and a snapshot that nothing contradicts is unproven.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit

@@ -171,7 +171,7 @@ def tier_upload(
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute

@@ -15,7 +15,7 @@ from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
 from snaprebuild.cluster.source.verifier import Judges, is_judged, read_peers, rejection, unknown_finding, word_needed
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends

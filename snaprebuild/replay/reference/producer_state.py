@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.expiry import is_expired
+from snaprebuild.replay.window import is_expired
 
 __all__ = [
     "CompletedTransaction",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files

@@ -10,7 +10,7 @@ from formats.text_lines import shown
 from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
 
