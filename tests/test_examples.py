@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from log_dirs import copy_of, entries_in, snapshot_name, truth
@@ -172,3 +173,22 @@ def test_the_program_that_a_plugin_asks(tmp_path: Path) -> None:
         refused = right_snapshot(*arguments)
         assert (refused.returncode, refused.stdout) == (code, b"")
         assert said in refused.stderr
+
+
+def test_the_loop_of_an_uploader(tmp_path: Path) -> None:
+    """The one of the guide, typed as it is there."""
+    guide = (REPOSITORY / "docs" / "guides" / "uploader.md").read_text()
+    code = re.search(r"(?s)```python\n(.*?)```", guide)
+    assert code is not None
+    names: dict[str, Any] = {}
+    exec(code[1], names)
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    segments = sorted(mixed.glob("*.log"))
+    given = list(names["segments_to_upload"](mixed))
+    assert [segment for segment, _ in given] == segments[:-1]
+    expected = truth("kafka27-mixed", "mixed-0")
+    for (_, data), following in zip(given, segments[1:], strict=True):
+        assert len(entries_in(data)) <= len(expected[int(following.stem)])  # those that have expired by now may be left out
+        assert entries_in(data) <= expected[int(following.stem)]
+    (mixed / segments[2].name).write_bytes(segments[2].read_bytes()[:-10])
+    assert len(list(names["segments_to_upload"](mixed))) == 2, "it stops where the log is damaged"

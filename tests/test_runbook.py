@@ -144,7 +144,7 @@ def test_the_containers(tmp_path: Path) -> None:
     volume = tmp_path / "data-0"
     logs = copy_of("kafka27-mixed", volume).rename(volume / "kafka-log0")
     remove_snapshots(logs / "mixed-0")
-    (manifest,) = [each for each in blocks() if each.language == "yaml"]
+    (manifest,) = [each for each in blocks() if each.language == "yaml" and each.heading == "Kubernetes"]
     script = re.search(r"(?s)- \|\n(?P<script>.*?)\n    volumeMounts:", manifest.text)
     assert script is not None
     command = tmp_path / "bin" / "snaprebuild"
