@@ -11,6 +11,7 @@ from manifests import REPOSITORY
 NAMES = ("repair-a-broker", "rolling-upgrade", "stuck-topic", "tiered-storage", "roll-back", "fleet", "deploy", "monitor")
 PAGES = [REPOSITORY / "docs" / "guides" / f"{name}.md" for name in NAMES]
 TEXT = "\n".join(page.read_text() for page in PAGES)
+EVERY = "\n".join(page.read_text() for page in sorted((REPOSITORY / "docs").rglob("*.md")))
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Block:
         return [line for each in joined.splitlines() if (line := each.partition("#")[0].strip())]
 
 
-def blocks() -> list[Block]:
+def blocks(text: str = TEXT) -> list[Block]:
     """All of the pages."""
     found, heading = [], ""
-    for part in re.finditer(r"(?ms)^## (?P<heading>[^\n]*)|^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$", TEXT):
+    for part in re.finditer(r"(?ms)^## (?P<heading>[^\n]*)|^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$", text):
         if part["heading"] is not None:
             heading = part["heading"]
         else:
