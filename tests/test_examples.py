@@ -8,12 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
-from manifests import REPOSITORY
+from manifests import FIXTURES, REPOSITORY
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
@@ -192,3 +194,31 @@ def test_the_loop_of_an_uploader(tmp_path: Path) -> None:
         assert entries_in(data) <= expected[int(following.stem)]
     (mixed / segments[2].name).write_bytes(segments[2].read_bytes()[:-10])
     assert len(list(names["segments_to_upload"](mixed))) == 2, "it stops where the log is damaged"
+
+
+def test_the_configuration_of_the_page_is_accepted(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
+    example = re.search(r"(?s)```toml\n(.*?)```", page)
+    assert example is not None
+    (tmp_path / "config.toml").write_text(example[1])
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--config", tmp_path / "config.toml", "-v")
+    assert run.exit_code == 1
+    settings = re.findall(r"setting: --([\w-]+) = .* \(from .*config.toml\)", run.stderr)
+    assert sorted(settings) == sorted(key.replace("_", "-") for key in tomllib.loads(example[1]))
+
+
+@pytest.mark.full
+def test_the_fields_of_the_dashboard_are_there(tmp_path: Path) -> None:
+    """Where jq is: the other tests look at the documents everywhere."""
+    jq = shutil.which("jq")
+    if jq is None:
+        return
+    (tmp_path / "scan.json").write_text(snaprebuild("scan", FIXTURES / "kafka27-mixed", "--output", "json").stdout)
+    guide = (REPOSITORY / "docs" / "guides" / "monitor.md").read_text()
+    lines = re.findall(r"(?m)^jq (.*)$", guide)
+    assert len(lines) == 3
+    printed = [
+        subprocess.run([jq, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, check=True).stdout for line in lines
+    ]
+    assert printed[:2] == ["14\n", ""]
+    assert printed[2].startswith("missing-snapshots ")
