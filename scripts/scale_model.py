@@ -185,7 +185,7 @@ def model_table(day: Day) -> list[str]:
         (f"driver: a wave of {WAVE_SEGMENTS_MAX:,} segments", f"{wave / 2**20:,.0f} MiB"),
         ("all of it", f"{read_price + list_price + put_price + compute:,.0f} USD a day"),
     ]
-    return ["| what | comes to |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
+    return ["| what | result |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
 def main() -> int:
