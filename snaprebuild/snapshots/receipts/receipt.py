@@ -1,7 +1,7 @@
 """What a run wrote, as a file that is true at every moment: JSON lines, each on the device before what it announces is done.
 
 A header, then for each partition that is written to a line with its inputs, and for each file a line before it gets its name and one
-after. A run that is killed leaves a receipt that ends early, and maybe half a line; whoever reads it looks at the files themselves.
+after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
 ``undo`` and ``verify --receipt`` do. Nothing is created before there is something to announce, so a run that writes nothing leaves none.
 """
 
@@ -66,7 +66,7 @@ def state_directory() -> str | None:
 
 
 def default_receipt_path(out: str | None) -> str:
-    """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
+    """The default place of a receipt: the state directory of the user, never among a broker's files.
 
     Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
     have none); in place it is the current directory then.
@@ -98,7 +98,7 @@ def _can_be_written(directory: str) -> bool:
 
 
 class ReceiptSink(Protocol):
-    """What writers tell of their files."""
+    """What writers report of their files."""
 
     def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
         """See ``Receipt``."""
@@ -114,7 +114,7 @@ class ReceiptSink(Protocol):
 
 
 Said = tuple[str, int, tuple[Any, ...]]
-"""A step, its offset, and what is told of it."""
+"""A step, its offset, and its facts."""
 
 
 @dataclass(slots=True)
@@ -122,9 +122,9 @@ class RemoteReceipt:
     """The receipt of a run in another process than the one that keeps it.
 
     Attributes:
-        tell: says each step to that process, and returns when it has taken it (``take_step``).
-        announced: offsets of which it is not told yet what became of them. Of others nothing is told: what another attempt at the work
-            announced is not to be settled by this one.
+        tell: sends each step to that process, and returns when it has taken it (``take_step``).
+        announced: offsets without an outcome. Others are not settled: what another attempt at the task announced must not be settled by
+            this one.
     """
 
     tell: Callable[[Said], None]
@@ -147,7 +147,7 @@ class RemoteReceipt:
 
 
 def take_step(receipt: ReceiptSink, partition: PartitionPlan, said: Said) -> None:
-    """Takes what a ``RemoteReceipt`` says.
+    """Takes a step of a ``RemoteReceipt``.
 
     Raises:
         WriteFailedError, RefusedError: the receipt cannot be written.
@@ -160,7 +160,7 @@ class Receipt:
     """The receipt of a run that writes; several threads may add to it at once."""
 
     def __init__(self, path: str, plan: Plan) -> None:
-        """Takes what the header says; creates nothing.
+        """Creates nothing yet.
 
         Args:
             path: of the file, which must not exist.
@@ -180,17 +180,17 @@ class Receipt:
         return self._journal is not None
 
     def check_place(self) -> None:
-        """Makes sure, as far as that can be told before, that the file can be created.
+        """Makes sure, as far as possible beforehand, that the file can be created.
 
         Raises:
-            RefusedError: it would lie among the files of a broker, or its name is taken.
+            RefusedError: it would be among the files of a broker, or its name is taken.
             WriteFailedError: its directory cannot be written to.
         """
         try:
-            # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
+            # A receipt in --out can be written where the snapshots can, and is not needed where nothing is.
             check_journal_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
-            message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
+            message = f"{error.message}, so that no receipt of this run can be there: --receipt FILE puts it elsewhere"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
@@ -258,13 +258,13 @@ class Receipt:
             self._journal.append("\n".join(lines), sync=False)
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
+        """The outcome of the last file that was announced at an offset. Not waited for, and no failure: the file itself shows it, too."""
         number = self._number(partition)
         if self._journal is None or number not in self._told or isinstance(error, OutcomeUnknownError):
             return
         outcome = WrittenStep if error is None else NotWrittenStep
         self._files += error is None
-        with contextlib.suppress(WriteFailedError):  # the next announcement says so
+        with contextlib.suppress(WriteFailedError):  # the next announcement reports it
             self._journal.append(line_of(outcome(number=number, offset=offset)), sync=False)
 
     def close(self) -> None:
