@@ -73,10 +73,10 @@ def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str |
     if offset >= partition.directory.segments[-1].base_offset:
         return "the broker is at work on the active segment: it writes snapshots from there on itself"
     if offset > partition.recovery_point:
-        return f"it lies above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+        return f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
     if offset > high_watermark:
-        return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+        return f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
     return None
 
 

@@ -1,7 +1,7 @@
 """What a run wrote, as a file that is true at every moment: JSON lines, each on the device before what it announces is done.
 
 A header, then for each partition that is written to a line with its inputs, and for each file a line before it gets its name and one
-after. A run that is killed leaves a receipt that ends early, and maybe half a line; whoever reads it looks at the files themselves.
+after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
 ``undo`` and ``verify --receipt`` do. Nothing is created before there is something to announce, so a run that writes nothing leaves none.
 """
 
@@ -65,7 +65,7 @@ def state_directory() -> str | None:
 
 
 def default_receipt_path(out: str | None) -> str:
-    """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
+    """The default place of a receipt: the state directory of the user, never among a broker's files.
 
     Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
     have none); in place it is the current directory then.
@@ -130,7 +130,7 @@ class Receipt:
     """The receipt of a run that writes; several threads may add to it at once."""
 
     def __init__(self, path: str, plan: Plan) -> None:
-        """Takes what the header says; creates nothing.
+        """Creates nothing yet.
 
         Args:
             path: of the file, which must not exist.
@@ -150,17 +150,17 @@ class Receipt:
         return self._journal is not None
 
     def check_place(self) -> None:
-        """Makes sure, as far as that can be told before, that the file can be created.
+        """Makes sure, as far as possible beforehand, that the file can be created.
 
         Raises:
-            RefusedError: it would lie among the files of a broker, or its name is taken.
+            RefusedError: it would be among the files of a broker, or its name is taken.
             WriteFailedError: its directory cannot be written to.
         """
         try:
-            # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
+            # A receipt in --out can be written where the snapshots can, and is not needed where nothing is.
             check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
-            message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
+            message = f"{error.message}, so that no receipt of this run can be there: --receipt FILE puts it elsewhere"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_path(request: Request) -> str:
-    """Where the plan of what is staged lies."""
+    """Where the plan of what is staged is."""
     return os.path.join(request.stage[0], PLAN_NAME)
 
 
@@ -85,7 +85,7 @@ def earlier_staged_plan(request: Request) -> StagedPlan | None:
 
 @contextlib.contextmanager
 def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
-    """Holds the directory that the plan of what is staged lies in, until it is written: no other run's rows get lost.
+    """Holds the directory of the plan of what is staged, until it is written: no other run's lines get lost.
 
     Args:
         plan: from ``make_plan``; of which ``request.stage`` is not set nothing is held.
@@ -108,10 +108,10 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
 
 
 def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
-    """The plan that goes on from what an earlier run has staged, where that still stands; else a partition is replayed as planned.
+    """The plan that continues from what an earlier run has staged, where that is still valid; else a partition is replayed as planned.
 
-    It stands where the segments that it rests on are the same files, each boundary up to its end that is wanted now lies ready with
-    the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
+    It is valid where the segments that it was replayed from are the same files, each boundary up to its end that is wanted now is staged
+    with the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
 
     Args:
         plan: from ``make_plan``.
@@ -203,10 +203,10 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
 
 
 def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
-    """Tells of the boundaries of a plan that lie ready, as if they had been staged and found equal.
+    """Adds the boundaries of a plan that are already staged, as if they had been staged now and found equal.
 
     Args:
-        result: of the partition; what lies ready counts as planned from now on.
+        result: of the partition; what is staged counts as planned from now on.
         staged: what an earlier run has left of it.
     """
     plan, by_offset = result.plan, {each.offset: each for each in staged.snapshots}
@@ -271,7 +271,7 @@ def replay_rolled_since(
 
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
-    """From the staged state on; None where that cannot be relied on, which is told."""
+    """From the staged state on; None where that cannot be relied on, which is a finding."""
     plan = checked.result.plan
     source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
     try:
@@ -289,7 +289,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
         staged: what was staged of it.
-        wanted: boundaries, ascending, at least one; the first lies above the first snapshot that was staged.
+        wanted: boundaries, ascending, at least one; the first is above the first snapshot that was staged.
 
     Raises:
         ReadFailedError: the file of that state is not the one that was staged.
@@ -326,10 +326,10 @@ def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None
 
 
 def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
-    """The last staged state below an offset: where a replay goes on, and what it is worth.
+    """The last staged state below an offset: where a replay continues, and the class of that state.
 
     Args:
-        staged: what was staged; its first snapshot lies below the offset.
+        staged: what was staged; its first snapshot is below the offset.
         offset: of a boundary.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Builds the missing snapshots of a broker that runs, outside of its log directories, and leaves a plan of what lies ready."""
+"""Builds the missing snapshots of a broker that runs, outside of its log directories, and writes a plan of what is staged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def stage(
         before: what that went on from, from ``staging``, which holds the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
-        progress: told of every segment.
+        progress: called for every segment.
 
     Raises:
         RefusedError: no links can be made there, or the name of the plan is taken.
@@ -102,7 +102,7 @@ def stage(
 
 
 def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -> bool:
-    """Whether this run has looked at a partition, so that what an earlier one says of it does not count any more, also if nothing does."""
+    """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.source.directory.path)
     return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
@@ -118,7 +118,7 @@ def _log_dirs(plan: Plan) -> set[str]:
 def _staged(
     result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
 ) -> StagedPartition | None:
-    """What lies ready for a partition; None where nothing does that is due.
+    """What is staged for a partition; None where nothing is due.
 
     Args:
         result: of the run.
@@ -133,9 +133,9 @@ def _staged(
     snapshots, reasons = _snapshots(result, files)
     first, given_up = result.outcome.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
     if earlier is not None:
-        # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
-        lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
-        by_offset = {each.offset: each for each in (*lie, *snapshots)}
+        # Also those that are not missing now: a broker up to 2.7 may delete the existing snapshot until it is installed.
+        staged = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
+        by_offset = {each.offset: each for each in (*staged, *snapshots)}
         snapshots = [by_offset[offset] for offset in sorted(by_offset)]
         reasons = reasons or earlier.reasons
         given_up += [offset for offset in earlier.given_up if offset not in by_offset]
@@ -173,7 +173,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
 
 
 def _both(earlier: Request, now: Request) -> Request:
-    """What counts at the install for a partition that a run goes on with: the boundaries of both, and whatever one of them names."""
+    """What counts at the install for a partition that a run continues: the boundaries of both, and each file that one of them names."""
     froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
     both = replace(
         now,
