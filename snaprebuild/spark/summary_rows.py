@@ -7,7 +7,7 @@ that of the log. A job stands before the first segment that it is about, with th
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import groupby, islice
@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from formats import errors as format_errors
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
-from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.batch_contents import BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
@@ -92,12 +90,12 @@ SCHEMA = pa.schema(
         ("piece", pa.int32()),
         ("part", pa.int32()),
         ("job", pa.binary()),
-        ("error", pa.string()),
+        ("error", pa.binary()),
         *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_left_out", *_PIECE, *_RANGE))),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
-        ("tail_error", pa.string()),
+        ("tail_error", pa.binary()),
         *((name, pa.list_(pa.int64())) for name in _BAD_CRC),
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
     ]
@@ -129,7 +127,7 @@ def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: Seg
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
     """The row of a segment, or of a range of it, that could not be read."""
     piece = number * PIECES_MAX
-    yield {"partition": partition, "base_offset": base_offset, "piece": piece, "part": 0, "error": _error_text(error)}
+    yield {"partition": partition, "base_offset": base_offset, "piece": piece, "part": 0, "error": pickle.dumps(error)}
 
 
 def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator[Row]:
@@ -149,7 +147,7 @@ def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -
 
 
 def _tail_row(tail: Tail) -> Row:
-    error = None if tail.error is None else _error_text(tail.error)
+    error = None if tail.error is None else pickle.dumps(tail.error)
     return {"tail_kind": tail.kind.value, "tail_position_bytes": tail.position_bytes, "tail_error": error}
 
 
@@ -215,7 +213,8 @@ def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
     for _, parts in groupby(rows, key=lambda row: row["piece"]):
         first, *more = parts
         if first["error"] is not None:
-            return _error_of_text(first["error"])
+            error: SnaprebuildError | FormatError = _unpickled(first["error"])
+            return error
         if first["start_bytes"] is None:
             pieces.append(_summary(base_offset, first, more))
         else:
@@ -266,33 +265,9 @@ def _effect(first: Row, more: list[Row]) -> SegmentEffect:
 
 
 def _tail(row: Row) -> Tail:
-    error = None if row["tail_error"] is None else _error_of_text(row["tail_error"])
-    assert not isinstance(error, SnaprebuildError)
+    error = None if row["tail_error"] is None else _unpickled(row["tail_error"])
     return Tail(TailKind(row["tail_kind"]), row["tail_position_bytes"], error)
 
 
-def _error_text(error: SnaprebuildError | FormatError) -> str:
-    """An error as JSON: its class, and what its pickle would hold."""
-    if isinstance(error, FormatError):
-        facts: dict[str, object] = {"file": error.file, "position": error.position, "unit": error.unit}
-        facts |= {name: _plain(getattr(error, name)) for name in ("expected", "found")}
-        return json.dumps({"class": type(error).__name__, "what": error.what, **facts})
-    facts = {name: _plain(value) for name, value in vars(error).items() if name != "message"}
-    return json.dumps({"class": type(error).__name__, "message": error.message, **facts})
-
-
-def _plain(value: object) -> object:
-    return value if value is None or isinstance(value, int | str) else str(value)
-
-
-def _error_of_text(text: str) -> SnaprebuildError | FormatError:
-    facts = json.loads(text)
-    name = facts.pop("class")
-    if "what" in facts:
-        of_format: type[FormatError] = getattr(format_errors, name)
-        return of_format(facts.pop("what"), **facts)
-    own: type[SnaprebuildError] = getattr(own_errors, name)
-    error = own(facts.pop("message"))
-    for fact, value in facts.items():
-        setattr(error, fact, value)
-    return error
+def _unpickled(error: bytes) -> Any:
+    return pickle.loads(error)  # noqa: S301  made by our own tasks; the cache has no errors
