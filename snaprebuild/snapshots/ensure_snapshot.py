@@ -217,7 +217,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     remote_from = partition.remote_from
     replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
-        # From the beginning of the log on nothing has to be proven by what lies behind the boundary.
+        # From the beginning of the log on nothing above the boundary has to prove anything.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
     return OneBoundaryTask(request, partition, replay)
 

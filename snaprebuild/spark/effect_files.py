@@ -143,8 +143,8 @@ class EffectCache:
 
         Raises:
             UsageError: something above it is no directory.
-            RefusedError: it lies in a directory of a broker, or the store would replace what is there.
-            StorageError: an object store tells nothing.
+            RefusedError: it is in a directory of a broker, or the store would replace what is there.
+            StorageError: an object store does not answer.
         """
         check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
         self.store.prepare_writes(self.directory)
@@ -432,7 +432,7 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
 
 
 def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordBatch:
-    """The rows of a piece or range: the first one tells where it begins, the others follow it."""
+    """The rows of a piece or range: the first one has its beginning, the others follow it."""
     starts = table["start_bytes"]
     is_here = pc.is_null(starts) if start_bytes is None else pc.fill_null(pc.equal(starts, start_bytes), False)
     is_first = pc.and_(is_here, pc.and_(pc.equal(table["part"], 0), pc.equal(table["key"], key)))

@@ -1,8 +1,8 @@
 """Summaries of segments as rows of a table, and back: what tasks that read hand to tasks that put together.
 
 One row for each piece of a segment; where a piece has many producers, one for each ``PART_PRODUCERS`` of them, so that no row is large.
-The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition are told apart by ``KEYS``, whose order is
-that of the log. A job stands before the first segment that it is about, with the state before that segment, where there is one.
+The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition differ in ``KEYS``, whose order is
+that of the log. A job is before the first segment that it is about, with the state before that segment, if there is one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ROWS_PER_BATCH = 32
 """Rows that cross to Python, or back, at once."""
 
 PIECES_MAX = 1 << 20
-"""Pieces of a range, which is cut where snapshots lie in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
+"""Pieces of a range, which is cut if snapshots are in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
@@ -112,7 +112,7 @@ class JobRow:
 
     Attributes:
         job: as it was sent.
-        state: what stands before them.
+        state: before them.
     """
 
     job: bytes
@@ -193,7 +193,7 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobRow | Outcome]]:
-    """Partition number, base offset, and what stands there, of rows that are ordered by ``KEYS``."""
+    """Partition number, base offset, and the value there, of rows that are ordered by ``KEYS``."""
 
     def place(row: Row) -> tuple[int, int, bool]:
         return row["partition"], row["base_offset"], row["piece"] != JOB_PIECE
