@@ -1,9 +1,9 @@
 """A huge segment read in parts by tasks that cannot ask each other: no batch is lost or read twice, whatever its offset index says.
 
 A part begins at a joint, a position of the index, which may be wrong. Two tasks meet there, and both look at the same bytes before it:
-whole batches with right checksums have to lead from an earlier entry of the index to the joint. Where they do not, both know that it is none:
-the one before it reads on to the next joint, and the one after it reads nothing. Where they do, the one before it must still end exactly
-there, or the query ends. So by induction from the first byte, a query that does not end by an error has read each batch once.
+whole batches with right checksums have to lead from an earlier entry of the index to the joint. Where they do not, both know that it is
+none: the one before it reads on to the next joint, and the one after it reads nothing. Where they do, the one before it must still end
+exactly there, or the query ends. So by induction from the first byte, a query that does not end by an error has read each batch once.
 """
 
 from __future__ import annotations
