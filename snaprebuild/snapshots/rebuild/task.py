@@ -33,7 +33,6 @@ from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTas
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, remote_log_start
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
-from snaprebuild.snapshots.rebuild.output_writer import OutWriter
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     FAILED,
@@ -45,7 +44,7 @@ from snaprebuild.snapshots.rebuild.result import (
     RebuildOutcome,
 )
 from snaprebuild.snapshots.rebuild.staged_writer import StageWriter
-from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot, Report
+from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report
 from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
