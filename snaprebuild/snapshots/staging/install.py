@@ -284,7 +284,7 @@ class _Install:
                 for each in linking:
                     links = [one for one in each.links if one.offset not in each.copies]
                     if links:
-                        files = ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
+                        files = (WriteAnnounced(one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
                         self._receipt.announce_all(each.result.plan, files)
                 self._receipt.sync()
         except (WriteFailedError, RefusedError) as error:
