@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
@@ -119,7 +119,7 @@ class _PartitionScanner:
     def _say_of(self, offsets: Sequence[int], code: str, severity: Severity, message: str, noun: str = "snapshot") -> None:
         """Adds one finding about all of these offsets, if there are any: ``{count}`` and ``{some}`` of the message are replaced."""
         if offsets:
-            self._say(code, severity, message.format(count=counted(len(offsets), noun), some=_some(offsets)))
+            self._say(code, severity, message.format(count=pluralize(len(offsets), noun), some=_some(offsets)))
 
     @property
     def _severity(self) -> Severity:
@@ -177,7 +177,7 @@ class _PartitionScanner:
             for name in names:
                 self._say(code, severity, message, name=name)
         if directory.deleted:
-            self._say("left-over-deleted", Severity.NOTE, f"{counted(len(directory.deleted), 'file')} marked for deletion")
+            self._say("left-over-deleted", Severity.NOTE, f"{pluralize(len(directory.deleted), 'file')} marked for deletion")
         if directory.sub_directories:
             self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
         self._look_at_owners()
@@ -196,7 +196,7 @@ class _PartitionScanner:
         """Only the cleaner leaves a closed segment without a batch."""
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
-            count = counted(len(empty), "closed segment")
+            count = pluralize(len(empty), "closed segment")
             message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
             self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
 
@@ -372,7 +372,7 @@ class _PartitionScanner:
             return 0
         waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
         if waiting:
-            count = counted(waiting, "closed segment")
+            count = pluralize(waiting, "closed segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
