@@ -12,7 +12,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail
 from formats.partition.dumped_kind import DumpedKind
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
@@ -191,5 +191,5 @@ class Dump:
         for index, count in self._counts.values():
             first = self.findings[index]
             if count > 1:
-                message = f"{first.message}; and {counted(count - 1, 'more', 'more')} of this kind behind it"
+                message = f"{first.message}; and {pluralize(count - 1, 'more', 'more')} of this kind behind it"
                 self.findings[index] = replace(first, message=message)

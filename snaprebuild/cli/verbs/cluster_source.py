@@ -174,7 +174,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
     from collections import Counter
 
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (
@@ -194,7 +194,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
         print_text(text)
     counts = Counter(each.verdict.outcome.value for each in result.replicas)
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    print_text(f"{counted(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
+    print_text(f"{pluralize(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
 
 
 def _of(result: SourceCheck) -> str:

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -41,7 +41,7 @@ def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) 
     """Batches of a segment whose checksum differs."""
     position, offset = summary.facts.bad_crc[0]
     path = source.directory.file_path(source.directory.segments[index].log.name)
-    count = counted(summary.facts.bad_crc_count, "such batch", "such batches")
+    count = pluralize(summary.facts.bad_crc_count, "such batch", "such batches")
     message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
     return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
 
