@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["is_nameable", "whole"]
+from formats.limits import INT64_MAX
 
-INT64_MAX = 2**63 - 1
+__all__ = ["is_nameable", "whole"]
 
 
 def whole(value: object, least: int = 0) -> int:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
+from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -28,7 +29,6 @@ __all__ = [
     "whole",
 ]
 
-INT64_MAX = 2**63 - 1
 
 Kind = TypeVar("Kind")
 

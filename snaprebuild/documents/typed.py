@@ -6,11 +6,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from formats.limits import INT64_MAX
 from snaprebuild.errors import UsageError
 
-__all__ = ["INT64_MAX", "Natural", "Part", "part_of"]
+__all__ = ["Natural", "Part", "part_of"]
 
-INT64_MAX = 2**63 - 1
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 """An offset, a size or a count."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
+from formats.limits import INT64_MAX
 from formats.partition.file_names import snapshot_file_name
 from formats.text_lines import shown
 from snaprebuild.documents.json_values import is_nameable, whole
@@ -33,8 +34,6 @@ LINE_BYTES_MAX = 256 << 20
 
 ATTEMPTS_MAX = 100
 """At one snapshot: each is a run that was stopped before it could tell what became of it."""
-
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.documents.json_values import is_nameable, whole
 from snaprebuild.errors import UsageError
@@ -37,8 +38,6 @@ SCHEMA = "snaprebuild.staged-plan/3"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
-
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
