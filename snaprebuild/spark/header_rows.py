@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from formats.compression import CODECS
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.log.batch_headers import HeaderBlock, HeaderReader, Tail, TailKind
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import (
@@ -19,7 +20,6 @@ from formats.log.record_batch import (
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
 )
-from formats.partition.file_names import INT64_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part

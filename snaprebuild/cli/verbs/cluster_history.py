@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, WholeNumber, moment_ms, quoted
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import S3Options, WholeNumber, moment_ms, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError

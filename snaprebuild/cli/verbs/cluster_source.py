@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
     BrokerEpoch,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, WholeNumber, check_paths
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    AsOf,
-    ExpirationMs,
-    Jobs,
-    PrivateKey,
-    S3Options,
-    WholeNumber,
-    as_of_ms,
-    key_files,
-    quoted,
-)
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, PrivateKey, S3Options, WholeNumber, as_of_ms, key_files, quoted
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import (
     KeyPrefix,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    Jobs,
-    Partition,
-    PrivateKey,
-    S3Options,
-    Topic,
-    WholeNumber,
-    key_files,
-    quoted,
-)
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files, quoted
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
     AsOf,
     ExpirationMs,
     Jobs,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
-    INT64_MAX,
     Duration,
     Jobs,
     Partition,

@@ -10,7 +10,7 @@ import numpy as np
 
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.log.control_record import ControlRecordType
-from formats.partition.dumped_kind import DumpedKind
+from formats.partition.file_names import DumpedKind
 from snaprebuild.storage.store import OpenBytes, Store
 
 __all__ = [

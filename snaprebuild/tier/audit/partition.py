@@ -12,9 +12,10 @@ import numpy as np
 
 from formats import limits
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
-from formats.partition.file_names import INT64_MAX, DirectoryForm, PartitionDirectoryName
+from formats.partition.file_names import DirectoryForm, PartitionDirectoryName
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import HEADER_BYTES, read_entries, write_entries
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
