@@ -481,9 +481,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "has the directory id d twice: one is a copy of the other, /copy" in refused(tmp_path, copied)
     damaged = scan_document([scanned("a")])
     damaged["partitions"][0]["upload"] = None
-    assert refused(tmp_path, damaged).startswith(
-        "/0.json: is damaged: partitions[0]: a value has not the form that its schema tells"
-    )
+    assert refused(tmp_path, damaged).startswith("/0.json: is damaged: ")
     with pytest.raises(UsageError, match="name at least one document"):
         merge_scans([])
     copied["log_dirs"] = copied["log_dirs"][:1]  # one that has an id of its own

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from snaprebuild.documents.saved_documents import checked, field_of, is_of, members_of, optional, read_head, text_of, whole
+from snaprebuild.documents.saved_documents import members_of, read_head
+from snaprebuild.documents.typed import Natural, Part, part_of
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import counted
 
@@ -40,7 +41,7 @@ class ReplicaState(Enum):
     DOUBTED = "doubted"
     """Every closed segment, some with snapshots that do not parse or cannot be true: ``rebuild --set-aside`` replaces what is wrong."""
     HELPLESS = "helpless"
-    """Some segments only retention, or somebody's hand, gets out of the way."""
+    """Some segments only retention, or an operator, gets out of the way."""
 
 
 @dataclass(slots=True)
@@ -71,8 +72,8 @@ class Replica:
         node_id: of its broker.
         state: what a leader with its files could upload.
         log_start: log start offset.
-        log_end: log end offset, None where the scan does not know; ``at_least``: a lower bound.
-        high_watermark: as it was checkpointed; None where that is not known.
+        log_end: log end offset, None if the scan does not know; ``at_least``: a lower bound.
+        high_watermark: as it was checkpointed; None if that is not known.
         leader_epoch: last one of its checkpoint; None without any.
         size_bytes: of its segments.
         missing: boundaries without a snapshot; ``doubted``: snapshots that do not parse or cannot be true.
@@ -105,7 +106,7 @@ class Fleet:
     """All brokers that were scanned.
 
     Attributes:
-        cluster_id: of all of them; None where no scan tells.
+        cluster_id: of all of them; None if no scan tells.
         brokers: by node id.
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
         not_whole: documents that do not tell of all that their brokers have, each with the reasons.
@@ -168,6 +169,88 @@ def read_scans(
     return fleet
 
 
+class _LogDir(Part, frozen=True, kw_only=True):
+    path: str
+    node_id: Natural | None
+    cluster_id: str | None
+    directory_id: str | None
+    shutdown: str
+
+
+class _Boundary(Part, frozen=True, kw_only=True):
+    offset: Natural
+    state: str
+    at_next_start: str | None
+
+    @property
+    def is_missing(self) -> bool:
+        return self.state in ("missing", "irregular") or self.at_next_start == "removed"
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether what is there is uploaded, and is not what it should be."""
+        if self.at_next_start in ("rebuilt", "removed"):
+            return False
+        return self.state in ("corrupt", "suspect") or self.at_next_start == "empty"
+
+
+class _Blocker(Part, frozen=True, kw_only=True):
+    freed_by: str
+
+
+class _Upload(Part, frozen=True, kw_only=True):
+    blocked_segments: list[Any]
+    blockers: dict[str, _Blocker]
+    stuck_bytes: Natural
+    stuck_bytes_after_rebuild: Natural
+
+
+class _LogEnd(Part, frozen=True, kw_only=True):
+    offset: Natural | None
+    at_least: Natural
+
+
+class _Segments(Part, frozen=True, kw_only=True):
+    base_offsets: list[Natural]
+    sizes_bytes: list[Natural]
+
+
+class _Counts(Part, frozen=True, kw_only=True):
+    size_bytes: Natural
+
+
+class _Partition(Part, frozen=True, kw_only=True):
+    topic: str
+    partition: Natural
+    topic_id: str | None
+    path: str
+    log_dir: str
+    can_be_tiered: bool
+    log_start_offset: Natural
+    log_end: _LogEnd
+    high_watermark: Natural | None
+    leader_epoch: Natural | None
+    counts: _Counts
+    segments: _Segments
+    boundaries: list[_Boundary]
+    upload: _Upload | None
+
+
+class _Inputs(Part, frozen=True, kw_only=True):
+    topics: list[Any]
+    partitions: list[Any]
+
+
+class _FindingSeen(Part, frozen=True, kw_only=True):
+    severity: str
+    path: str
+    message: str
+
+
+_NEWER = {"log_dirs": "directory_id", "partitions": "segments"}
+"""Members that scans of older versions lack."""
+
+
 class _Scan:
     """One document."""
 
@@ -180,50 +263,50 @@ class _Scan:
         self._seen: set[tuple[int, str, int]] = set()
 
     def read(self) -> None:
-        count, faults, narrowed = 0, 0, False
-        first = ""
+        count, unread, reasons = 0, list[_FindingSeen](), list[str]()
         needed = ("log_dirs", "partitions", "findings")
         for name, value in members_of(self._path, needed, needed):
-            with checked(self._path, f"{name}[{count}]"):
-                if name == "log_dirs":
-                    self._take_log_dir(value)
-                elif name == "partitions":
-                    self._take_partition(value)
-                    count += 1
-                elif name == "inputs":
-                    narrowed = bool(value["topics"] or value["partitions"])
-                elif name == "findings" and text_of(value["severity"]) in NOT_LOOKED_AT:
-                    first = first or f"{text_of(value['path'])}: {text_of(value['message'])}"[:FIRST_CHARACTERS_MAX]
-                    faults += 1
-        reasons = []
-        if not self._node_of:
-            reasons.append("it has no log directory of any broker")
-        if faults:
+            what = f"{name}[{count}]"
+            if isinstance(value, dict) and _NEWER.get(name, "findings") not in {*value, "findings"}:
+                raise self._wrong("was written by an older snaprebuild, whose scans lack what a merge needs: scan again")
+            if name == "log_dirs":
+                self._take_log_dir(part_of(_LogDir, value, path=self._path, what=what))
+            elif name == "partitions":
+                self._take_partition(part_of(_Partition, value, path=self._path, what=what))
+                count += 1
+            elif name == "findings":
+                unread.append(part_of(_FindingSeen, value, path=self._path, what=what))
+            elif name == "inputs":
+                inputs = part_of(_Inputs, value, path=self._path, what=name)
+                reasons = ["it was made of chosen topics or partitions alone"] if inputs.topics or inputs.partitions else []
+        unread = [each for each in unread if each.severity in NOT_LOOKED_AT]
+        reasons = [*self._replaced.values(), *reasons]
+        if unread:
             self._fleet.unread.add(self._path)
-            reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
-        reasons += self._replaced.values()
-        if narrowed:
-            reasons.append("it was made of chosen topics or partitions alone")
+            first = f"{unread[0].path}: {unread[0].message}"[:FIRST_CHARACTERS_MAX]
+            reasons.insert(0, f"{counted(len(unread), 'place')} could not be looked at, first {first}")
+        if not self._node_of:
+            reasons.insert(0, "it has no log directory of any broker")
         if reasons:
             self._fleet.not_whole[self._path] = reasons
 
-    def _take_log_dir(self, value: Any) -> None:
-        path, node_id = text_of(value["path"]), optional(whole, value["node_id"])
+    def _wrong(self, message: str) -> UsageError:
+        return UsageError(message, path=self._path)
+
+    def _take_log_dir(self, log_dir: _LogDir) -> None:
+        path, node_id, directory_id = log_dir.path, log_dir.node_id, log_dir.directory_id
         if node_id is None:
-            message = f"does not tell whose {path} is: it has no meta.properties; scan the log directory of the broker itself"
-            raise UsageError(message, path=self._path)
-        if "directory_id" not in value:
-            raise self._older(value)
-        self._fleet.take_cluster(optional(text_of, value["cluster_id"]), self._path)
+            raise self._wrong(
+                f"does not tell whose {path} is: it has no meta.properties; scan the log directory of the broker itself"
+            )
+        self._fleet.take_cluster(log_dir.cluster_id, self._path)
         broker = self._fleet.brokers.setdefault(node_id, Broker(node_id, self._path))
         if broker.document != self._path:
-            raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
-        broker.log_dirs[path] = text_of(value["shutdown"])
-        directory_id = optional(text_of, value["directory_id"])
-        if directory_id is not None:
-            if directory_id in broker.directory_ids:
-                raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
-            broker.directory_ids.add(directory_id)
+            raise self._wrong(f"is of broker {node_id}, as {broker.document}: name one scan of each broker")
+        if directory_id in broker.directory_ids:
+            raise self._wrong(f"has the directory id {directory_id} twice: one is a copy of the other, {path}")
+        broker.log_dirs[path] = log_dir.shutdown
+        broker.directory_ids |= {directory_id} if directory_id is not None else set()
         ids = self._registered.get(node_id, frozenset())
         if ids and directory_id not in ids:
             self._replaced[path] = (
@@ -232,73 +315,55 @@ class _Scan:
             )
         self._node_of[path] = node_id
 
-    def _older(self, value: Any) -> UsageError:
-        return UsageError("was written by an older snaprebuild, whose scans lack what a merge needs: scan again", path=self._path)
-
-    def _take_partition(self, value: Any) -> None:
-        topic, number = text_of(value["topic"]), whole(value["partition"])
-        node_id = self._node_of[text_of(value["log_dir"])]
-        if "segments" not in value:
-            raise self._older(value)
+    def _take_partition(self, scanned: _Partition) -> None:
+        node_id = self._node_of.get(scanned.log_dir)
+        if node_id is None:
+            raise self._wrong(f"is damaged: {scanned.path} is in {scanned.log_dir}, which is none of its log directories")
+        topic, number = scanned.topic, scanned.partition
         if (node_id, topic, number) in self._seen:
-            raise UsageError(f"has {topic}-{number} twice for broker {node_id}, now in {text_of(value['path'])}", path=self._path)
+            raise self._wrong(f"has {topic}-{number} twice for broker {node_id}, now in {scanned.path}")
         self._seen.add((node_id, topic, number))
-        if text_of(value["log_dir"]) in self._replaced:
+        if scanned.log_dir in self._replaced:
             return
         broker = self._fleet.brokers[node_id]
         broker.replicas += 1
-        broker.size_bytes += whole(value["counts"]["size_bytes"])
-        if is_of(bool, value["can_be_tiered"]):
-            key = (topic, number, optional(text_of, value["topic_id"]))
-            self._fleet.partitions.setdefault(key, []).append(_replica_of(value, node_id))
+        broker.size_bytes += scanned.counts.size_bytes
+        if scanned.can_be_tiered:
+            if scanned.upload is None or len(scanned.segments.base_offsets) != len(scanned.segments.sizes_bytes):
+                raise self._wrong(f"is damaged: {scanned.path}: upload or segments are missing")
+            replica = _replica_of(scanned, scanned.upload, node_id)
+            self._fleet.partitions.setdefault((topic, number, scanned.topic_id), []).append(replica)
 
 
-def _replica_of(value: Any, node_id: int) -> Replica:
-    upload, end = field_of(value, "upload"), field_of(value, "log_end")
-    log_start = whole(value["log_start_offset"])
-    boundaries = is_of(list, value["boundaries"])
-    missing = [
-        whole(each["offset"])
-        for each in boundaries
-        if each["state"] in ("missing", "irregular") or each["at_next_start"] == "removed"
-    ]
-    missing = [offset for offset in missing if offset > log_start]
-    doubted = sum(_is_doubted(each, log_start) for each in boundaries)
-    blocked = len(is_of(list, upload["blocked_segments"]))
-    sizes = is_of(list, value["segments"]["sizes_bytes"])
-    bases = is_of(list, value["segments"]["base_offsets"])
-    behind = max(missing, default=0)
+def _replica_of(scanned: _Partition, upload: _Upload, node_id: int) -> Replica:
+    above = [each for each in scanned.boundaries if each.offset > scanned.log_start_offset]
+    missing = [each.offset for each in above if each.is_missing]
+    unproven = sum(each.is_unproven for each in above)
+    bases, end = scanned.segments.base_offsets, max(missing, default=0)
     return Replica(
         node_id=node_id,
-        state=_state_of(upload, doubted, blocked),
-        log_start=log_start,
+        state=_state_of(upload, unproven),
+        log_start=scanned.log_start_offset,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
-        log_end=optional(whole, end["offset"]) if bases else log_start,
-        at_least=whole(end["at_least"]),
-        high_watermark=optional(whole, value["high_watermark"]),
-        leader_epoch=optional(whole, value["leader_epoch"]),
-        size_bytes=whole(value["counts"]["size_bytes"]),
+        log_end=scanned.log_end.offset if bases else scanned.log_start_offset,
+        at_least=scanned.log_end.at_least,
+        high_watermark=scanned.high_watermark,
+        leader_epoch=scanned.leader_epoch,
+        size_bytes=scanned.counts.size_bytes,
         missing=len(missing),
-        doubted=doubted,
-        blocked_segments=blocked,
-        stuck_bytes=whole(upload["stuck_bytes"]),
-        replay_bytes=sum(whole(size) for base, size in zip(bases, sizes, strict=True) if whole(base) < behind),
+        doubted=unproven,
+        blocked_segments=len(upload.blocked_segments),
+        stuck_bytes=upload.stuck_bytes,
+        replay_bytes=sum(size for base, size in zip(bases, scanned.segments.sizes_bytes, strict=True) if base < end),
     )
 
 
-def _is_doubted(boundary: Any, log_start: int) -> bool:
-    """Whether what stands there goes up, and is not what it should be."""
-    if whole(boundary["offset"]) <= log_start or boundary["at_next_start"] in ("rebuilt", "removed"):
-        return False
-    return boundary["state"] in ("corrupt", "suspect") or boundary["at_next_start"] == "empty"
-
-
-def _state_of(upload: Any, doubted: int, blocked: int) -> ReplicaState:
-    if not blocked:
-        return ReplicaState.DOUBTED if doubted else ReplicaState.READY
-    if whole(upload["stuck_bytes_after_rebuild"]):
+def _state_of(upload: _Upload, unproven: int) -> ReplicaState:
+    if not upload.blocked_segments:
+        return ReplicaState.DOUBTED if unproven else ReplicaState.READY
+    if upload.stuck_bytes_after_rebuild:
         return ReplicaState.HELPLESS
-    freed_by = {text_of(each["freed_by"]) for each in field_of(upload, "blockers").values()}
+    freed_by = {each.freed_by for each in upload.blockers.values()}
     return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
 
 

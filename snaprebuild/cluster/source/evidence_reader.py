@@ -151,7 +151,7 @@ def brokers_of(
         states: log directories, of whatever brokers.
         log_dirs: paths of those that are the ``log.dirs`` of one broker, as its configuration says. Of others equal ids tell.
         named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
-            ids, as before 3.7; that somebody names two of different clusters does not make them one broker's.
+            ids, as before 3.7; that an operator names two of different clusters does not make them one broker's.
 
     Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
     whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
