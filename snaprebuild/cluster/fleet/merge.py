@@ -289,8 +289,8 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Replicas of one name and several topic ids: the topic was deleted and made again, and some disk is old."""
     for (topic, number), several in _grouped((each.key[:2], each) for each in partitions).items():
         if len(several) > 1:
-            told = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
-            message = f"has several topic ids ({told}): each is told for itself; `cluster source` tells which is the cluster's"
+            detail = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
+            message = f"has several topic ids ({detail}): each is told for itself; `cluster source` tells which is the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
 
 

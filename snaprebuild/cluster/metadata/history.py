@@ -379,14 +379,14 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     first_offset, end = reader.first_offset, question.end
     if (first_offset is None or (end is not None and fold.offset < first_offset)) and not is_damaged:
         was_read = f"what was read are offsets {begin.next_offset} to {fold.offset}"
-        told = was_read if fold.offset >= begin.next_offset else f"it begins at {begin.next_offset}"
-        raise UsageError(f"the log has nothing between --from and --to: {told}", path=log.path)
+        detail = was_read if fold.offset >= begin.next_offset else f"it begins at {begin.next_offset}"
+        raise UsageError(f"the log has nothing between --from and --to: {detail}", path=log.path)
     first_offset = begin.next_offset if first_offset is None else first_offset
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
         raise UsageError(f"nothing from offset {first_offset} to {fold.offset} tells of {_asked(question)}", path=log.path)
-    findings += proof_findings(log, proof, fold.offset, told=findings)
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:
         message = f"{counted(dropped, 'older entry', 'older entries')} are left out"

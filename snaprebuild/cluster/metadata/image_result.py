@@ -128,7 +128,7 @@ def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
     if at is not None and fold.offset < at and not any(each.severity is Severity.DAMAGED for each in findings):
         raise UsageError(f"the log ends before offset {at}: its last one is {fold.offset}", path=log.path)
     findings += fault_findings(log, fold)
-    findings += proof_findings(log, proof, fold.offset, told=findings)
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
     return ImageResult(
         path=log.path,
         image=fold.image(),

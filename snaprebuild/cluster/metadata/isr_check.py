@@ -381,7 +381,7 @@ def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
     if fold.fault_count:
         message = f"{counted(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
         findings.append(Finding("isr-record-left-out", Severity.FINDING, log.path, message, fold.faults[0].offset))
-    findings += proof_findings(log, proof, fold.offset, told=findings)
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
     return IsrCheckResult(
         log=log,
         proof=proof,

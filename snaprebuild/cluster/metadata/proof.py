@@ -136,19 +136,19 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
     assert epoch is not None
     majority = {node_id for at, node_id in shared if at >= end}
     by_id = {each.node_id: each for each in logs if each.node_id in voters}
-    told = f"{len(majority)} of {len(voters)} voters hold everything up to offset {end - 1}, of leader epoch {epoch}"
+    detail = f"{len(majority)} of {len(voters)} voters hold everything up to offset {end - 1}, of leader epoch {epoch}"
     known = [by_id[node_id].known_epoch for node_id in majority]
     later = [each for each in known if each is not None and each > epoch]
     if not later and None not in known:
-        return MajorityProof(end, end, f"{told}, and none of them has heard of a later one", common_ends)
+        return MajorityProof(end, end, f"{detail}, and none of them has heard of a later one", common_ends)
     reason = f"has heard of epoch {max(later)}" if later else "does not tell which epochs it has heard of (quorum-state)"
     if by_id.keys() >= voters:
         ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch and (ends[each.node_id] or 0) < end]
         if not ahead:
-            return MajorityProof(end, end, f"{told}, and no voter without it ends with a later one", common_ends)
-        why = f"{told}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
+            return MajorityProof(end, end, f"{detail}, and no voter without it ends with a later one", common_ends)
+        why = f"{detail}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
         return MajorityProof(None, end, why, common_ends)
-    return MajorityProof(None, end, f"{told}, but one {reason}, and not all voters' logs are given", common_ends)
+    return MajorityProof(None, end, f"{detail}, but one {reason}, and not all voters' logs are given", common_ends)
 
 
 class VotersOrigin(StrEnum):
@@ -327,16 +327,16 @@ def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: 
     return next((why for applies, why in cases if applies), None)
 
 
-def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, told: Iterable[Finding]) -> list[Finding]:
+def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:
     """What is to be said of a proof: damage of the logs that it looked at, what is not proven, and logs that do not count.
 
     Args:
         log: in question.
         proof: of it.
         last_offset: that was taken.
-        told: findings so far; the same damage is not told twice.
+        reported: findings so far; the same damage is not reported twice.
     """
-    messages = {each.message for each in told}
+    messages = {each.message for each in reported}
     findings = [each for each in (finding_of_error(error, log.path) for error in proof.damage) if each.message not in messages]
     if last_offset >= proof.end_offset:
         message = f"offsets {proof.end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"

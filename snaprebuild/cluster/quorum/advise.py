@@ -290,9 +290,9 @@ def _check_one_cluster(nodes: Sequence[NodeFacts]) -> None:
 
 
 def _replicas(rest: Sequence[NodeFacts], readers: Readers) -> tuple[Progress, ...]:
-    told = {each.name for each in readers.replicas}
+    named = {each.name for each in readers.replicas}
     held = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
-    return (*readers.replicas, *(each for each in held if each.name not in told))
+    return (*readers.replicas, *(each for each in held if each.name not in named))
 
 
 def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
@@ -364,16 +364,18 @@ def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tu
 
 
 def _assumptions(advice: KraftAdvice) -> list[str]:
-    told = []
+    assumptions = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
-        told.append(
+        assumptions.append(
             "nobody who reads the log is known, so kafka-14932 is told as if all had read everything; --replica and --listener say more"
         )
     elif not advice.listeners:
-        told.append("the listeners of this node are taken to have read everything (--listener)")
+        assumptions.append("the listeners of this node are taken to have read everything (--listener)")
     if advice.unknown:
         ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
-        told.append(f"how far {counted(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)")
+        assumptions.append(
+            f"how far {counted(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)"
+        )
     if advice.unknown is None:
-        told.append("which replicas there are is not known, as no image can be read")
-    return told
+        assumptions.append("which replicas there are is not known, as no image can be read")
+    return assumptions

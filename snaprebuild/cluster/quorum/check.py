@@ -174,8 +174,8 @@ def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fo
     """K13."""
     clusters = {each.cluster_id for each in nodes if each.cluster_id is not None}
     if len(clusters) > 1:
-        told = f"the directories are of {len(clusters)} clusters, this one of"
-        return [_disagrees(node, Grade.ERROR, f"{told} {node.cluster_id or 'one that is not known'}") for node in nodes]
+        detail = f"the directories are of {len(clusters)} clusters, this one of"
+        return [_disagrees(node, Grade.ERROR, f"{detail} {node.cluster_id or 'one that is not known'}") for node in nodes]
     holders: dict[OffsetAndEpoch, list[_Copy]] = defaultdict(list)
     for node in nodes:
         whole = {each.id for each in node.facts.checkpoints if each.fault is None}
@@ -234,16 +234,16 @@ def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
     one, two = here.quorum_state, there.quorum_state
     if one is not None and two is not None and one.leader_epoch == two.leader_epoch:
         if -1 not in (one.leader_id, two.leader_id) and one.leader_id != two.leader_id:
-            told = f"quorum-state names node {one.leader_id} as the leader of epoch {one.leader_epoch}"
-            yield _disagrees(node, Grade.ERROR, f"{told}, and that of {name} names node {two.leader_id}")
+            detail = f"quorum-state names node {one.leader_id} as the leader of epoch {one.leader_epoch}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names node {two.leader_id}")
         # Only version 0 holds voters, and a change of them takes effect with the next epoch.
         if one.voters and two.voters and {*one.voters} != {*two.voters}:
-            told = f"quorum-state of epoch {one.leader_epoch} names voters {ids_text({*one.voters})}"
-            yield _disagrees(node, Grade.ERROR, f"{told}, and that of {name} names {ids_text({*two.voters})}")
+            detail = f"quorum-state of epoch {one.leader_epoch} names voters {ids_text({*one.voters})}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names {ids_text({*two.voters})}")
     for epoch in sorted(here.leaders.keys() & there.leaders.keys()):
         if here.leaders[epoch] != there.leaders[epoch]:
-            told = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}"
-            yield _disagrees(node, Grade.ERROR, f"{told}, and that of {name} names node {there.leaders[epoch]}")
+            detail = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names node {there.leaders[epoch]}")
     leader = {**there.leaders, **here.leaders}.get(here.last_epoch)
     if leader is not None and leader == node.node_id and there.epoch_at(here.end_offset) == here.last_epoch:
         # Followers copy from the leader, so its own log of its epoch is never the shorter one.
@@ -324,7 +324,7 @@ def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
     first: tuple[_Copy, CheckpointContent] | None = None
     for copy in copies if len(copies) > 1 else ():
         path, end = copy.checkpoint.path, copy.checkpoint.end_offset
-        told = f"the checkpoint at {OffsetAndEpoch(end, copy.checkpoint.epoch)}"
+        detail = f"the checkpoint at {OffsetAndEpoch(end, copy.checkpoint.epoch)}"
         try:
             content = checkpoint_content(copy.batches())
             first = first or (copy, content)
@@ -335,16 +335,16 @@ def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            yield RuleResult.not_judged(Rule.K13, f"{told} was deleted while it was read, and is not compared", path, end)
+            yield RuleResult.not_judged(Rule.K13, f"{detail} was deleted while it was read, and is not compared", path, end)
         except FormatError as error:
-            why = f"{told} changed while it was read, and is not compared: {error.message}"
+            why = f"{detail} changed while it was read, and is not compared: {error.message}"
             yield RuleResult.not_judged(Rule.K13, why, path, end)
 
 
 def _difference(only: tuple[list[str], list[str]]) -> str:
-    told = []
+    parts = []
     for kinds, whose in zip(only, ("there", "here"), strict=True):
         if kinds:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items())[:4])
-            told.append(f"{counted(len(kinds), 'record')} only {whose} ({counts})")
-    return "; ".join(told)
+            parts.append(f"{counted(len(kinds), 'record')} only {whose} ({counts})")
+    return "; ".join(parts)

@@ -390,10 +390,10 @@ def advance_leader(
     slowest = min(readers, key=lambda each: each.offset, default=None)
     reached = log.newest_at_or_below(log.end_offset if slowest is None else slowest.offset)
     if reached is not None:
-        told = "nobody reads the log"
+        detail = "nobody reads the log"
         if slowest is not None:
-            told = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
-        return _moved(log, reached, Cause.ALL_PAST, told)
+            detail = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
+        return _moved(log, reached, Cause.ALL_PAST, detail)
     aged = log.newest_not_after(now_ms - settings.lag_time_max_ms)
     if aged is None:
         return None

@@ -319,13 +319,13 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
     image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
     missing = [(usable, facts.base)] if usable < facts.base else []
     for begin, end in (*missing, *(gap for gap in facts.gaps if gap[0] != facts.cut_offset)):
-        told = f"offsets {begin} to {end - 1} are missing"
+        detail = f"offsets {begin} to {end - 1} are missing"
         yield (
-            _Case(Grade.DAMAGE, f"{told}, and {image}", offset=begin)
+            _Case(Grade.DAMAGE, f"{detail}, and {image}", offset=begin)
             if end > usable
             else _Case(
                 Grade.ERROR,
-                f"{told}; {image}, so that images are whole; a replica that fetches there gets what follows, and never hears of them",
+                f"{detail}; {image}, so that images are whole; a replica that fetches there gets what follows, and never hears of them",
                 offset=begin,
             )
         )

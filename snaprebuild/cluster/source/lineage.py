@@ -46,14 +46,14 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
     if unordered or (diverged and not log.is_compacted):
         return fails(unordered or diverged[0])
-    limit, told = None, []
+    limit, reservations = None, []
     for peer in evidence.peers:
         end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
         if peer not in comparable:
-            told.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
+            reservations.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
         elif end is not None and (limit is None or end < limit):
             limit = end
-            told.append(f"the log went on without it from {end}, as {peer.path} has it")
+            reservations.append(f"the log went on without it from {end}, as {peer.path} has it")
     last, why = epochs[-1].epoch, evidence.why_unregistered
     known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
@@ -63,7 +63,7 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
             limit is None and (tail or 0) > last and evidence.log_dir.has_marker,
             not_known(f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}"),
         ),
-        (told, warns("; ".join((known, *told)), limit)),
+        (reservations, warns("; ".join((known, *reservations)), limit)),
         otherwise=passes(known + alone + compared),
     )
 

@@ -271,7 +271,7 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
     """R7: it is in sync, or eligible to lead, or leads. Not asked of a rebuild, which describes local bytes."""
     partition, node = evidence.registered, evidence.log_dir.node_id
     why = evidence.why_unregistered or (NO_NODE_ID if node is None else None if node in partition.replicas else "it is no replica")
-    told = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
+    detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     return decide(
         (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),
         (
@@ -279,12 +279,12 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
             passes(f"that it leads rests on the operator's word (--i-am-the-leader): {why}", is_asserted=True),
         ),
         (why, _no_evidence(evidence, why)),
-        (node in partition.isr or node in partition.elr or node == partition.leader, passes(told)),
+        (node in partition.isr or node in partition.elr or node == partition.leader, passes(detail)),
         (
             evidence.purpose is Purpose.REBUILD,
-            passes(f"not in {told}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"),
+            passes(f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"),
         ),
-        otherwise=fails(f"node {node} is not in {told}"),
+        otherwise=fails(f"node {node} is not in {detail}"),
     )
 
 
@@ -306,13 +306,13 @@ def recovery_state(evidence: SourceEvidence) -> Ruling:
 
     With one replica that state never ends, because only a change of the ISR ends it; what the replica holds is then all that there is.
     """
-    told = "RECOVERING: its leader was elected uncleanly"
+    detail = "RECOVERING: its leader was elected uncleanly"
     return decide(
         (evidence.why_unregistered, _no_evidence(evidence, evidence.why_unregistered)),
         (evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING, passes("RECOVERED")),
-        (len(evidence.registered.replicas) > 1, fails(f"{told}, and what was committed need not be here")),
-        (evidence.log.is_empty, fails(f"{told}, and its only replica is empty: the disk was replaced")),
-        otherwise=warns(f"{told}; with one replica that never ends, and what is here is all that there is"),
+        (len(evidence.registered.replicas) > 1, fails(f"{detail}, and what was committed need not be here")),
+        (evidence.log.is_empty, fails(f"{detail}, and its only replica is empty: the disk was replaced")),
+        otherwise=warns(f"{detail}; with one replica that never ends, and what is here is all that there is"),
     )
 
 
@@ -425,13 +425,13 @@ def high_watermark(evidence: SourceEvidence) -> Ruling:
     log, mark, is_rebuild = evidence.log, evidence.log.high_watermark, evidence.purpose is Purpose.REBUILD
     is_missing = mark is None or mark < 0
     found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
-    told = f"replication-offset-checkpoint {found} for it"
+    detail = f"replication-offset-checkpoint {found} for it"
     limits = [each for each in (mark, log.log_end, log.last_stable) if each is not None]
     stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
     return decide(
         (not log.exists, not_applicable(NO_REPLICA_YET)),
-        (is_missing and is_rebuild, not_applicable(f"{told}; a rebuild does not ask for it")),
-        (is_missing, not_known(f"{told}: a broker takes 0", 0)),
+        (is_missing and is_rebuild, not_applicable(f"{detail}; a rebuild does not ask for it")),
+        (is_missing, not_known(f"{detail}: a broker takes 0", 0)),
         (is_rebuild, passes(f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")),
         (
             log.is_stable_asked and log.last_stable is None,
