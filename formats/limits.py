@@ -135,8 +135,8 @@ and three words in the manifest make any number of them."""
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
 
-SCENARIO_BYTES_MAX = 1 << 17
-"""A scenario of `simulate metadata-log`, read as a whole (100 bytes of memory for each): a thousand replicas and listeners take 100 KiB."""
+SCENARIO_BYTES_MAX = 1 << 16
+"""A scenario of `simulate metadata-log`, read as a whole: six hundred replicas and listeners take 60 KiB."""
 
 STORY_BYTES_MAX = 1 << 17
 """A story of `simulate isr`: some 20 bytes for each of 1,000 steps, and what is remarked."""

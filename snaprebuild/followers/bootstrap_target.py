@@ -6,9 +6,9 @@ import os
 
 from formats.broker.broker_files import Properties
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.metadata_logs import ClusterTruth
+from snaprebuild.cluster.source.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source.verdict import SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, rejection, unknown_finding
+from snaprebuild.cluster.source.verifier import SourceVerifier, rejection, unknown_finding
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_build import FollowerPlan
@@ -37,18 +37,18 @@ def judge_target(
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
-    truth = ClusterTruth(metadata, settings)
-    truth.named()
-    judges = Judges(Purpose.BOOTSTRAP, truth)
+    logs = MetadataLogs(metadata, settings)
+    logs.named()
+    verifier = SourceVerifier(Purpose.BOOTSTRAP, logs)
     state = read_log_dir(os.path.realpath(log_dir))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    judges.meet([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    verifier.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    verdict = judge(judges.evidence(state, log))
+    verdict = judge(verifier.evidence_for(state, log))
     if verdict.is_rejected:
         raise RefusedError(rejection(verdict, path).message, path=path)
-    findings = [*truth.findings, *judges.findings]
+    findings = [*logs.findings, *verifier.findings]
     unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]

@@ -18,7 +18,7 @@ from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.facts import read_node
-from snaprebuild.cluster.quorum.rules import Grade, NameEffect, Outcome, effect_of_name
+from snaprebuild.cluster.quorum.rules import Grade, NameEffect, RuleOutcome, effect_of_name
 
 pytestmark = pytest.mark.kafka
 
@@ -211,7 +211,7 @@ def part_of(answer: dict[str, Any], part: str) -> str:
 
 def violations(directories: list[Path]) -> set[tuple[str, Grade | None]]:
     check = kraft_check([str(each) for each in directories])
-    return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.outcome is Outcome.VIOLATED}
+    return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.outcome is RuleOutcome.VIOLATED}
 
 
 def documented() -> dict[str, tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 from kafka_node import KafkaNode
 
 from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.rules import State
+from snaprebuild.cluster.source.rules import RuleState
 from snaprebuild.cluster.source.source_check import CheckedSource, SourceQuestion, check_sources
 from snaprebuild.cluster.source.verdict import Outcome, Rule
 
@@ -43,9 +43,9 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
             assert "t-0" in found
             for name, each in found.items():
                 assert not each.verdict.is_rejected, (name, purpose, each.verdict.why)
-                assert {rule.state for rule in each.verdict.results} <= {State.PASS, State.WARN}, name
+                assert {rule.state for rule in each.verdict.results} <= {RuleState.PASS, RuleState.WARN}, name
         stopped = replicas(node.log_dir, Purpose.REBUILD)["t-0"].verdict
-        assert {rule.state for rule in stopped.results} == {State.PASS}
+        assert {rule.state for rule in stopped.results} == {RuleState.PASS}
 
         node.start()
         node.kill()
@@ -65,4 +65,4 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         assert (rebuild.verdict.outcome, upload.verdict.outcome) == (Outcome.TRUSTED, Outcome.TRUSTED_BELOW)
         assert upload.verdict.offset == upload.log.log_end
         (recovery,) = [each for each in upload.verdict.results if each.rule is Rule.R8]
-        assert (recovery.state, recovery.ruling.evidence[:10]) == (State.WARN, "RECOVERING")
+        assert (recovery.state, recovery.ruling.evidence[:10]) == (RuleState.WARN, "RECOVERING")

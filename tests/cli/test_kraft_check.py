@@ -14,7 +14,7 @@ from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_
 from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
 from snaprebuild.cluster.quorum.check import CODES, kraft_check
-from snaprebuild.cluster.quorum.rules import Outcome, Rule
+from snaprebuild.cluster.quorum.rules import Rule, RuleOutcome
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
 
@@ -144,7 +144,7 @@ def test_what_is_deleted_after_the_listing_is_listed_again(tmp_path: Path, monke
     (node,) = check.nodes
     assert [each.id.offset for each in node.node.facts.checkpoints] == [720, 740, 760, 812]
     assert (node.node.facts.start_offset, node.node.facts.first_base_offset) == (720, 720)
-    assert {each.outcome for each in node.results} == {Outcome.HELD, Outcome.NOT_JUDGED}
+    assert {each.outcome for each in node.results} == {RuleOutcome.HELD, RuleOutcome.NOT_JUDGED}
 
 
 def test_what_vanishes_each_time_is_left_out_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

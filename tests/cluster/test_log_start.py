@@ -13,10 +13,10 @@ from snaprebuild.cluster.quorum.log_start import (
     Progress,
     SegmentOfLog,
     StartSettings,
+    advance_follower,
+    advance_leader,
     immediate,
     retention,
-    seed_follower,
-    seed_leader,
 )
 
 DAY_MS = 86_400_000
@@ -146,7 +146,7 @@ def test_seed_waits_for_all_readers_or_for_time(
     replicas: tuple[int, ...], listeners: tuple[int, ...], now_days: float, after: int | None, cause: Cause | None
 ) -> None:
     told = [[Progress(str(at), offset) for at, offset in enumerate(each)] for each in (replicas, listeners)]
-    advance = seed_leader(log(), int(now_days * DAY_MS), NOTHING, *told)
+    advance = advance_leader(log(), int(now_days * DAY_MS), NOTHING, *told)
     assert (None if advance is None else advance.after.offset) == after
     assert (None if advance is None else advance.cause) == cause
 
@@ -163,10 +163,12 @@ def test_seed_waits_for_all_readers_or_for_time(
         (OffsetAndEpoch(0, 0), 300, None, None),
     ],
 )
-def test_a_seed_follower_never_goes_ahead(leader: OffsetAndEpoch, listener: int, strict: int | None, literal: int | None) -> None:
+def test_a_advance_follower_never_goes_ahead(
+    leader: OffsetAndEpoch, listener: int, strict: int | None, literal: int | None
+) -> None:
     for mode, expected in ((FollowerMode.STRICT, strict), (FollowerMode.LITERAL, literal)):
         model = log()
-        advance = seed_follower(model, leader, [Progress("l", listener)], mode)
+        advance = advance_follower(model, leader, [Progress("l", listener)], mode)
         assert (None if advance is None else advance.after.offset) == expected
         assert model.start.offset == (expected or 0)
     assert expected is None or model.start == leader, "literally, its epoch too"

@@ -19,7 +19,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.rules import State
+from snaprebuild.cluster.source.rules import RuleState
 from snaprebuild.cluster.source.source_check import SourceCheck, SourceQuestion, check_sources
 from snaprebuild.cluster.source.verdict import Outcome, Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
@@ -93,7 +93,7 @@ def test_where_kafka_decides_against_the_manifest() -> None:
     assert single["log_end_offset"] == 127
     verdict = verdicts(check(CLUSTER / "old/node2-replaced-disk", metadata=CLUSTER / "node1", at=272))["single-0"]
     (recovery,) = [each for each in verdict.results if each.rule is Rule.R8]
-    assert (recovery.state, "one replica" in recovery.ruling.evidence) == (State.WARN, True)
+    assert (recovery.state, "one replica" in recovery.ruling.evidence) == (RuleState.WARN, True)
 
 
 def test_verdicts_never_contradict_the_content() -> None:
@@ -113,8 +113,8 @@ def test_verdicts_never_contradict_the_content() -> None:
 def test_own_metadata_log(node: str) -> None:
     """Without --metadata each broker's own log is asked, and it is said how far that is proven."""
     result = check(CLUSTER / node)
-    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
-    assert not isinstance(asked, str)
+    (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()
+    assert asked is not None
     assert (asked.path, asked.is_own, asked.image.offset) == (str(CLUSTER / node / "__cluster_metadata-0"), True, LAST_OFFSET)
     newest = MANIFEST["checkpoint_used_of_node"][node[-1]]
     assert asked.proven_below == int(newest[:20])
@@ -298,7 +298,7 @@ def test_each_rule_is_tripped_alone(node: Path, rule: Rule, breaks: Callable[[Pa
     name = breaks(node)
     verdict = judged(node, name)
     assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
-    tripped = [each.rule for each in verdict.results if each.state in (State.FAIL, State.WARN)]
+    tripped = [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)]
     assert tripped == [rule]
     others = {
         each: verdict
@@ -321,7 +321,7 @@ def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Callable[[Pat
     assert [str(judged(node, name, purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
     verdict = judged(node, name)
     assert verdict.rule is rule
-    assert [each.rule for each in verdict.results if each.state in (State.FAIL, State.WARN)] == [rule] * (rule is Rule.R9)
+    assert [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)] == [rule] * (rule is Rule.R9)
 
 
 @pytest.mark.parametrize("purpose", Purpose)
@@ -329,7 +329,7 @@ def test_a_healthy_directory_trips_none(purpose: Purpose) -> None:
     result = check(CLUSTER / "node1", purpose=purpose)
     assert len(result.replicas) == 7
     for each in result.replicas:
-        assert {rule.state for rule in each.verdict.results} == {State.PASS}, each.log.path
+        assert {rule.state for rule in each.verdict.results} == {RuleState.PASS}, each.log.path
         assert not each.verdict.is_rejected
     assert [each for each in result.findings if each.severity] == []
 
@@ -383,8 +383,8 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
     assert [each.code for each in result.findings].count("source-metadata-dir") == 1
-    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
-    assert not isinstance(asked, str)
+    (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()
+    assert asked is not None
     assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
     for paths in ((), (str(node),)):
         planned = make_plan(Request(paths=paths, server_properties=str(properties), boundaries="all"))
@@ -458,14 +458,14 @@ def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
     Until it has caught up, which it had when its leader took it among the replicas in sync, at 293: an empty log was never written to then,
     as on node 1 it may be.
     """
-    for number, at, state in ((2, 292, State.FAIL), (2, 293, State.WARN), (1, 292, State.WARN)):
+    for number, at, state in ((2, 292, RuleState.FAIL), (2, 293, RuleState.WARN), (1, 292, RuleState.WARN)):
         node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}-{at}"))
         empty(node, "orders-1")
         verdict = verdicts(check(node, metadata=CLUSTER / "node1", at=at))["orders-1"]
         (ending,) = [each for each in verdict.results if each.rule is Rule.R13]
         assert ending.state is state, (number, at)
-        assert verdict.is_rejected == (state is State.FAIL)
-        assert ("first registered at 274" in ending.ruling.evidence) == (state is State.FAIL)
+        assert verdict.is_rejected == (state is RuleState.FAIL)
+        assert ("first registered at 274" in ending.ruling.evidence) == (state is RuleState.FAIL)
 
 
 def register(node: Path, offset: int, directories: list[bytes]) -> None:
@@ -481,8 +481,8 @@ def place(node: Path, offset: int, directory: bytes) -> None:
     append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2, offset)
 
 
-@pytest.mark.parametrize(("kept", "state"), [("second", State.WARN), ("first", State.FAIL)])
-def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: State) -> None:
+@pytest.mark.parametrize(("kept", "state"), [("second", RuleState.WARN), ("first", RuleState.FAIL)])
+def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: RuleState) -> None:
     """It was moved into a second one, and lies in a third one now: it was lost only if the second one was gone when that came."""
     first, second, third = uuid_from_text("vbgXJ_mX3w2WzAJjsPWbwQ"), b"2" * 16, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")
     register(node, 348, [first, second])
@@ -493,7 +493,7 @@ def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: s
     meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
     assert ending.state is state
-    assert ("first registered at 350" in ending.ruling.evidence) == (state is State.FAIL)
+    assert ("first registered at 350" in ending.ruling.evidence) == (state is RuleState.FAIL)
 
 
 def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,9 +521,12 @@ def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
 
 @pytest.mark.parametrize(
     ("leader", "state"),
-    [pytest.param(3, State.WARN, id="it caught up with another leader"), pytest.param(1, State.FAIL, id="it was elected itself")],
+    [
+        pytest.param(3, RuleState.WARN, id="it caught up with another leader"),
+        pytest.param(1, RuleState.FAIL, id="it was elected itself"),
+    ],
 )
-def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: State) -> None:
+def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: RuleState) -> None:
     """Whoever joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
     isr(node, 348, [3], leader=3)
     register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
@@ -570,7 +573,7 @@ def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> No
     verdict = verdicts(check(node, peers=(str(other),)))["orders-1"]
     assert (str(verdict), "cannot be compared" in verdict.results[11].ruling.evidence) == ("TRUSTED", True)
     empty(node, "orders-2")
-    assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is State.WARN
+    assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is RuleState.WARN
 
 
 def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
@@ -715,14 +718,14 @@ def test_a_segment_that_is_missing_in_the_middle_ends_what_is_trusted(node: Path
 def test_a_meta_properties_that_names_no_broker(node: Path, content: bytes) -> None:
     (node / "meta.properties").write_bytes(content)
     for purpose in Purpose:
-        assert str(verdicts(check(node, purpose=purpose, is_leader_by_word=True))["orders-1"]) == "REJECTED(R2)"
+        assert str(verdicts(check(node, purpose=purpose, leader_asserted=True))["orders-1"]) == "REJECTED(R2)"
 
 
 def test_without_meta_properties_no_word_helps_where_there_is_a_metadata_log(tmp_path: Path) -> None:
     node = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "node2"))
     (node / "meta.properties").unlink()
     for metadata in (None, CLUSTER / "node1"):
-        for each in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, is_leader_by_word=True)).values():
+        for each in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, leader_asserted=True)).values():
             assert str(each) == "REJECTED(R2)"
 
 
@@ -791,7 +794,7 @@ def test_only_the_log_of_the_only_voter_is_proven_to_its_end(tmp_path: Path) -> 
     bare = Path(shutil.copytree(place / "node1", tmp_path / "bare", ignore=shutil.ignore_patterns("meta.properties")))
     proofs = {}
     for name, directory in (("node1", place / "node1"), ("node2", place / "node2"), ("bare", bare)):
-        (proofs[name],) = {(each.metadata.proven_below, each.metadata.proof) for each in check(directory).replicas}
+        (proofs[name],) = {(each.metadata.read.proven_below, each.metadata.read.proof) for each in check(directory).replicas}
     assert proofs["node1"] == (136, "proven committed to its end: its quorum has one voter")
     assert proofs["node2"] == (0, "not proven committed: no checkpoint, and it is not the log of the only voter, node 1")
     assert proofs["bare"] == proofs["node2"], "a missing meta.properties raises no trust"
@@ -802,8 +805,8 @@ def test_voters_prove_what_a_verdict_rests_on() -> None:
     logs = tuple((None, str(CLUSTER / node)) for node in ("node2", "node3"))
     result = check(CLUSTER / "node1", purpose=Purpose.UPLOAD, voters=logs)
     assert exit_code_of(result.findings) == 0
-    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
-    assert not isinstance(asked, str)
+    (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()
+    assert asked is not None
     assert (asked.proven_below, asked.proof) == (348, "proven committed below 348, its end")
     killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:])
     found = verdicts(killed)
@@ -834,7 +837,7 @@ def test_bundled_directories_keep_their_verdicts(directory: str) -> None:
             continue
         metadata = CLUSTER / "node1" if "metadata" in options else None
         for each in (purpose, "bootstrap") if purpose == "upload" else (purpose,):
-            result = check(FIXTURES / place, purpose=Purpose(each), metadata=metadata, is_leader_by_word="leader" in options)
+            result = check(FIXTURES / place, purpose=Purpose(each), metadata=metadata, leader_asserted="leader" in options)
             found = {name: str(verdict) for name, verdict in verdicts(result).items()}
             assert (found, exit_code_of(result.findings)) == (before["verdicts"], before["exit_code"]), (key, each)
 
@@ -857,15 +860,15 @@ def test_no_bundled_directory_of_a_healthy_broker_is_rejected() -> None:
 def test_before_kraft_the_operator_says_who_leads() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
     for is_leader in (False, True):
-        found = verdicts(check(logs, purpose=Purpose.UPLOAD, is_leader_by_word=is_leader))["mixed-0"]
+        found = verdicts(check(logs, purpose=Purpose.UPLOAD, leader_asserted=is_leader))["mixed-0"]
         assert found.outcome is Outcome.TRUSTED_BELOW
         assert (Rule.R7 in found.not_known) == (not is_leader)
         assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R8, Rule.R10} <= set(found.not_known)
-        assert len(found.on_word) == is_leader
-        assert found.needs_word == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
-    assert verdicts(check(logs))["mixed-0"].needs_word == (), "a rebuild describes local bytes"
+        assert len(found.asserted) == is_leader
+        assert found.needs_confirmation == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
+    assert verdicts(check(logs))["mixed-0"].needs_confirmation == (), "a rebuild describes local bytes"
     # Where the cluster tells, no word is asked.
-    assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, is_leader_by_word=True))["orders-1"]) == "REJECTED(R7)"
+    assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]) == "REJECTED(R7)"
 
 
 def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> None:

@@ -25,7 +25,7 @@ from snaprebuild.cluster.source import metadata_logs as cluster_truth
 from snaprebuild.cluster.source.evidence import Purpose
 from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
 from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict
-from snaprebuild.cluster.source.verifier import word_needed
+from snaprebuild.cluster.source.verifier import confirmation_needed
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_target import judge_target
@@ -52,7 +52,7 @@ class Case:
         topic: whose partitions are judged.
         changes: makes it a case of its own, after it was copied.
         metadata: location of a metadata log that is named.
-        is_leader_by_word: the operator asserts it.
+        leader_asserted: the operator asserts it.
         broker_epoch: of a live broker, as the operator gives it.
     """
 
@@ -60,7 +60,7 @@ class Case:
     topic: str
     changes: Callable[[Path], object] | None = None
     metadata: Path | None = None
-    is_leader_by_word: bool = False
+    leader_asserted: bool = False
     broker_epoch: int | None = None
 
     @property
@@ -118,23 +118,23 @@ def disordered_epochs_before_kraft(log_dir: Path) -> None:
 CLUSTER, OLD = "kraft-cluster3", "kraft-cluster3/old"
 CASES = {
     "healthy": Case(f"{CLUSTER}/node1", "orders"),
-    "not in sync, and the operator's word": Case(f"{CLUSTER}/node2", "orders", is_leader_by_word=True),
+    "not in sync, and the operator's word": Case(f"{CLUSTER}/node2", "orders", leader_asserted=True),
     "old copy": Case(f"{OLD}/node3-clean-stopped", "orders", metadata=METADATA),
-    "made again": Case(f"{OLD}/node3-clean-stopped", "reborn", metadata=METADATA, is_leader_by_word=True),
+    "made again": Case(f"{OLD}/node3-clean-stopped", "reborn", metadata=METADATA, leader_asserted=True),
     "replaced disk": Case(f"{OLD}/node2-replaced-disk", "orders", metadata=METADATA),
     "killed": Case(f"{OLD}/node2-killed", "orders"),
     "unclean, with a low mark": Case(f"{CLUSTER}/node1", "orders", low_mark),
     "cut": Case(f"{CLUSTER}/node1", "orders", cut_last_segment),
-    "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, is_leader_by_word=True),
+    "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, leader_asserted=True),
     "marker of another epoch": Case(f"{CLUSTER}/node1", "orders", older_marker, METADATA),
     "live": Case(f"{CLUSTER}/node1", "orders", no_marker, broker_epoch=15),
     "disordered epochs": Case(f"{CLUSTER}/node1", "orders", disordered_epochs),
     "below its log start": Case(f"{CLUSTER}/node1", "orders", below_log_start),
     "cut above the high watermark": Case(f"{CLUSTER}/node1", "orders", cut_above_the_mark),
     "disordered epochs before KRaft": Case("kafka27-mixed/logs", "mixed", disordered_epochs_before_kraft),
-    "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", is_leader_by_word=True),
-    "before KRaft, killed": Case("kafka27-killed/logs", "k-mixed", is_leader_by_word=True),
-    "no metadata log": Case("kafka4-mixed/logs", "mixed", is_leader_by_word=True),
+    "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", leader_asserted=True),
+    "before KRaft, killed": Case("kafka27-killed/logs", "k-mixed", leader_asserted=True),
+    "no metadata log": Case("kafka4-mixed/logs", "mixed", leader_asserted=True),
 }
 AS_AFTER_A_KILL = "a deleted marker is what an unclean stop leaves"
 NO_LINE = "a broker writes a line only where the log start is above the first segment: no line is what most logs have"
@@ -221,7 +221,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
             (str(log_dir),),
             purpose,
             metadata,
-            is_leader_by_word=case.is_leader_by_word,
+            leader_asserted=case.leader_asserted,
             broker_epoch=case.broker_epoch,
             selection=case.selection,
         )
@@ -237,13 +237,13 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
     found["plan"] = replace(answer_of(verdict, exit_code_of(plan.findings)), written=written)
     source = open_source([str(log_dir)], selection=case.selection)
     sources = UploadSources(
-        source.partitions, metadata, USUAL_S3, broker_epoch=case.broker_epoch, is_leader_by_word=case.is_leader_by_word
+        source.partitions, metadata, USUAL_S3, broker_epoch=case.broker_epoch, leader_asserted=case.leader_asserted
     )
     for each in source.partitions:
         verdict = sources.judge(each)
-        needed = word_needed(verdict, "", Severity.REFUSED)
-        is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.on_word)
-        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.judges.findings]))
+        needed = confirmation_needed(verdict, "", Severity.REFUSED)
+        is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.asserted)
+        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.verifier.findings]))
     return found
 
 

@@ -20,7 +20,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild import prepare_upload
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
-from snaprebuild.cluster.source.metadata_logs import ClusterTruth
+from snaprebuild.cluster.source.metadata_logs import MetadataLogs
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -224,7 +224,7 @@ def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monk
     """Once each, also where it was rolled; and all of it where it was cut, by a controller that goes on meanwhile."""
     node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node1"))
     directory = node / "__cluster_metadata-0"
-    read = ClusterTruth(str(node)).named()
+    read = MetadataLogs(str(node)).named()
     assert read is not None
     seen: list[int] = []
     walked = FileBatches.__iter__

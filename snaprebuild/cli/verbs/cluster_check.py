@@ -136,7 +136,7 @@ def _result(result: RuleResult) -> dict[str, object]:
 
 def _print(check: KraftCheck) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
-    from snaprebuild.cluster.quorum.rules import Grade, Outcome, Rule
+    from snaprebuild.cluster.quorum.rules import Grade, Rule, RuleOutcome
     from snaprebuild.findings import pluralize
 
     rows = []
@@ -155,7 +155,7 @@ def _print(check: KraftCheck) -> None:
         (node_label(each), result.rule.name, result.outcome.value, result.grade or "-", result.evidence)
         for each in check.nodes
         for result in each.results
-        if result.outcome is not Outcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
+        if result.outcome is not RuleOutcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
     ]
     if told:
         print_table("Rules that are not held", ("node", "rule", "outcome", "grade", "evidence"), told)
@@ -165,7 +165,7 @@ def _print(check: KraftCheck) -> None:
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
-    held = pluralize(sum(result.outcome is Outcome.HELD for result in results), "rule")
+    held = pluralize(sum(result.outcome is RuleOutcome.HELD for result in results), "rule")
     print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held; {violations}")
 
 

@@ -102,7 +102,7 @@ def cluster_source(
         metadata=None if metadata is None else absolute(metadata),
         at=at,
         peers=tuple(absolute(path) for path in peer or ()),
-        is_leader_by_word=i_am_the_leader,
+        leader_asserted=i_am_the_leader,
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
         voters=tuple(voter_log_of(each) for each in voter or ()),
@@ -125,7 +125,7 @@ def _body(result: SourceCheck) -> dict[str, object]:
         "peers": list(question.peers),
         "voters": [location for _, location in question.voters],
         "broker_epoch": question.broker_epoch,
-        "i_am_the_leader": question.is_leader_by_word,
+        "i_am_the_leader": question.leader_asserted,
         "replicas": [_replica(each) for each in result.replicas],
     }
 
@@ -134,7 +134,7 @@ def _replica(checked: CheckedSource) -> dict[str, object]:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cluster.source.verifier import verdict_json
 
-    log, meta, asked = checked.log, checked.state.meta, checked.metadata
+    log, meta, asked = checked.log, checked.state.meta, checked.metadata.read
     directory_id = None if meta is None else meta.directory_id
     return {
         "path": log.path,
@@ -147,7 +147,7 @@ def _replica(checked: CheckedSource) -> dict[str, object]:
         "high_watermark": log.high_watermark,
         "last_stable": log.last_stable,
         "metadata_log": None
-        if isinstance(asked, str)
+        if asked is None
         else {
             "path": asked.path,
             "own": asked.is_own,
@@ -155,7 +155,7 @@ def _replica(checked: CheckedSource) -> dict[str, object]:
             "proven_below": asked.proven_below,
             "proof": asked.proof,
         },
-        "metadata_log_missing": asked if isinstance(asked, str) else None,
+        "metadata_log_missing": checked.metadata.why_none if asked is None else None,
         "verdict": str(checked.verdict),
         **(verdict_json(checked.verdict) or {}),
         "rules": [
@@ -212,8 +212,8 @@ def _print_rules(checked: CheckedSource) -> None:
 def _metadata_text(checked: CheckedSource) -> str:
     from snaprebuild.cli.result import shown
 
-    asked = checked.metadata
-    if not isinstance(asked, str):
+    asked = checked.metadata.read
+    if asked is not None:
         return f"metadata log: {shown(asked.path)}: {asked.summary}"
-    word = "; " + "; ".join(checked.verdict.on_word) if checked.verdict.on_word else ""
-    return f"metadata log: none for {shown(checked.state.path)}: {asked}{word}"
+    word = "; " + "; ".join(checked.verdict.asserted) if checked.verdict.asserted else ""
+    return f"metadata log: none for {shown(checked.state.path)}: {checked.metadata.why_none}{word}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
-    from snaprebuild.cluster.fleet.restart_plan import Step
+    from snaprebuild.cluster.fleet.restart_plan import Restart
 
 __all__ = ["fleet"]
 
@@ -182,7 +182,7 @@ def _body(result: FleetResult) -> dict[str, object]:
     }
 
 
-def _step(step: Step) -> dict[str, object]:
+def _step(step: Restart) -> dict[str, object]:
     return {
         "node_id": step.node_id,
         "is_controller": step.is_controller,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from snaprebuild.cluster.quorum.log_start import Advance, LogStart
     from snaprebuild.simulations.metadata_log.scenario import Scenario
-    from snaprebuild.simulations.metadata_log.simulation import PolicyRun, Step
+    from snaprebuild.simulations.metadata_log.simulation import PolicyRun, StartMove
 
 __all__ = ["Followers", "PolicyOption", "advance_json", "simulate_metadata_log", "start_json"]
 
@@ -52,8 +52,8 @@ def simulate_metadata_log(
     SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/reference/simulations.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
+    from snaprebuild.simulations.metadata_log.scenario import load_scenario
     from snaprebuild.simulations.metadata_log.simulation import kraft_simulate as play
-    from snaprebuild.simulations.metadata_log.simulation import load_scenario
 
     out.begin(scenario=scenario)
     story = load_scenario(scenario)
@@ -172,6 +172,6 @@ def _told(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object,
             yield _row(run, step, duration_text(step.time_ms))
 
 
-def _row(run: PolicyRun, step: Step, time: str) -> tuple[object, ...]:
+def _row(run: PolicyRun, step: StartMove, time: str) -> tuple[object, ...]:
     names = (", ".join(each) or "-" for each in (step.invalidated, step.reloaded))
     return (time, run.policy.value, step.node, step.advance.after, *names, step.advance.reason)

@@ -220,7 +220,7 @@ def tier_upload(
         None if metadata is None else absolute(metadata),
         settings,
         broker_epoch=broker_epoch,
-        is_leader_by_word=i_am_the_leader,
+        leader_asserted=i_am_the_leader,
         peers=[absolute(each) for each in peer or ()],
         voters=other_voters,
         voter_ids=voter_ids_of(voters),
@@ -248,7 +248,7 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
+    found += [*sources.findings, *sources.verifier.logs.findings, *sources.verifier.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     return Result.untyped(
         ("tier-upload", 1),

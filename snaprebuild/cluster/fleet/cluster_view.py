@@ -25,7 +25,7 @@ class Placement:
         in_sync: of these, those in sync, and those that are eligible to lead all the same (KIP-966).
         leader: None for none.
         is_reassigned: a reassignment is under way.
-        leader_epoch: counts the elections; 0 where the first leader has led ever since. None where it is not known.
+        leader_epoch: counts the elections; 0 where the first leader has led ever since. None if it is not known.
     """
 
     replicas: tuple[int, ...]
@@ -43,7 +43,7 @@ class ClusterView:
         offset: of the log, the last one that counts.
         placements: by topic, partition and topic id.
         controllers: voters of the quorum; of one with its own voters' nodes none is a broker.
-        quorum_leader: the active controller, None where that is not known.
+        quorum_leader: the active controller, None if that is not known.
         directories: ids of the log directories that each broker registered with, as text; none before metadata.version 3.7-IV2.
         topics: with configurations about storage; all others have Kafka's defaults.
         retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
@@ -58,6 +58,10 @@ class ClusterView:
     topics: dict[str, TopicStorage] = field(default_factory=dict)
     retention_bytes: dict[int | None, int] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
+
+    def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
+        """By topic and partition."""
+        return sorted(self.placements.items(), key=lambda each: each[0][:2])
 
 
 def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:

@@ -42,7 +42,7 @@ class TopicStorage:
 
     Attributes:
         is_remote: ``remote.storage.enable``.
-        retention_bytes: of the topic; None where it has none of its own.
+        retention_bytes: of the topic; None if it has none of its own.
     """
 
     is_remote: bool = False
@@ -54,9 +54,8 @@ class ElectionRisk:
     """The outcome for one partition.
 
     Attributes:
-        outcome: see there.
         reason: why, or which fact is missing.
-        command: that shows the missing fact; None where none is missing.
+        command: that shows the missing fact; None if none is missing.
         size_bytes: of the local log of the new leader, which may be counted twice; None unless affected.
     """
 
@@ -67,7 +66,7 @@ class ElectionRisk:
 
 
 def parse_release(text: str) -> KafkaRelease | None:
-    """A release as ``4.3.1``; None where the text is none."""
+    """A release as ``4.3.1``; None if the text is none."""
     found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
@@ -87,43 +86,47 @@ def election_risk(
         topic: name.
         broker: that is to lead.
         size_bytes: of its local log.
-        storage: configurations of the topic; None where no metadata log was given.
-        default_retention_bytes: ``log.retention.bytes`` of the broker; None where it is not known.
+        storage: configurations of the topic; None if no metadata log was given.
+        default_retention_bytes: ``log.retention.bytes`` of the broker; None if it is not known.
         release: of the brokers, as it was stated; evidence of the metadata log comes first.
-        level: greatest ``metadata.version`` that the broker registered; None where it is not known.
+        level: greatest ``metadata.version`` that the broker registered; None if it is not known.
     """
     tool = "kafka-configs.sh --bootstrap-server HOST:PORT --describe --all"
-    if storage is not None and not storage.is_remote:
-        return ElectionRisk(Risk.NOT_AFFECTED, "remote storage is off for the topic")
     is_affected = _is_affected(release, level)
-    if is_affected is False:
-        return ElectionRisk(Risk.NOT_AFFECTED, "the release of the broker does not have the defect")
-    if storage is None:
-        reason = "whether remote storage is on, and retention.bytes, are not known (--metadata shows them)"
-        return ElectionRisk(Risk.UNKNOWN, reason, f"{tool} --entity-type topics --entity-name {topic}")
-    retention = storage.retention_bytes if storage.retention_bytes is not None else default_retention_bytes
-    if retention is not None and retention < 0:
-        return ElectionRisk(Risk.NOT_AFFECTED, "the topic has no retention.bytes")
-    if retention is None:
-        reason = (
-            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known (--retention-bytes)"
-        )
-        return ElectionRisk(Risk.UNKNOWN, reason, f"{tool} --entity-type brokers --entity-name {broker}")
-    if is_affected is None:
-        reason = f"the release of broker {broker} is not known (--kafka-release)"
-        return ElectionRisk(Risk.UNKNOWN, reason, "kafka-topics.sh --version, on that broker")
-    return ElectionRisk(Risk.AFFECTED, f"the new leader may count its local log twice against {retention} bytes", None, size_bytes)
+    own = None if storage is None else storage.retention_bytes
+    retention = default_retention_bytes if own is None else own
+    cases = (
+        (storage is not None and not storage.is_remote, Risk.NOT_AFFECTED, "remote storage is off for the topic", None),
+        (is_affected is False, Risk.NOT_AFFECTED, "the release of the broker does not have the defect", None),
+        (
+            storage is None,
+            Risk.UNKNOWN,
+            "whether remote storage is on, and retention.bytes, are not known (--metadata shows them)",
+            f"{tool} --entity-type topics --entity-name {topic}",
+        ),
+        (retention is not None and retention < 0, Risk.NOT_AFFECTED, "the topic has no retention.bytes", None),
+        (
+            retention is None,
+            Risk.UNKNOWN,
+            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known (--retention-bytes)",
+            f"{tool} --entity-type brokers --entity-name {broker}",
+        ),
+        (
+            is_affected is None,
+            Risk.UNKNOWN,
+            f"the release of broker {broker} is not known (--kafka-release)",
+            "kafka-topics.sh --version, on that broker",
+        ),
+        (True, Risk.AFFECTED, f"the new leader may count its local log twice against {retention} bytes", None),
+    )
+    outcome, reason, command = next((risk, why, shows) for applies, risk, why, shows in cases if applies)
+    return ElectionRisk(outcome, reason, command, size_bytes if outcome is Risk.AFFECTED else None)
 
 
 def _is_affected(release: KafkaRelease | None, level: int | None) -> bool | None:
-    """Whether a broker has the defect; None where that is not known."""
-    if level is not None:
-        if level < LEVEL_OF_3_6 or level >= LEVEL_OF_4_4:
-            return False
-        if level < LEVEL_OF_4_3:
-            return True
-        if release is None or release[:2] < (4, 3):
-            return None  # a release that the metadata log contradicts proves nothing
-    if release is None:
+    """Whether a broker has the defect; None if unknown. A release that the metadata log contradicts proves nothing."""
+    if level is not None and (level < LEVEL_OF_4_3 or level >= LEVEL_OF_4_4):
+        return LEVEL_OF_3_6 <= level < LEVEL_OF_4_3
+    if release is None or (level is not None and release[:2] < (4, 3)):
         return None
     return FIRST_AFFECTED <= release < FIRST_FIXED

@@ -1,4 +1,4 @@
-"""Elections as files that Kafka's own tools read: who is to lead, now and behind each restart.
+"""Elections as files that Kafka's own tools read: who is to lead, now and after each restart.
 
 ``kafka-leader-election --election-type preferred`` elects the first broker of a partition's replicas, and nobody else can be named. So two
 files belong together: one for ``kafka-reassign-partitions``, with the same replicas in another order, which moves no data, and one for the
@@ -21,7 +21,7 @@ from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition
-    from snaprebuild.cluster.fleet.restart_plan import Step
+    from snaprebuild.cluster.fleet.restart_plan import Restart
 
 __all__ = ["Election", "Elections", "elections_of", "write_elections"]
 
@@ -48,7 +48,7 @@ class Elections:
     """Those of one moment.
 
     Attributes:
-        step: of the restarts, from 1 on, behind which they are due, when its broker is in sync again; 0 for now.
+        step: of the restarts, from 1 on, after which they are due, when its broker is in sync again; 0 for now.
         elections: by topic and partition, at least one.
     """
 
@@ -61,8 +61,8 @@ class Elections:
         return "now" if self.step == 0 else f"step-{self.step}"
 
 
-def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step], *, risky: bool = False) -> tuple[Elections, ...]:
-    """Who is to lead, now and behind each restart.
+def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart], *, risky: bool = False) -> tuple[Elections, ...]:
+    """Who is to lead, now and after each restart.
 
     Left out are partitions against whose election something speaks (``FleetPartition.condition``), as that the broker is not in sync by the
     metadata log, and those that are being reassigned. A broker without a replica is never named: that would make a replica of it.
@@ -75,17 +75,13 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step], *,
     step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
     due: dict[int, list[Election]] = {}
     for each in partitions:
-        placement = each.placement
-        if each.elect is None or each.condition is not None or placement is None or placement.is_reassigned:
+        placement, is_safe = each.placement, risky or each.risk is None or each.risk.outcome is Risk.NOT_AFFECTED
+        if placement is None or placement.is_reassigned or each.condition is not None or not is_safe:
             continue
-        if not risky and each.risk is not None and each.risk.outcome is not Risk.NOT_AFFECTED:
-            continue
-        if each.elect not in placement.replicas:
-            continue
-        if placement.leader == each.elect and placement.replicas[0] == each.elect:
-            continue
-        order = (each.elect, *(node for node in placement.replicas if node != each.elect))
-        due.setdefault(step_of.get(each.key, 0), []).append(Election(each.key[0], each.key[1], order, placement.replicas))
+        leads_already = placement.leader == each.elect and placement.replicas[:1] == (each.elect,)
+        if each.elect is not None and each.elect in placement.replicas and not leads_already:
+            order = (each.elect, *(node for node in placement.replicas if node != each.elect))
+            due.setdefault(step_of.get(each.key, 0), []).append(Election(each.key[0], each.key[1], order, placement.replicas))
     return tuple(Elections(step, tuple(elections)) for step, elections in sorted(due.items()))
 
 
@@ -101,7 +97,7 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
 
     Raises:
         UsageError: what is there of the path is no directory.
-        RefusedError: something is there already, or it lies among the files of a broker, however deep.
+        RefusedError: something is there already, or it is among the files of a broker, however deep.
         WriteFailedError: it cannot be written.
     """
     check_output(os.path.abspath(directory), [directory], (), option="--elections")

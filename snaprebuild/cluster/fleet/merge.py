@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
-from snaprebuild.cluster.fleet.restart_plan import Cover, Step, restart_order, smallest_cover
+from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.source import TopicKind, topic_kind_of
 
 __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.DOUBTED})
 
@@ -24,7 +28,7 @@ class Outcome(StrEnum):
     """What to do about a partition."""
 
     HEALTHY = "healthy"
-    """Nothing: whoever leads uploads it."""
+    """Nothing: any leader uploads it."""
     ELECT = "elect"
     """A replica has all its snapshots: elect it, and nothing has to be rebuilt."""
     TREAT = "treat"
@@ -32,7 +36,7 @@ class Outcome(StrEnum):
     VERIFY = "verify"
     """Nothing is stuck, and snapshots of every replica are unproven, or the only replica is empty."""
     WAIT = "wait"
-    """No replica can be rebuilt so that all goes up: retention, or somebody's hand."""
+    """No replica can be rebuilt so that all goes up: retention, or an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,12 @@ class FleetPartition:
         key: topic, partition, topic id.
         replicas: by node id; with a metadata log at most those that it gives to the partition.
         outcome: what to do.
-        elect: broker whose replica is to lead; None where that is of no matter, or nobody helps.
-        condition: what must be so before ``elect`` can lead; None where nothing speaks against it.
+        elect: broker whose replica is to lead; None if that is of no matter, or nobody helps.
+        condition: what must be so before ``elect`` can lead; None if nothing speaks against it.
         placement: what the metadata log says of it; None without one.
         not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
         not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
-        risk: of electing ``elect``; None where nobody has to be elected.
+        risk: of electing ``elect``; None if nobody has to be elected.
     """
 
     key: PartitionKey
@@ -85,7 +89,7 @@ class FleetResult:
         partitions: by topic and partition.
         cover: the brokers to treat.
         steps: their restarts, in order.
-        rate_bytes: per second, as it was stated; None where nobody did.
+        rate_bytes: per second, as it was stated; None if nobody did.
         has_metadata: a metadata log tells who is in sync and who leads.
         assumes: what was taken to be so.
         findings: of all.
@@ -95,7 +99,7 @@ class FleetResult:
     fleet: Fleet
     partitions: tuple[FleetPartition, ...]
     cover: Cover
-    steps: tuple[Step, ...]
+    steps: tuple[Restart, ...]
     rate_bytes: int | None
     has_metadata: bool
     assumes: tuple[str, ...]
@@ -103,7 +107,7 @@ class FleetResult:
     allows_risk: bool = False
 
     def elections(self) -> tuple[Elections, ...] | None:
-        """Who is to lead, now and behind each restart; None where no metadata log tells the replicas of a partition."""
+        """Who is to lead, now and after each restart; None if no metadata log tells the replicas of a partition."""
         return elections_of(self.partitions, self.steps, risky=self.allows_risk) if self.has_metadata else None
 
     def outcomes(self) -> Counter[Outcome]:
@@ -130,41 +134,38 @@ def merge_scans(
     Args:
         paths: of the documents.
         view: what the metadata log says; None without one.
-        controllers: brokers that are controllers, too, beside those that the metadata log tells.
+        controllers: brokers that are controllers, besides those that the metadata log has.
         rate_bytes: bytes per second that a rebuild reads.
-        release: of the brokers; None where it is not known.
-        retention_bytes: ``log.retention.bytes`` in the brokers' own configuration; None where it is not known.
+        release: of the brokers; None if unknown.
+        retention_bytes: ``log.retention.bytes`` in the brokers' own configuration; None if unknown.
         allows_risk: see ``FleetResult``.
 
     Raises:
         UsageError, ReadFailedError: as ``read_scans``.
     """
-    fleet = read_scans(paths, () if view is None else view.placements, None if view is None else view.directories)
-    judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
+    known = ClusterView(-1) if view is None else view
+    fleet = read_scans(paths, known.placements, known.directories)
+    judged = [_judged(key, replicas, known.placements.get(key)) for key, replicas in fleet.sorted_partitions()]
     partitions = tuple(each for each in judged if each.replicas)
     choices = [(each, _treatable(each)) for each in partitions if each.outcome is Outcome.TREAT]
-    costs = _replay_costs(choices)
-    cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, costs)
-    leader = None if view is None else view.quorum_leader
-    known_controllers = controllers | (frozenset() if view is None else view.controllers)
-    steps = restart_order(cover.brokers, choices, known_controllers, leader, rate_bytes)
-    partitions = _with_treated(partitions, steps)
-    partitions = tuple(replace(each, risk=_risk(each, view, release, retention_bytes)) for each in partitions)
+    cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
+    steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
+    risks = _Risks(view, release, retention_bytes)
+    partitions = tuple(risks.added_to(each) for each in _with_treated(partitions, steps))
     findings = (
         *_not_whole(fleet),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
-        *_nowhere_scanned(fleet, view),
+        *_nowhere_scanned(fleet, known),
         *_alone(partitions, steps, view),
-        *_risks(partitions),
-        *_restart_risks(steps, view, release, retention_bytes),
+        *risks.of_elections(partitions),
+        *risks.of_restarts(steps, known),
     )
-    assumes = _assumed(view, known_controllers)
+    assumes = _assumed(view, controllers | known.controllers)
     return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, assumes, findings, allows_risk)
 
 
-def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
-    placement = None if view is None else view.placements.get(key)
+def _judged(key: PartitionKey, replicas: list[Replica], placement: Placement | None) -> FleetPartition:
     if placement is None:
         return FleetPartition(key, tuple(replicas), *_outcome(replicas, placement))
     here = {each.node_id for each in replicas}
@@ -177,7 +178,7 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
 
 def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
     states = {each.state for each in replicas}
-    # A disk is replaced while its broker is down, and then somebody is elected: in epoch 0 the replica was never written to.
+    # A disk is replaced while its broker is down, and then another leader is elected: in epoch 0 the replica was never written to.
     is_first_epoch = placement is not None and placement.leader_epoch == 0
     if len(replicas) == 1 and replicas[0].is_empty and not is_first_epoch:
         return Outcome.VERIFY, None, None
@@ -197,17 +198,19 @@ def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outc
 
 def _condition(replica: Replica, replicas: list[Replica], placement: Placement | None) -> str | None:
     """What must be so before a replica is elected: a broker that lags leads only by an unclean election, which loses data."""
+    newest = max((each.leader_epoch or 0 for each in replicas), default=0)
+    committed = max((each.high_watermark or 0 for each in replicas), default=0)
+    epoch, end, then = replica.leader_epoch, replica.log_end, "elect it when it is in sync"
+    cases = (
+        (epoch is not None and epoch < newest, f"it had leader epoch {epoch} when it was scanned, another one {newest}: {then}"),
+        (
+            end is not None and end < committed,
+            f"its log ended at {end} when it was scanned, below {committed} of another one: {then}",
+        ),
+    )
     if placement is not None:
         return None if replica.node_id in placement.in_sync else "it is not in sync: elect it when it is"
-    newest = max((each.leader_epoch or 0 for each in replicas), default=0)
-    if replica.leader_epoch is not None and replica.leader_epoch < newest:
-        return f"it had leader epoch {replica.leader_epoch} when it was scanned, another one {newest}: elect it when it is in sync"
-    committed = max((each.high_watermark or 0 for each in replicas), default=0)
-    if replica.log_end is not None and replica.log_end < committed:
-        return (
-            f"its log ended at {replica.log_end} when it was scanned, below {committed} of another one: elect it when it is in sync"
-        )
-    return None
+    return next((why for applies, why in cases if applies), None)
 
 
 def _treatable(partition: FleetPartition) -> dict[int, Replica]:
@@ -223,7 +226,7 @@ def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) 
     return costs
 
 
-def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Step, ...]) -> tuple[FleetPartition, ...]:
+def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
     """Each partition that is treated is to be led by the broker that was treated for it."""
     by_partition = {key: step.node_id for step in steps for key in step.partitions}
 
@@ -237,127 +240,133 @@ def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Step, ...
     return tuple(map(with_leader, partitions))
 
 
-def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Step, ...]) -> Iterator[Finding]:
+def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Restart, ...]) -> Iterator[Finding]:
     for step in steps:
         count = pluralize(len(step.partitions), "partition")
         message = f"{count} can be uploaded from no replica as it is: broker {step.node_id} is to be treated"
         yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
-    elected: Counter[int] = Counter()
-    empty: Counter[str] = Counter()
-    topics: dict[Outcome, Counter[str]] = {Outcome.WAIT: Counter(), Outcome.VERIFY: Counter()}
     for each in partitions:
-        if each.outcome is Outcome.ELECT and each.elect is not None:
-            elected[each.elect] += 1
-        elif each.outcome is Outcome.VERIFY and each.replicas[0].is_empty:
-            empty[each.key[0]] += 1
-        elif each.outcome in topics:
-            topics[each.outcome][each.key[0]] += 1
         if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
             nodes = ", ".join(map(str, each.not_scanned))
             message = f"there are replicas on {nodes}, too, whose scan is not here: one may have every snapshot"
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
+    elected = Counter(each.elect for each in partitions if each.outcome is Outcome.ELECT and each.elect is not None)
     for node, many in sorted(elected.items()):
         message = (
             f"broker {node} has every snapshot of {pluralize(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
-    for topic, many in sorted(topics[Outcome.WAIT].items()):
-        message = (
-            f"{pluralize(many, 'partition')}: on no broker a rebuild gets everything up; "
-            "retention or a hand removes what is in the way"
-        )
-        yield Finding("stuck-for-good", Severity.FINDING, topic, message)
-    for topic, many in sorted(topics[Outcome.VERIFY].items()):
-        message = f"{pluralize(many, 'partition')}: nothing is stuck, and every replica has snapshots in doubt; `verify` tells more"
-        yield Finding("every-replica-in-doubt", Severity.FINDING, topic, message)
-    for topic, many in sorted(empty.items()):
-        message = (
-            f"{pluralize(many, 'partition')}: the only replica that was scanned is empty: never written to, or lost with its disk; "
-            "`cluster source` shows which"
-        )
-        yield Finding("only-replica-empty", Severity.FINDING, topic, message)
+    empty = {each.key for each in partitions if each.outcome is Outcome.VERIFY and each.replicas[0].is_empty}
+    topics = {
+        "stuck-for-good": Counter(each.key[0] for each in partitions if each.outcome is Outcome.WAIT),
+        "every-replica-in-doubt": Counter(
+            each.key[0] for each in partitions if each.outcome is Outcome.VERIFY and each.key not in empty
+        ),
+        "only-replica-empty": Counter(topic for topic, _, _ in empty),
+    }
+    for code, counts in topics.items():
+        for topic, many in sorted(counts.items()):
+            yield Finding(code, Severity.FINDING, topic, f"{pluralize(many, 'partition')}: {_OF_TOPICS[code]}")
     yield from _same_name(partitions)
+
+
+_OF_TOPICS = {
+    "stuck-for-good": "on no broker a rebuild gets everything up; retention or a hand removes what is in the way",
+    "every-replica-in-doubt": "nothing is stuck, and every replica has snapshots in doubt; `verify` tells more",
+    "only-replica-empty": "the only replica that was scanned is empty: never written to, or lost with its disk; "
+    "`cluster source` shows which",
+}
+
+
+def _grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Replicas of one name and several topic ids: the topic was deleted and made again, and some disk is old."""
-    ids: dict[tuple[str, int], list[FleetPartition]] = {}
-    for each in partitions:
-        ids.setdefault(each.key[:2], []).append(each)
-    for (topic, number), several in ids.items():
+    for (topic, number), several in _grouped((each.key[:2], each) for each in partitions).items():
         if len(several) > 1:
-            told = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
-            message = f"has several topic ids ({told}): each is told for itself; `cluster source` tells which is the cluster's"
+            detail = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
+            message = f"has several topic ids ({detail}): each is told for itself; `cluster source` tells which is the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
 
 
-def _risk(
-    partition: FleetPartition, view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
-) -> ElectionRisk | None:
-    broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
-    if broker is None or broker == leader:
-        return None
-    (size_bytes,) = (each.size_bytes for each in partition.replicas if each.node_id == broker)
-    return _risk_of(partition.key[0], broker, size_bytes, view, release, retention_bytes)
+@dataclass(frozen=True, slots=True)
+class _Risks:
+    """Whether elections can delete data (KAFKA-20732), by all that is known of the brokers."""
+
+    view: ClusterView | None
+    release: KafkaRelease | None
+    retention_bytes: int | None
+
+    def _of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
+        if self.view is None:
+            return election_risk(topic, broker, size_bytes, None, self.retention_bytes, self.release, None)
+        by_broker = self.view.retention_bytes
+        retention_bytes = by_broker.get(broker, by_broker.get(None, self.retention_bytes))
+        storage, level = self.view.topics.get(topic, TopicStorage()), self.view.levels.get(broker)
+        return election_risk(topic, broker, size_bytes, storage, retention_bytes, self.release, level)
+
+    def added_to(self, partition: FleetPartition) -> FleetPartition:
+        """A partition with the risk of its election, if one is needed."""
+        broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
+        sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
+        return partition if broker in (None, leader) else replace(partition, risk=self._of(partition.key[0], broker or 0, *sizes))
+
+    def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+        """One finding for each reason, not for each partition."""
+        risks = [(each.risk, each.name) for each in partitions if each.risk is not None]
+        affected = [name for risk, name in risks if risk.outcome is Risk.AFFECTED]
+        if affected:
+            size_bytes = sum(risk.size_bytes or 0 for risk, _ in risks)
+            message = (
+                f"electing the leaders of {_some(affected)} may delete data within retention, remotely and on all "
+                f"replicas (KAFKA-20732): {size_bytes} bytes of local logs may be counted twice. Upgrade to 4.3.2, or set "
+                "retention.bytes=-1 for these topics, before you elect"
+            )
+            yield Finding("election-may-delete-data", Severity.FINDING, affected[0], message)
+        commands = {risk.reason: risk.command for risk, _ in reversed(risks)}
+        unknown = _grouped((risk.reason, name) for risk, name in risks if risk.outcome is Risk.UNKNOWN)
+        for reason, names in unknown.items():
+            message = (
+                f"whether electing the leaders of {_some(names)} may delete data (KAFKA-20732) is not known: "
+                f"{reason}. To find out: {commands[reason]}"
+            )
+            yield Finding("election-risk-unknown", Severity.NOTE, names[0], message)
+
+    def of_restarts(self, steps: Iterable[Restart], view: ClusterView) -> Iterator[Finding]:
+        """A restart makes another broker the leader of each partition that the restarted one leads."""
+        restarted = {step.node_id for step in steps}
+        names: dict[Risk, list[str]] = {risk: [] for risk in Risk}
+        for (topic, number, _), placement in view.sorted_placements():
+            if placement.leader in restarted:
+                outcomes = {self._of(topic, node, 0).outcome for node in placement.in_sync if node != placement.leader}
+                worst = next((risk for risk in (Risk.AFFECTED, Risk.UNKNOWN) if risk in outcomes), Risk.NOT_AFFECTED)
+                names[worst].append(f"{topic}-{number}")
+        for risk, code, severity, before, after in _OF_RESTARTS:
+            if names[risk]:
+                yield Finding(code, severity, names[risk][0], f"{before} {_some(names[risk])}{after}")
 
 
-def _risk_of(
-    topic: str, broker: int, size_bytes: int, view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
-) -> ElectionRisk:
-    storage, level = None, None
-    if view is not None:
-        storage, level = view.topics.get(topic, TopicStorage()), view.levels.get(broker)
-        retention_bytes = view.retention_bytes.get(broker, view.retention_bytes.get(None, retention_bytes))
-    return election_risk(topic, broker, size_bytes, storage, retention_bytes, release, level)
-
-
-def _risks(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
-    """One finding for each reason, not for each partition."""
-    affected = [each for each in partitions if each.risk is not None and each.risk.outcome is Risk.AFFECTED]
-    if affected:
-        size_bytes = sum(each.risk.size_bytes or 0 for each in affected if each.risk is not None)
-        message = (
-            f"electing the leaders of {_some([each.name for each in affected])} may delete data within retention, remotely and on all "
-            f"replicas (KAFKA-20732): {size_bytes} bytes of local logs may be counted twice. Upgrade to 4.3.2, or set retention.bytes=-1 "
-            "for these topics, before you elect"
-        )
-        yield Finding("election-may-delete-data", Severity.FINDING, affected[0].name, message)
-    missing: dict[str, list[FleetPartition]] = {}
-    for each in partitions:
-        if each.risk is not None and each.risk.outcome is Risk.UNKNOWN:
-            missing.setdefault(each.risk.reason, []).append(each)
-    for reason, several in missing.items():
-        assert several[0].risk is not None
-        message = (
-            f"whether electing the leaders of {_some([each.name for each in several])} may delete data (KAFKA-20732) is not known: "
-            f"{reason}. To find out: {several[0].risk.command}"
-        )
-        yield Finding("election-risk-unknown", Severity.NOTE, several[0].name, message)
-
-
-def _restart_risks(
-    steps: Iterable[Step], view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
-) -> Iterator[Finding]:
-    """A restart makes another broker the leader of each partition that the restarted one leads."""
-    restarted = {step.node_id for step in steps}
-    names: dict[Risk, list[str]] = {Risk.AFFECTED: [], Risk.UNKNOWN: []}
-    for (topic, number, _), placement in sorted({} if view is None else view.placements.items(), key=lambda each: each[0][:2]):
-        if placement.leader in restarted:
-            others = [node for node in placement.in_sync if node != placement.leader]
-            outcomes = {_risk_of(topic, node, 0, view, release, retention_bytes).outcome for node in others}
-            for outcome, several in names.items():
-                if outcome in outcomes and (outcome is Risk.AFFECTED or Risk.AFFECTED not in outcomes):
-                    several.append(f"{topic}-{number}")
-    if names[Risk.AFFECTED]:
-        message = (
-            f"the restarts elect other leaders of {_some(names[Risk.AFFECTED])}, which may delete data (KAFKA-20732): see fleet.md"
-        )
-        yield Finding("restart-may-delete-data", Severity.FINDING, names[Risk.AFFECTED][0], message)
-    if names[Risk.UNKNOWN]:
-        message = f"whether the restarts may delete data of {_some(names[Risk.UNKNOWN])} (KAFKA-20732) is not known: state "
-        yield Finding(
-            "restart-risk-unknown", Severity.NOTE, names[Risk.UNKNOWN][0], message + "--kafka-release and --retention-bytes"
-        )
+_OF_RESTARTS = (
+    (
+        Risk.AFFECTED,
+        "restart-may-delete-data",
+        Severity.FINDING,
+        "the restarts elect other leaders of",
+        ", which may delete data (KAFKA-20732): see fleet.md",
+    ),
+    (
+        Risk.UNKNOWN,
+        "restart-risk-unknown",
+        Severity.NOTE,
+        "whether the restarts may delete data of",
+        " (KAFKA-20732) is not known: state --kafka-release and --retention-bytes",
+    ),
+)
 
 
 def _nodes(partition: FleetPartition) -> str:
@@ -371,25 +380,23 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
         yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
-def _nowhere_scanned(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding]:
-    """Partitions that only brokers have whose scans are not here: of them nothing else is told."""
-    names: list[str] = []
-    nodes: set[int] = set()
-    for (topic, number, _), placement in sorted({} if view is None else view.placements.items(), key=lambda each: each[0][:2]):
-        if topic_kind_of(topic) is TopicKind.ORDINARY and fleet.brokers.keys().isdisjoint(placement.replicas):
-            names.append(f"{topic}-{number}")
-            nodes |= {*placement.replicas}
-    if names:
-        message = f"have all replicas of {_some(names)}, and their scans are not here: nothing is known of these, scan there"
-        yield Finding("partition-not-scanned", Severity.NOTE, f"brokers {', '.join(map(str, sorted(nodes)))}", message)
+def _nowhere_scanned(fleet: Fleet, view: ClusterView) -> Iterator[Finding]:
+    """Partitions of which only brokers without a scan have replicas."""
+    absent = [
+        (f"{topic}-{number}", placement.replicas)
+        for (topic, number, _), placement in view.sorted_placements()
+        if topic_kind_of(topic) is TopicKind.ORDINARY and fleet.brokers.keys().isdisjoint(placement.replicas)
+    ]
+    if absent:
+        nodes = ", ".join(map(str, sorted({node for _, replicas in absent for node in replicas})))
+        some = _some([name for name, _ in absent])
+        message = f"have all replicas of {some}, and their scans are not here: nothing is known of these, scan there"
+        yield Finding("partition-not-scanned", Severity.NOTE, f"brokers {nodes}", message)
 
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:
     """Replicas that were scanned and are none of the partition's: it was moved away while the broker was down, or the log is older."""
-    names: dict[int, list[str]] = {}
-    for each in partitions:
-        for node in each.not_assigned:
-            names.setdefault(node, []).append(each.name)
+    names = _grouped((node, each.name) for each in partitions for node in each.not_assigned)
     for node, several in sorted(names.items()):
         message = (
             f"broker {node} has files of {_some(several)} of which the metadata log gives it no replica: they were left out, "
@@ -402,21 +409,21 @@ def _some(names: list[str]) -> str:
     return f"{pluralize(len(names), 'partition')} ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
 
 
-def _alone(partitions: Iterable[FleetPartition], steps: tuple[Step, ...], view: ClusterView | None) -> Iterator[Finding]:
+def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], view: ClusterView | None) -> Iterator[Finding]:
     """Partitions that are offline while a broker restarts, because no other replica is in sync."""
     restarted = {step.node_id for step in steps}
-    alone: dict[int, list[str]] = {}
-    for each in partitions:
-        nodes = {one.node_id for one in each.replicas} if each.placement is None else each.placement.in_sync
-        if len(nodes) == 1 and nodes <= restarted:
-            alone.setdefault(next(iter(nodes)), []).append(each.name)
-    for node, names in sorted(alone.items()):
-        some = _some(names)
+    holders = [
+        ({one.node_id for one in each.replicas} if each.placement is None else each.placement.in_sync, each.name)
+        for each in partitions
+    ]
+    for node, names in sorted(
+        _grouped((next(iter(nodes)), name) for nodes, name in holders if len(nodes) == 1 and nodes <= restarted).items()
+    ):
         if view is None:
-            message = f"no other scan has a replica of {some}: make sure that one is in sync before it stops"
+            message = f"no other scan has a replica of {_some(names)}: make sure that one is in sync before it stops"
             yield Finding("no-other-replica", Severity.NOTE, f"broker {node}", message)
         else:
-            message = f"is the only one in sync for {some}, offline while it restarts: wait until another one is"
+            message = f"is the only one in sync for {_some(names)}, offline while it restarts: wait until another one is"
             yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
 
 

@@ -9,13 +9,16 @@ before is in sync again, so that two replicas of a partition are never down toge
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Protocol
 
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
 
-__all__ = ["Cover", "Step", "restart_order", "smallest_cover"]
+__all__ = ["Cover", "Restart", "restart_order", "smallest_cover"]
 
 
 WORK_MAX = 30_000_000
@@ -44,134 +47,88 @@ def smallest_cover(partitions: Collection[frozenset[int]], costs: Mapping[int, i
     """Finds the smallest set of brokers of which each partition has one.
 
     Args:
-        partitions: the brokers of each, at least one.
+        partitions: the brokers of each.
         costs: of each broker, from 0 on: among sets of one size the cheapest is wanted.
         work_max: how much is looked at before the search ends.
 
     Returns:
         The set; whether it is the smallest, and what is proven where it need not be.
     """
-    brokers = sorted({broker for partition in partitions for broker in partition})
-    bits = {broker: 1 << index for index, broker in enumerate(brokers)}
-    masks = _needed({sum(bits[broker] for broker in partition) for partition in partitions})
-    dearest = 1 + sum(costs[broker] for broker in brokers)
-    # One broker more is dearer than all else, so that the cheapest set is among the smallest.
-    search = _Search([dearest + costs[broker] for broker in brokers], masks, work_max)
-    best = search.run()
-    found = tuple(broker for broker in brokers if best & bits[broker])
-    at_least = len(found) if search.is_done else max(search.at_least, _greedy_bound(search.greedy_count, masks))
-    return Cover(found, at_least, search.is_done)
+    distinct = set(partitions)
+    # A set that hits a partition hits all those whose brokers include its brokers.
+    needed = sorted((each for each in distinct if not _has_part(each, distinct)), key=lambda each: (len(each), sorted(each)))
+    hits = Counter(broker for each in needed for broker in each)
+    # One more broker costs more than all others together, so that the cheapest set is among the smallest.
+    dearest = 1 + sum(costs[broker] for broker in hits)
+    search = _Search({broker: dearest + costs[broker] for broker in hits}, needed, work_max)
+    # A greedy cover is at most H(d) times the smallest, d being the most partitions that a broker has (Johnson, Lovász 1974).
+    ratio = sum(1 / number for number in range(1, max(hits.values(), default=1) + 1))
+    bound = math.ceil(len(search.greedy) / ratio - 1e-9)
+    at_least = len(search.best) if search.is_done else max(len(_disjoint(needed)), bound)
+    return Cover(tuple(sorted(search.best)), at_least, search.is_done)
 
 
-def _needed(masks: set[int]) -> list[int]:
-    """Without those of which another is a part, the smallest first."""
-    return sorted((mask for mask in masks if not _has_part(mask, masks)), key=lambda mask: (mask.bit_count(), mask))
+def _has_part(brokers: frozenset[int], partitions: set[frozenset[int]]) -> bool:
+    sizes = range(1, len(brokers) if len(brokers) <= SUBSETS_OF_MAX else 1)
+    return any(frozenset(part) in partitions for size in sizes for part in combinations(brokers, size))
 
 
-def _has_part(mask: int, masks: set[int]) -> bool:
-    if mask.bit_count() > SUBSETS_OF_MAX:
-        return False
-    part = (mask - 1) & mask
-    while part:
-        if part in masks:
-            return True
-        part = (part - 1) & mask
-    return False
-
-
-def _greedy_bound(count: int, masks: list[int]) -> int:
-    """A greedy cover is at most H(d) times the smallest, d being the partitions of the broker that has most (Johnson, Lovász 1974)."""
-    most = max((sum(mask >> index & 1 for mask in masks) for index in range(max(masks).bit_length())), default=0) if masks else 0
-    harmonic = sum(1 / number for number in range(1, most + 1))
-    return -(-count * 1_000_000 // int(harmonic * 1_000_000 + 1)) if count else 0
+def _disjoint(partitions: list[frozenset[int]]) -> list[frozenset[int]]:
+    """Partitions that share no broker: each needs one of its own."""
+    taken: set[int] = set()
+    found = []
+    for each in sorted(partitions, key=len):
+        if taken.isdisjoint(each):
+            taken |= each
+            found.append(each)
+    return found
 
 
 class _Search:
-    """Branch and bound: the partition with the fewest brokers left must be hit by one of them."""
+    """Branch and bound: the partition with the fewest brokers left must be hit by one of them.
 
-    def __init__(self, costs: list[int], masks: list[int], work_max: int) -> None:
-        self._costs = costs
-        self._masks = masks
-        self._work_left = work_max
-        self.is_done = True
-        self.at_least = len(_disjoint(masks))
-        self.greedy_count = 0
-        self._best = 0
-        self._best_cost = 0
+    Attributes:
+        greedy: what a greedy choice finds.
+        best: the cheapest set.
+        is_done: no set is cheaper.
+    """
 
-    def run(self) -> int:
-        self._best = self._greedy()
-        self.greedy_count = self._best.bit_count()
-        self._best_cost = self._cost_of(self._best)
-        self._visit(self._masks, 0, 0)
-        return self._best
+    def __init__(self, costs: dict[int, int], partitions: list[frozenset[int]], work_max: int) -> None:
+        self._costs, self._work_left, self.is_done = costs, work_max, True
+        self.greedy = self.best = self._greedily(partitions)
+        self._best_cost = sum(costs[broker] for broker in self.best)
+        self._visit(partitions, frozenset(), 0)
 
-    def _cost_of(self, chosen: int) -> int:
-        return sum(self._costs[index] for index in _indices(chosen))
-
-    def _greedy(self) -> int:
-        chosen, left = 0, self._masks
+    def _greedily(self, partitions: list[frozenset[int]]) -> frozenset[int]:
+        chosen: frozenset[int] = frozenset()
+        left = partitions
         while left:
-            counts = [0] * len(self._costs)
-            for mask in left:
-                for index in _indices(mask):
-                    counts[index] += 1
-            best = max(range(len(counts)), key=lambda index: (counts[index], -self._costs[index]))
-            chosen |= 1 << best
-            left = [mask for mask in left if not mask >> best & 1]
-        for index in _indices(chosen):  # what was chosen early may be needless by now
-            if all(mask & chosen & ~(1 << index) for mask in self._masks):
-                chosen &= ~(1 << index)
+            hits = Counter(broker for each in left for broker in each)
+            best = max(sorted(hits), key=lambda broker: (hits[broker], -self._costs[broker]))
+            chosen |= {best}
+            left = [each for each in left if best not in each]
+        for broker in sorted(chosen):  # what was chosen early may be needless by now
+            if not any(each & chosen == {broker} for each in partitions):
+                chosen -= {broker}
         return chosen
 
-    def _visit(self, left: list[int], chosen: int, cost: int) -> None:
-        """Tries all that can be added to what is chosen. ``left``: partitions that nobody hits yet, of brokers that are not ruled out."""
+    def _visit(self, left: list[frozenset[int]], chosen: frozenset[int], cost: int) -> None:
+        """Tries all that can be added to what is chosen. ``left``: partitions that are not hit yet, of brokers that are not ruled out."""
         self._work_left -= len(left) + 1
         if self._work_left < 0:
             self.is_done = False
-            return
-        if not left:
-            if cost < self._best_cost:
-                self._best, self._best_cost = chosen, cost
-            return
-        if cost + sum(self._cheapest(mask) for mask in _disjoint(left)) >= self._best_cost:
-            return
-        narrowest = min(left, key=int.bit_count)
-        ruled_out = 0
-        for index in self._most_hit_first(narrowest, left):
-            bit = 1 << index
-            # What was tried before is ruled out: sets with it have been looked at.
-            rest = [mask & ~ruled_out for mask in left if not mask & bit]
-            if 0 not in rest:
-                self._visit(rest, chosen | bit, cost + self._costs[index])
-            ruled_out |= bit
-
-    def _cheapest(self, mask: int) -> int:
-        return min(self._costs[index] for index in _indices(mask))
-
-    def _most_hit_first(self, mask: int, left: list[int]) -> list[int]:
-        hits = {index: sum(other >> index & 1 for other in left) for index in _indices(mask)}
-        return sorted(hits, key=lambda index: (-hits[index], self._costs[index]))
-
-
-def _indices(mask: int) -> list[int]:
-    """Of the bits that are set, ascending."""
-    indices = []
-    while mask:
-        lowest = mask & -mask
-        indices.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return indices
-
-
-def _disjoint(masks: list[int]) -> list[int]:
-    """Partitions that share no broker: each needs one of its own."""
-    taken, found = 0, []
-    for mask in sorted(masks, key=int.bit_count):
-        if not mask & taken:
-            taken |= mask
-            found.append(mask)
-    return found
+        elif not left and cost < self._best_cost:
+            self.best, self._best_cost = chosen, cost
+        elif left and cost + sum(min(map(self._costs.__getitem__, each)) for each in _disjoint(left)) < self._best_cost:
+            narrowest = min(left, key=len)
+            hits = Counter(broker for each in left for broker in each & narrowest)
+            ruled_out: set[int] = set()
+            for broker in sorted(narrowest, key=lambda broker: (-hits[broker], self._costs[broker], broker)):
+                # What was tried before is ruled out: sets with it have been looked at.
+                rest = [each - ruled_out for each in left if broker not in each]
+                if all(rest):
+                    self._visit(rest, chosen | {broker}, cost + self._costs[broker])
+                ruled_out.add(broker)
 
 
 class Treated(Protocol):
@@ -189,12 +146,12 @@ class Treated(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Restart:
     """One broker: stop it, rebuild, start it, wait until it is in sync.
 
     Attributes:
         node_id: of the broker.
-        partitions: that are ready behind this step, and were not before.
+        partitions: that are ready after this step, and were not before.
         freed_bytes: of those, what was stuck.
         replay_bytes: of those, to read at most.
         missing: snapshots to rebuild.
@@ -219,14 +176,14 @@ def restart_order(
     controllers: frozenset[int],
     quorum_leader: int | None,
     rate_bytes: int | None,
-) -> tuple[Step, ...]:
+) -> tuple[Restart, ...]:
     """Puts the brokers to treat in order, and gives each partition to the first of them that holds it.
 
     Args:
         brokers: to be treated; each partition has one of them.
         choices: partitions with their replicas that can be treated, by broker.
         controllers: node ids.
-        quorum_leader: the active controller, None where that is not known.
+        quorum_leader: the active controller, None if that is not known.
         rate_bytes: per second.
     """
     held: dict[int, list[tuple[Treated, Replica]]] = {node: [] for node in brokers}
@@ -239,7 +196,7 @@ def restart_order(
             freed[node] += partition.stuck_bytes
             replayed[node] += replicas[node].replay_bytes
     by_node = {node: {partition.key: replica for partition, replica in each} for node, each in held.items()}
-    steps: list[Step] = []
+    steps: list[Restart] = []
     while held:
         # What frees most for each byte that is read comes first; who is a controller waits for those who are none.
         node = min(held, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each))
@@ -248,13 +205,13 @@ def restart_order(
             for other in nodes_of.pop(partition.key):
                 freed[other] -= partition.stuck_bytes
                 replayed[other] -= by_node[other][partition.key].replay_bytes
-        steps.append(_step(node, taken, node in controllers, rate_bytes))
+        steps.append(_restart(node, taken, node in controllers, rate_bytes))
     return tuple(steps)
 
 
-def _step(node: int, taken: Sequence[tuple[Treated, Replica]], is_controller: bool, rate_bytes: int | None) -> Step:
+def _restart(node: int, taken: Sequence[tuple[Treated, Replica]], is_controller: bool, rate_bytes: int | None) -> Restart:
     replay_bytes = sum(replica.replay_bytes for _, replica in taken)
-    return Step(
+    return Restart(
         node_id=node,
         partitions=tuple(partition.key for partition, _ in taken),
         freed_bytes=sum(partition.stuck_bytes for partition, _ in taken),

@@ -57,7 +57,7 @@ class MetadataBatch:
         position_bytes: where it begins in its file.
         size_bytes: of the whole batch.
         records: in order.
-        crc: uint32, of everything behind it in the batch, as the header says.
+        crc: uint32, of everything after it in the batch, as the header says.
     """
 
     base_offset: int
@@ -84,7 +84,7 @@ class FileBatches:
         DeadlinePassedError: the deadline has passed.
 
     Attributes:
-        tail: what stands behind the last whole batch, once the iteration has ended.
+        tail: what follows the last whole batch, once the iteration has ended.
     """
 
     def __init__(

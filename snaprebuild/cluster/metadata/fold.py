@@ -74,7 +74,7 @@ class MetadataState:
         self.scram_iterations: dict[tuple[int, str], int] = {}
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self._partitions: dict[bytes, dict[int, Any]] = {}
-        self._rules: Mapping[int, Callable[[ClusterMetadataRecord, int], list[MetadataChange]]] = {
+        self._rules: Mapping[int, Callable[[ClusterMetadataRecord, int], list[MetadataChange] | None]] = {
             MetadataRecordType.REGISTER_BROKER: self._register_broker,
             MetadataRecordType.UNREGISTER_BROKER: self._unregister_broker,
             MetadataRecordType.TOPIC: self._topic,
@@ -107,7 +107,8 @@ class MetadataState:
         Raises:
             BadValueError: Kafka would throw on it; then nothing has changed.
         """
-        return self._rules[record.api_key](record, offset)
+        changes = self._rules[record.api_key](record, offset)
+        return [OtherChanged(offset, record)] if changes is None else changes
 
     # -------------------------------------------------------------------------------------------- brokers and controllers
 
@@ -142,13 +143,11 @@ class MetadataState:
             raise BadValueError(f"{record.name} of broker {broker_id}", expected=f"its epoch {broker.epoch}", found=epoch)
         return broker
 
-    def _register_controller(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _register_controller(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.controllers[record.message["controllerId"]] = registered_controller(record.message)
-        return [OtherChanged(offset, record)]
 
-    def _unregister_controller(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _unregister_controller(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.controllers.pop(record.message["controllerId"], None)
-        return [OtherChanged(offset, record)]
 
     # ---------------------------------------------------------------------------------------------- topics and partitions
 
@@ -210,31 +209,28 @@ class MetadataState:
 
     # ------------------------------------------------------------------------------------------------------ all the others
 
-    def _feature_level(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _feature_level(self, record: ClusterMetadataRecord, _offset: int) -> list[MetadataChange] | None:
         name, level = record.message["name"], record.message["featureLevel"]
         if name == _KRAFT_VERSION_FEATURE:
             return []  # early releases wrote it by mistake, and it is read by nobody (KAFKA-18979)
         self.features.pop(name, None)
         if level != 0:
             self.features[name] = level
-        return [OtherChanged(offset, record)]
+        return None
 
-    def _config(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _config(self, record: ClusterMetadataRecord, _offset: int) -> None:
         resource = ConfigResource(record.message["resourceType"], record.message["resourceName"])
         _set_or_drop(self.configs, resource, record.message["name"], record.message["value"])
-        return [OtherChanged(offset, record)]
 
-    def _client_quota(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _client_quota(self, record: ClusterMetadataRecord, _offset: int) -> None:
         parts = {each["entityType"]: each["entityName"] for each in record.message["entity"]}
         value = None if record.message["remove"] else record.message["value"]
         _set_or_drop(self.client_quotas, tuple(sorted(parts.items())), record.message["key"], value)
-        return [OtherChanged(offset, record)]
 
-    def _producer_ids(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _producer_ids(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.next_producer_id = record.message["nextProducerId"]
-        return [OtherChanged(offset, record)]
 
-    def _acl(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
         message = record.message
         self.acls[message["id"]] = AccessControlEntry(
             message["resourceType"],
@@ -245,22 +241,18 @@ class MetadataState:
             message["operation"],
             message["permissionType"],
         )
-        return [OtherChanged(offset, record)]
 
-    def _remove_acl(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _remove_acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
         if self.acls.pop(record.message["id"], None) is None:
             raise BadValueError(record.name, expected="an ACL of this id", found=uuid_to_text(record.message["id"]))
-        return [OtherChanged(offset, record)]
 
-    def _scram(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _scram(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.scram_iterations[record.message["mechanism"], record.message["name"]] = record.message["iterations"]
-        return [OtherChanged(offset, record)]
 
-    def _remove_scram(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _remove_scram(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.scram_iterations.pop((record.message["mechanism"], record.message["name"]), None)
-        return [OtherChanged(offset, record)]
 
-    def _delegation_token(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _delegation_token(self, record: ClusterMetadataRecord, _offset: int) -> None:
         message = record.message
         self.delegation_tokens[message["tokenId"]] = DelegationToken(
             message["owner"],
@@ -270,11 +262,9 @@ class MetadataState:
             message["maxTimestamp"],
             message["expirationTimestamp"],
         )
-        return [OtherChanged(offset, record)]
 
-    def _remove_delegation_token(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
+    def _remove_delegation_token(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.delegation_tokens.pop(record.message["tokenId"], None)
-        return [OtherChanged(offset, record)]
 
 
 def _nothing(_record: ClusterMetadataRecord, _offset: int) -> list[MetadataChange]:
@@ -355,8 +345,8 @@ class ImageFold(MetadataState):
         """Takes the next batch of the log.
 
         Args:
-            batch: the one behind what was seen.
-            last_offset: records behind it are left out; None for none.
+            batch: the one after what was seen.
+            last_offset: records after it are left out; None for none.
 
         Returns:
             What it changed, in order; of a transaction when it ends, each with the offset of its own record.
@@ -403,11 +393,11 @@ class ImageFold(MetadataState):
         """Takes the next record.
 
         Args:
-            record: the one behind what was seen.
+            record: the one after what was seen.
             offset: of it.
 
         Returns:
-            As ``apply_batch``. What is wrong with a record stands in ``faults``.
+            As ``apply_batch``. What is wrong with a record is in ``faults``.
 
         Raises:
             LimitExceededError: a transaction of more records than ``limits.METADATA_TRANSACTION_RECORDS_MAX``.

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
-from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
-from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import (
     BrokerChanged,
     BrokerRegistration,
@@ -23,18 +22,12 @@ from snaprebuild.cluster.metadata.image_model import (
     TopicImage,
     directory_text,
 )
-from snaprebuild.cluster.metadata.image_reader import fold_oldest, with_fresh_listing
+from snaprebuild.cluster.metadata.image_reader import FoldStart, fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataLog
-from snaprebuild.cluster.metadata.log_findings import (
-    checkpoint_findings,
-    fault_findings,
-    gap_finding,
-    listing_findings,
-    torn_findings,
-)
+from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, fault_findings, listing_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
@@ -54,6 +47,8 @@ __all__ = [
 ]
 
 
+Entry = TypeVar("Entry")
+
 ENTRIES_MAX = 100_000
 """Entries that are kept of one timeline, the newest."""
 
@@ -66,7 +61,7 @@ class Moment:
         offset: of the record; of a state that was there before the last one that it holds, -1 for none.
         timestamp_ms: of its batch, ms since 1970.
         leader_epoch: of the controller that wrote it.
-        record: name of its message, None where a checkpoint held it, or it was there before the history begins.
+        record: name of its message, None if a checkpoint held it, or it was there before the history begins.
     """
 
     offset: int
@@ -77,7 +72,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """A change of a partition: when, what in words, and the state from there on (None where it is gone)."""
+    """A change of a partition: when, what in words, and the state from there on (None if it is gone)."""
 
     moment: Moment
     what: tuple[str, ...]
@@ -85,19 +80,25 @@ class PartitionEntry:
 
 
 @dataclass(slots=True)
-class PartitionTimeline:
-    """A partition of a topic of this id; ``dropped`` counts entries older than those that are kept."""
+class Timeline(Generic[Entry]):
+    """The newest entries; ``dropped`` counts those that are older."""
+
+    entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=ENTRIES_MAX), kw_only=True)
+    dropped: int = field(default=0, kw_only=True)
+
+    def add(self, entry: Entry) -> None:
+        """The next one."""
+        self.dropped += len(self.entries) == ENTRIES_MAX
+        self.entries.append(entry)
+
+
+@dataclass(slots=True)
+class PartitionTimeline(Timeline[PartitionEntry]):
+    """A partition of a topic of this id."""
 
     topic: str
     topic_id: bytes
     partition: int
-    entries: deque[PartitionEntry] = field(default_factory=lambda: deque(maxlen=ENTRIES_MAX))
-    dropped: int = 0
-
-    def add(self, entry: PartitionEntry) -> None:
-        """The next one."""
-        self.dropped += len(self.entries) == ENTRIES_MAX
-        self.entries.append(entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,9 @@ class BrokerEntry:
     Attributes:
         moment: when.
         what: in words.
-        state: registration from there on, None where there is none.
+        state: registration from there on, None if there is none.
         leads: partitions that it leads.
         in_isr: partitions in whose ISR it is; likewise ``in_elr``.
-        in_elr: see there.
         replicas: partitions of which it has a replica.
     """
 
@@ -124,17 +124,10 @@ class BrokerEntry:
 
 
 @dataclass(slots=True)
-class BrokerTimeline:
-    """A broker; see ``PartitionTimeline``."""
+class BrokerTimeline(Timeline[BrokerEntry]):
+    """A broker."""
 
     broker_id: int
-    entries: deque[BrokerEntry] = field(default_factory=lambda: deque(maxlen=ENTRIES_MAX))
-    dropped: int = 0
-
-    def add(self, entry: BrokerEntry) -> None:
-        """The next one."""
-        self.dropped += len(self.entries) == ENTRIES_MAX
-        self.entries.append(entry)
 
 
 class Timelines:
@@ -219,6 +212,11 @@ class Timelines:
 # ----------------------------------------------------------------------------------------------------------------------- words
 
 
+def _applying(*cases: tuple[object, str]) -> list[str]:
+    """The texts of the cases that apply."""
+    return [text for applies, text in cases if applies]
+
+
 def partition_changes(before: PartitionRegistration | None, after: PartitionRegistration | None) -> tuple[str, ...]:
     """What changed of a partition, in words."""
     if after is None:
@@ -226,24 +224,25 @@ def partition_changes(before: PartitionRegistration | None, after: PartitionRegi
     if before is None:
         led = f"led by {after.leader}" if after.leader >= 0 else "without a leader"
         return (f"created on {_ids(after.replicas)}, {led}",)
-    what = []
-    if before.leader_epoch != after.leader_epoch:
-        what.append(_leader_change(before.leader, after.leader))
+    what = _applying((before.leader_epoch != after.leader_epoch, _leader_change(before.leader, after.leader)))
     for name, old, new in (("ISR", before.isr, after.isr), ("ELR", before.elr, after.elr)):
         left, joined = [each for each in old if each not in new], [each for each in new if each not in old]
-        what += [f"{_ids(left)} left the {name}"] if left else []
-        what += [f"{_ids(joined)} joined the {name}"] if joined else []
-    if before.replicas != after.replicas:
-        what.append(f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}")
-    for name, olds, news in (("adding", before.adding, after.adding), ("removing", before.removing, after.removing)):
-        if olds != news:
-            what.append(f"{name} {_ids(news)}" if news else f"no longer {name} {_ids(olds)}")
-    what += _directory_changes(before, after)
-    if before.last_known_elr != after.last_known_elr:
-        what.append(f"last known ELR {_ids(after.last_known_elr)}" if after.last_known_elr else "last known ELR cleared")
-    if before.leader_recovery_state != after.leader_recovery_state:
-        is_unclean = after.leader_recovery_state is LeaderRecoveryState.RECOVERING
-        what.append("recovering from an unclean election" if is_unclean else "recovered")
+        what += _applying((left, f"{_ids(left)} left the {name}"), (joined, f"{_ids(joined)} joined the {name}"))
+    what += _applying((before.replicas != after.replicas, f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}"))
+    for name, old, new in (("adding", before.adding, after.adding), ("removing", before.removing, after.removing)):
+        what += _applying((old != new, f"{name} {_ids(new)}" if new else f"no longer {name} {_ids(old)}"))
+    for broker_id in after.replicas:
+        was, is_now = before.directory_of(broker_id), after.directory_of(broker_id)
+        if was is not None and is_now is not None and was != is_now:
+            what.append(f"directory of {broker_id}: {directory_text(was)} -> {directory_text(is_now)}")
+    known, is_unclean = after.last_known_elr, after.leader_recovery_state is LeaderRecoveryState.RECOVERING
+    what += _applying(
+        (before.last_known_elr != known, f"last known ELR {_ids(known)}" if known else "last known ELR cleared"),
+        (
+            before.leader_recovery_state != after.leader_recovery_state,
+            "recovering from an unclean election" if is_unclean else "recovered",
+        ),
+    )
     return tuple(what) or ("nothing but its epoch",)
 
 
@@ -255,40 +254,30 @@ def _leader_change(before: int, after: int) -> str:
     return f"leader {before} -> {after}" if before != after else f"leader {after} in a new epoch"
 
 
-def _directory_changes(before: PartitionRegistration, after: PartitionRegistration) -> list[str]:
-    """Of replicas that were there before and are now."""
-    changed = []
-    for broker_id in after.replicas:
-        old, new = before.directory_of(broker_id), after.directory_of(broker_id)
-        if old is not None and new is not None and old != new:
-            changed.append(f"directory of {broker_id}: {directory_text(old)} -> {directory_text(new)}")
-    return changed
-
-
 def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration | None) -> tuple[str, ...]:
     """What changed of a registration, in words; nothing where nothing did."""
     if after is None:
         return ("unregistered",) if before is not None else ()
-    state = "fenced" if after.fenced else "not fenced"
     directories = ", ".join(map(directory_text, after.directories)) or "none told"
     if before is None:
+        state = "fenced" if after.fenced else "not fenced"
         return (f"registered with epoch {after.epoch}, {state}", f"directories {directories}")
-    what = []
-    if before.incarnation_id != after.incarnation_id:
-        what.append(f"registered again, epoch {before.epoch} -> {after.epoch}, incarnation {uuid_to_text(after.incarnation_id)}")
-    elif before.epoch != after.epoch:
-        what.append(f"epoch {before.epoch} -> {after.epoch}")
-    if before.directories != after.directories:
-        is_replaced = bool(before.directories) and not set(before.directories) & set(after.directories)
-        what.append(f"directories {directories}" + (": none of those before, so its disks were replaced" if is_replaced else ""))
-    if (before.cordoned_directories or ()) != (after.cordoned_directories or ()):
-        what.append(f"cordoned {', '.join(map(directory_text, after.cordoned_directories or ())) or 'none'}")
-    if before.fenced != after.fenced:
-        what.append("fenced" if after.fenced else "unfenced")
-    if before.in_controlled_shutdown != after.in_controlled_shutdown:
-        what.append("controlled shutdown" if after.in_controlled_shutdown else "no longer shutting down")
-    if before.rack != after.rack:
-        what.append(f"rack {after.rack or 'none'}")
+    is_new, epochs = before.incarnation_id != after.incarnation_id, f"epoch {before.epoch} -> {after.epoch}"
+    is_replaced = bool(before.directories) and not set(before.directories) & set(after.directories)
+    replaced = ": none of those before, so its disks were replaced" if is_replaced else ""
+    cordoned = ", ".join(map(directory_text, after.cordoned_directories or ())) or "none"
+    what = _applying(
+        (is_new, f"registered again, {epochs}, incarnation {uuid_to_text(after.incarnation_id)}"),
+        (not is_new and before.epoch != after.epoch, epochs),
+        (before.directories != after.directories, f"directories {directories}{replaced}"),
+        ((before.cordoned_directories or ()) != (after.cordoned_directories or ()), f"cordoned {cordoned}"),
+        (before.fenced != after.fenced, "fenced" if after.fenced else "unfenced"),
+        (
+            before.in_controlled_shutdown != after.in_controlled_shutdown,
+            "controlled shutdown" if after.in_controlled_shutdown else "no longer shutting down",
+        ),
+        (before.rack != after.rack, f"rack {after.rack or 'none'}"),
+    )
     return tuple(what)
 
 
@@ -304,13 +293,13 @@ class LogPoint:
     timestamp_ms: int | None = None
 
     def is_before(self, batch: MetadataBatch) -> bool:
-        """Whether all of a batch lies behind it."""
+        """Whether all of a batch is after it."""
         if self.offset is not None:
             return self.offset < batch.base_offset
         return self.timestamp_ms is not None and self.timestamp_ms < batch.append_timestamp_ms
 
     def first_offset_in(self, batch: MetadataBatch) -> int:
-        """First offset of a batch that does not lie before it; the one behind the batch where all do."""
+        """First offset of a batch that does not lie before it; the one after the batch where all do."""
         if self.offset is not None:
             return min(max(self.offset, batch.base_offset), batch.last_offset + 1)
         is_older = self.timestamp_ms is not None and batch.append_timestamp_ms < self.timestamp_ms
@@ -350,7 +339,7 @@ class HistoryResult:
 
     Attributes:
         path: of the log.
-        first_offset: where the timelines begin: 0, behind what a checkpoint holds, or where was asked for.
+        first_offset: where the timelines begin: 0, after what a checkpoint holds, or where was asked for.
         checkpoint_end: end offset of the checkpoint that it was read from, None for none.
         last_offset: last one that was read.
         last_timestamp_ms: of its batch.
@@ -382,32 +371,30 @@ def metadata_history(question: HistoryQuestion) -> HistoryResult:
 
 def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     proof = prove(log, question.others, question.voter_ids, question.settings)
-    fold, checkpoint, bad = fold_oldest(log)
-    findings = [*listing_findings(log), *checkpoint_findings(bad)]
-    timelines = Timelines(question.topic, question.partition, question.broker_id)
-    if checkpoint is not None and question.begin is None:
-        _begin(timelines, fold, "as a checkpoint has it")
-    first_offset = fold.offset + 1
-    gap = gap_finding(log, first_offset, None)
-    if gap is not None:
-        findings.append(gap)
-    else:
-        first_offset, read = _read(log, fold, timelines, question)
-        findings += read
+    begin = fold_oldest(log)
+    reader = _HistoryReader(question, begin)
+    fold, timelines = begin.fold, reader.timelines
+    findings = [*listing_findings(log), *checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, reader.take)]
+    is_damaged = any(each.severity is Severity.DAMAGED for each in findings)
+    first_offset, end = reader.first_offset, question.end
+    if (first_offset is None or (end is not None and fold.offset < first_offset)) and not is_damaged:
+        was_read = f"what was read are offsets {begin.next_offset} to {fold.offset}"
+        detail = was_read if fold.offset >= begin.next_offset else f"it begins at {begin.next_offset}"
+        raise UsageError(f"the log has nothing between --from and --to: {detail}", path=log.path)
+    first_offset = begin.next_offset if first_offset is None else first_offset
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
         raise UsageError(f"nothing from offset {first_offset} to {fold.offset} tells of {_asked(question)}", path=log.path)
-    findings += proof_findings(log, proof, fold.offset, told=findings)
-    dropped = sum(each.dropped for each in timelines.partitions.values())
-    dropped += 0 if timelines.broker is None else timelines.broker.dropped
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
+    dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:
         message = f"{pluralize(dropped, 'older entry', 'older entries')} are left out"
         findings.append(Finding("history-cut", Severity.NOTE, log.path, message))
     return HistoryResult(
         path=log.path,
         first_offset=first_offset,
-        checkpoint_end=None if checkpoint is None else checkpoint.end_offset,
+        checkpoint_end=None if begin.checkpoint is None else begin.checkpoint.end_offset,
         last_offset=fold.offset,
         last_timestamp_ms=fold.timestamp_ms,
         timelines=timelines,
@@ -417,60 +404,51 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
 
 
 def _asked(question: HistoryQuestion) -> str:
-    asked = []
-    if question.topic is not None:
-        asked.append(question.topic if question.partition is None else f"{question.topic}-{question.partition}")
-    if question.broker_id is not None:
-        asked.append(f"broker {question.broker_id}")
-    return " or ".join(asked)
+    topic = question.topic if question.partition is None else f"{question.topic}-{question.partition}"
+    broker = None if question.broker_id is None else f"broker {question.broker_id}"
+    return " or ".join(filter(None, (topic, broker)))
 
 
-def _begin(timelines: Timelines, fold: ImageFold, what: str) -> None:
-    moment = Moment(fold.offset, fold.timestamp_ms, fold.epoch, None)
-    timelines.begin(moment, fold.brokers, fold.topics.values(), what)
+class _HistoryReader:
+    """Folds the log and gathers what is between the places that are asked for.
 
-
-def _read(log: MetadataLog, fold: ImageFold, timelines: Timelines, question: HistoryQuestion) -> tuple[int, list[Finding]]:
-    """Folds the log and gathers what lies between the places that are asked for.
-
-    Returns:
-        First offset that was gathered, and findings.
+    Attributes:
+        first_offset: that was gathered; None before.
     """
-    begin, end, log_begin = question.begin, question.end, fold.offset + 1
-    first_offset = log_begin if begin is None else None
-    findings: list[Finding] = []
-    walk = log.walk(log_begin)
-    try:
-        with walk.until() as batches:
-            for whole in batches:
-                if end is not None and end.is_before(whole):
-                    break
-                batch: MetadataBatch | None = whole
-                if begin is not None and first_offset is None:
-                    before, batch = _cut(whole, begin.first_offset_in(whole))
-                    if before is not None:
-                        fold.apply_batch(before)
-                    if batch is None:
-                        continue
-                    first_offset = batch.base_offset
-                    _begin(timelines, fold, "as it was before" if first_offset > log_begin else "as a checkpoint has it")
-                if batch is not None:
-                    changes = fold.apply_batch(batch, None if end is None else end.offset)
-                    timelines.add(changes, batch.append_timestamp_ms, batch.leader_epoch)
-        findings = torn_findings(log, walk)
-    except FormatError as error:
-        findings = [finding_of_error(error, log.path)]
-    is_nothing = first_offset is None or (end is not None and fold.offset < first_offset)
-    if is_nothing and not any(each.severity is Severity.DAMAGED for each in findings):
-        told = (
-            f"what was read are offsets {log_begin} to {fold.offset}" if fold.offset >= log_begin else f"it begins at {log_begin}"
-        )
-        raise UsageError(f"the log has nothing between --from and --to: {told}", path=log.path)
-    return log_begin if first_offset is None else first_offset, findings
+
+    def __init__(self, question: HistoryQuestion, begin: FoldStart) -> None:
+        self.timelines = Timelines(question.topic, question.partition, question.broker_id)
+        self.first_offset = begin.next_offset if question.begin is None else None
+        self._question, self._begin = question, begin
+        if begin.checkpoint is not None and question.begin is None:
+            self._begin_timelines()
+
+    def _begin_timelines(self) -> None:
+        fold = self._begin.fold
+        what = "as it was before" if fold.offset >= self._begin.next_offset else "as a checkpoint has it"
+        self.timelines.begin(Moment(fold.offset, fold.timestamp_ms, fold.epoch, None), fold.brokers, fold.topics.values(), what)
+
+    def take(self, batch: MetadataBatch) -> bool:
+        """Takes the next batch; true after the last place."""
+        begin, end, fold = self._question.begin, self._question.end, self._begin.fold
+        if end is not None and end.is_before(batch):
+            return True
+        wanted: MetadataBatch | None = batch
+        if begin is not None and self.first_offset is None:
+            before, wanted = _cut(batch, begin.first_offset_in(batch))
+            if before is not None:
+                fold.apply_batch(before)
+            if wanted is not None:
+                self.first_offset = wanted.base_offset
+                self._begin_timelines()
+        if wanted is not None:
+            changes = fold.apply_batch(wanted, None if end is None else end.offset)
+            self.timelines.add(changes, wanted.append_timestamp_ms, wanted.leader_epoch)
+        return False
 
 
 def _cut(batch: MetadataBatch, offset: int) -> tuple[MetadataBatch | None, MetadataBatch | None]:
-    """What of a batch lies below an offset, and the rest; None for nothing."""
+    """What of a batch is below an offset, and the rest; None for nothing."""
     if offset <= batch.base_offset:
         return None, batch
     if offset > batch.last_offset:

@@ -181,9 +181,8 @@ class BrokerRegistration:
         epoch: int64, of this registration.
         incarnation_id: 16 bytes, new for each start of the broker.
         fenced: it may lead nothing and belongs to no ISR.
-        in_controlled_shutdown: likewise.
         directories: ids of its log directories that are online, 16 bytes each; empty before metadata.version 3.7-IV2.
-        cordoned_directories: those of them that take no new replicas, or None where the broker did not say.
+        cordoned_directories: those of them that take no new replicas, or None if the broker did not say.
         rack: or None.
         listeners: by name.
         features: by name.
@@ -223,11 +222,9 @@ class PartitionRegistration:
         directories: of each replica, in the same order, 16 bytes each.
         isr: broker ids that are in sync.
         removing: replicas that a reassignment takes away; likewise ``adding``.
-        adding: see there.
         elr: eligible leader replicas (KIP-966): not in sync, and complete up to the high watermark all the same.
         last_known_elr: whom an unclean election asks first.
         leader: broker id, -1 for none.
-        leader_recovery_state: see there.
         leader_epoch: int32, counts leaders.
         partition_epoch: int32, counts changes.
     """
@@ -244,9 +241,9 @@ class PartitionRegistration:
     leader_epoch: int
     partition_epoch: int
 
-    def directory_of(self, broker_id: int) -> bytes | None:
-        """The directory id of a broker's replica, None where it has none."""
-        return self.directories[self.replicas.index(broker_id)] if broker_id in self.replicas else None
+    def directory_of(self, broker_id: int | None) -> bytes | None:
+        """The directory id of a broker's replica, None if it has none."""
+        return None if broker_id is None or broker_id not in self.replicas else self.directories[self.replicas.index(broker_id)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +293,6 @@ class MetadataImage:
         epoch: leader epoch of its batch.
         timestamp_ms: of its batch, ms since 1970; -1 for none.
         brokers: by id; likewise ``controllers``.
-        controllers: see there.
         topics: by topic id.
         topic_ids: by name.
         features: finalized levels by name, ``metadata.version`` among them.
@@ -339,8 +335,8 @@ class BrokerChanged:
         offset: of the record.
         record: that says so.
         broker_id: whose it is.
-        before: None where there was none.
-        after: None where there is none any more.
+        before: None if there was none.
+        after: None if there is none any more.
     """
 
     offset: int
@@ -379,8 +375,8 @@ class PartitionChanged:
         topic_id: 16 bytes.
         topic: its name.
         partition: number.
-        before: None where there was none.
-        after: None where there is none any more.
+        before: None if there was none.
+        after: None if there is none any more.
     """
 
     offset: int
@@ -414,7 +410,7 @@ class ImageFault:
 
     Attributes:
         offset: of the record, in a checkpoint the last one that the checkpoint holds.
-        name: of its message, None where it cannot be read.
+        name: of its message, None if it cannot be read.
         error: what is wrong.
     """
 
@@ -431,7 +427,7 @@ _OF_MECHANISMS = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-"""``DynamicBrokerConfig.ListenerMechanismConfigs``: between listener and name stands a mechanism."""
+"""``DynamicBrokerConfig.ListenerMechanismConfigs``: a mechanism is between listener and name."""
 
 
 class Mask(StrEnum):
@@ -442,7 +438,7 @@ class Mask(StrEnum):
 
 
 def mask_of(resource: ConfigResource, name: str) -> Mask | None:
-    """Why the value of a configuration is masked; None where it is shown."""
+    """Why the value of a configuration is masked; None if it is shown."""
     known = known_configs().get(resource.type, {})
     is_secret = known.get(name)
     if is_secret is None and resource.type == ResourceType.BROKER and (match := _LISTENER.fullmatch(name)) is not None:

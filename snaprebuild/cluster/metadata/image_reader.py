@@ -14,7 +14,16 @@ from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, Me
 from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["FollowedImage", "ImageAt", "fold_checkpoint", "fold_oldest", "image_at", "read_image", "with_fresh_listing"]
+__all__ = [
+    "FoldStart",
+    "FollowedImage",
+    "ImageAt",
+    "fold_checkpoint",
+    "fold_oldest",
+    "image_at",
+    "read_image",
+    "with_fresh_listing",
+]
 
 
 Answer = TypeVar("Answer")
@@ -24,21 +33,35 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ImageAt:
-    """An image and where it came from.
+class FoldStart:
+    """Where a fold of a metadata log begins.
 
     Attributes:
-        fold: whose ``image()`` it is; it can go on from here.
-        log: that was read.
-        checkpoint: that it began with, None for the beginning of the log.
-        bad_checkpoints: newer ones that are not whole, and why.
-        walk: of the log, ended.
+        fold: of the checkpoint, or of nothing.
+        checkpoint: None for the beginning of the log.
+        bad_checkpoints: those that are not whole and would have come first, and why.
     """
 
     fold: ImageFold
-    log: MetadataLog
     checkpoint: MetadataCheckpoint | None
     bad_checkpoints: tuple[tuple[MetadataCheckpoint, FormatError], ...]
+
+    @property
+    def next_offset(self) -> int:
+        """First offset of the log that is not in the checkpoint."""
+        return 0 if self.checkpoint is None else self.checkpoint.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAt(FoldStart):
+    """An image and where it came from.
+
+    Attributes:
+        log: that was read.
+        walk: of the log, ended.
+    """
+
+    log: MetadataLog
     walk: MetadataWalk
 
 
@@ -56,15 +79,18 @@ def with_fresh_listing(
         UsageError: as ``open_metadata_log``.
         ReadFailedError: a file cannot be read, or files go faster than they are read.
     """
-    for _ in range(ATTEMPTS - 1):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return work(open_metadata_log(location, settings, deadline))
-        except GoneFileError:
-            pass
-        except ReadFailedError as error:
-            if error.errno != errno.ENOENT:
+        except (GoneFileError, ReadFailedError) as error:
+            if attempt == ATTEMPTS or not is_gone(error):
                 raise
-    return work(open_metadata_log(location, settings, deadline))
+    raise AssertionError
+
+
+def is_gone(error: GoneFileError | ReadFailedError) -> bool:
+    """Whether a file has gone since the listing."""
+    return isinstance(error, GoneFileError) or error.errno == errno.ENOENT
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
@@ -76,21 +102,20 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
 
     Raises:
         UsageError: the log does not reach back to the offset, or does not go so far.
-        FormatError: the log is damaged, or what lies between checkpoint and log is missing.
+        FormatError: the log is damaged, or what is between checkpoint and log is missing.
         ReadFailedError: a file cannot be read; it may have gone since the listing.
         DeadlinePassedError: the deadline of the log has passed.
     """
-    fold, checkpoint, bad = fold_checkpoint(log, offset)
-    start = fold.offset + 1
-    first = log.first_base_offset
+    begin = fold_checkpoint(log, offset)
+    fold, start, first = begin.fold, begin.next_offset, log.first_base_offset
     walk = log.walk(start)
     if first is not None and first > start:
-        if offset is not None and offset < first - 1 and not bad:
+        if offset is not None and offset < first - 1 and not begin.bad_checkpoints:
             raise UsageError(
                 f"nothing tells of offset {offset}: no checkpoint so old, and the log begins at {first}", path=log.path
             )
-        path = log.segments[0].path
-        raise BadValueError("first offset of the metadata log", file=path, position=0, expected=f"at most {start}", found=first)
+        what, expected = "first offset of the metadata log", f"at most {start}"
+        raise BadValueError(what, file=log.segments[0].path, position=0, expected=expected, found=first)
     with walk.until() as batches:
         for batch in batches:
             if offset is not None and batch.base_offset > offset:
@@ -98,16 +123,11 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
             fold.apply_batch(batch, offset)
     if offset is not None and fold.offset < offset:
         raise UsageError(f"the log ends before offset {offset}: its last one is {fold.offset}", path=log.path)
-    return ImageAt(fold, log, checkpoint, bad, walk)
+    return ImageAt(fold, begin.checkpoint, begin.bad_checkpoints, log, walk)
 
 
-def fold_checkpoint(
-    log: MetadataLog, offset: int | None = None
-) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
-    """The fold of the newest whole checkpoint that holds nothing behind an offset; of nothing where there is none.
-
-    Returns:
-        The fold, the checkpoint, and newer ones that are not whole.
+def fold_checkpoint(log: MetadataLog, offset: int | None = None) -> FoldStart:
+    """The fold of the newest whole checkpoint that holds nothing after an offset; of nothing if there is none.
 
     Raises:
         ReadFailedError: one cannot be read.
@@ -116,42 +136,30 @@ def fold_checkpoint(
     return _fold_first_whole(log, [each for each in newest_first if offset is None or each.end_offset <= offset + 1])
 
 
-def fold_oldest(
-    log: MetadataLog,
-) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
-    """The fold from which most of a log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it.
-
-    Returns:
-        The fold, the checkpoint, and older ones in the log that are not whole.
+def fold_oldest(log: MetadataLog) -> FoldStart:
+    """The fold with which most of a log can be read: of nothing if the log begins at 0, else of the oldest whole checkpoint in it.
 
     Raises:
         ReadFailedError: one cannot be read.
     """
     first = log.first_base_offset
-    if first == 0:
-        return ImageFold(), None, ()
     if first is None:
         return fold_checkpoint(log)
-    return _fold_first_whole(log, [each for each in log.checkpoints if each.end_offset >= first])
+    return _fold_first_whole(log, [each for each in log.checkpoints if 0 < first <= each.end_offset])
 
 
-def _fold_first_whole(
-    log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]
-) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
-    """The fold of the first of some checkpoints that is whole, the checkpoint, and those before it."""
+def _fold_first_whole(log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]) -> FoldStart:
     bad: list[tuple[MetadataCheckpoint, FormatError]] = []
     for checkpoint in checkpoints:
-        fault = log.checkpoint_fault(checkpoint)
+        fault, fold = log.checkpoint_fault(checkpoint), ImageFold()
         if fault is None:
-            fold = ImageFold()
             try:
                 fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+                return FoldStart(fold, checkpoint, tuple(bad))
             except FormatError as error:  # in its records, of which so far nothing was decoded
                 fault = error
-            else:
-                return fold, checkpoint, tuple(bad)
         bad.append((checkpoint, fault))
-    return ImageFold(), None, tuple(bad)
+    return FoldStart(ImageFold(), None, tuple(bad))
 
 
 class FollowedImage:
@@ -170,7 +178,7 @@ class FollowedImage:
     def now(self, settings: S3Settings) -> ImageFold:
         """The image of the end of the log as it is now.
 
-        Where the log was cut behind a newer checkpoint since, or back by a new leader, it is read anew. A controller deletes and rolls
+        Where the log was cut after a newer checkpoint since, or back by a new leader, it is read anew. A controller deletes and rolls
         files while it runs: what has gone since the listing is listed again, a few times.
 
         Args:
@@ -197,7 +205,7 @@ class FollowedImage:
         return self._fold
 
     def _walk_on(self, log: MetadataLog, following: int) -> MetadataWalk | None:
-        """From where it was read to; None where that is gone."""
+        """From where it was read to; None if that is gone."""
         if log.first_base_offset is None or log.first_base_offset > following:
             return None
         is_there = self._position is not None and any(each.base_offset == self._position.base_offset for each in log.segments)

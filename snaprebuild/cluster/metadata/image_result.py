@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from formats.errors import FormatError
-from snaprebuild.cluster.metadata.fold import ImageFold, OpenTransaction
+from snaprebuild.cluster.metadata.batches import MetadataBatch
+from snaprebuild.cluster.metadata.fold import OpenTransaction
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, MetadataImage, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.image_reader import fold_checkpoint, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
-from snaprebuild.cluster.metadata.log_findings import (
-    checkpoint_findings,
-    epoch_findings,
-    fault_findings,
-    gap_finding,
-    listing_findings,
-    torn_findings,
-)
+from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, epoch_findings, fault_findings, listing_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove, unproven_reason
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image"]
@@ -68,7 +61,7 @@ class UnprovenTail:
     def add(self, changes: Iterable[MetadataChange]) -> None:
         """Counts those of the tail."""
         for change in changes:
-            # A record of a transaction that ends in the tail is in the image by its end alone, wherever it lies itself.
+            # A record of a transaction that ends in the tail is in the image by its end alone, wherever it is itself.
             self.change_count += 1
             if isinstance(change, BrokerChanged) and len(self.brokers) < TOUCHED_MAX:
                 self.brokers[change.broker_id] = None
@@ -86,7 +79,7 @@ class ImageResult:
         image: of the cluster.
         checkpoint: that it began with, None for the beginning of the log.
         proof: how much is proven.
-        tail: of the image that is not proven, None where all of it is.
+        tail: of the image that is not proven, None if all of it is.
         open_transaction: that has not ended at the image's offset; nothing of it is in the image.
         findings: what is wrong.
     """
@@ -112,41 +105,36 @@ def metadata_image(question: ImageQuestion) -> ImageResult:
 
 def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
     proof = prove(log, question.others, question.voter_ids, question.settings)
-    at = question.at
-    if at == PROVEN:
-        if proof.end_offset == 0:
-            raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)
-        at = proof.end_offset - 1
+    at = proof.end_offset - 1 if question.at == PROVEN else question.at
+    if at == -1 and question.at == PROVEN:
+        raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)
     assert at is None or isinstance(at, int)
-    fold, checkpoint, bad = fold_checkpoint(log, at)
-    findings = [*listing_findings(log), *checkpoint_findings(bad), *epoch_findings(checkpoint, proof.lineage)]
-    tail = UnprovenTail(proof.end_offset)
-    gap = gap_finding(log, fold.offset + 1, at)
-    if gap is None:
-        findings += _fold_log(log, fold, at, tail)
-    else:
-        findings.append(gap)
-    is_damaged = any(each.severity is Severity.DAMAGED for each in findings)
-    if at is not None and fold.offset < at and not is_damaged:
+    begin = fold_checkpoint(log, at)
+    fold, tail = begin.fold, UnprovenTail(proof.end_offset)
+
+    def take(batch: MetadataBatch) -> bool:
+        is_beyond = at is not None and batch.base_offset > at
+        changes = [] if is_beyond else fold.apply_batch(batch, at)
+        if fold.offset >= tail.first_offset:
+            tail.add(changes)
+        return is_beyond
+
+    findings = [
+        *listing_findings(log),
+        *checkpoint_findings(begin.bad_checkpoints),
+        *epoch_findings(begin.checkpoint, proof.lineage),
+    ]
+    findings += read_on(log, begin.next_offset, take, at)
+    if at is not None and fold.offset < at and not any(each.severity is Severity.DAMAGED for each in findings):
         raise UsageError(f"the log ends before offset {at}: its last one is {fold.offset}", path=log.path)
     findings += fault_findings(log, fold)
-    findings += proof_findings(log, proof, fold.offset, told=findings)
-    tail_or_none = tail if fold.offset >= proof.end_offset else None
-    image = fold.image()
-    return ImageResult(log.path, image, checkpoint, proof, tail_or_none, fold.open_transaction, tuple(findings))
-
-
-def _fold_log(log: MetadataLog, fold: ImageFold, at: int | None, tail: UnprovenTail) -> list[Finding]:
-    """Takes the log behind the checkpoint, as far as it can be read."""
-    walk = log.walk(fold.offset + 1)
-    try:
-        with walk.until() as batches:
-            for batch in batches:
-                if at is not None and batch.base_offset > at:
-                    return []
-                changes = fold.apply_batch(batch, at)
-                if fold.offset >= tail.first_offset:
-                    tail.add(changes)
-    except FormatError as error:
-        return [finding_of_error(error, log.path)]
-    return torn_findings(log, walk)
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
+    return ImageResult(
+        path=log.path,
+        image=fold.image(),
+        checkpoint=begin.checkpoint,
+        proof=proof,
+        tail=tail if fold.offset >= proof.end_offset else None,
+        open_transaction=fold.open_transaction,
+        findings=tuple(findings),
+    )

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import ImageFold
@@ -31,9 +30,9 @@ from snaprebuild.cluster.metadata.image_model import (
 )
 from snaprebuild.cluster.metadata.image_reader import fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
-from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, gap_finding, torn_findings
+from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["EVENTS_MAX", "IsrCheckResult", "IsrEvent", "IsrFault", "IsrHistory", "IsrQuestion", "JoinKind", "isr_check"]
@@ -46,7 +45,7 @@ _NO_DIRECTORY = {LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY}
 
 
 class IsrFault(StrEnum):
-    """What is wrong, or worth knowing, about a member of the in-sync replicas."""
+    """What is wrong, or notable, about a member of the in-sync replicas."""
 
     UNREGISTERED = "unregistered"
     """It joined, and its broker was not registered."""
@@ -55,7 +54,7 @@ class IsrFault(StrEnum):
     SHUTTING_DOWN = "shutting-down"
     """It joined, and its broker was about to go."""
     EPOCH_AHEAD = "epoch-ahead"
-    """It joined, and its broker's registration has an epoch behind the offset at which it did."""
+    """It joined, and its broker's registration has an epoch after the offset at which it did."""
     STALE_MEMBER = "stale-member"
     """A new process registered, and the replica stayed, though others were in sync."""
     LAST_MEMBER_NEW_DISK = "last-member-new-disk"
@@ -98,7 +97,7 @@ class IsrEvent:
         isr_before: in-sync replicas.
         isr: in-sync replicas from then on.
         broker_epoch: of the registration then; None without one.
-        left_offset: of the record by which it had left; None where it had not, or that is not known.
+        left_offset: of the record by which it had left; None if it had not, or that is not known.
         gone_directories: ids that it had then, and that are not registered any more.
         effect_offset: last one of the batch by which the record took effect: its own, or that with the end of its transaction. The
             controllers commit batches as a whole.
@@ -220,7 +219,7 @@ class IsrHistory:
     def _events(
         self, change: PartitionChanged, broker_id: int, kind: JoinKind, left: _Left | None, batch: MetadataBatch
     ) -> Iterator[IsrEvent]:
-        """What is wrong, or worth knowing, about a replica that is in sync after a change."""
+        """What is wrong, or notable, about a replica that is in sync after a change."""
         assert change.before is not None
         assert change.after is not None
         broker = self._brokers.get(broker_id)
@@ -266,29 +265,22 @@ def _kind(before: PartitionRegistration, after: PartitionRegistration, broker_id
     return JoinKind.ELECTED
 
 
-def _faults(
-    change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]
-) -> Iterator[IsrFault]:
+def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]) -> list[IsrFault]:
     if broker is None:
-        yield IsrFault.UNREGISTERED
-        return
-    if kind is JoinKind.STAYED:
-        assert change.after is not None
-        if len(change.after.isr) > 1:
-            yield IsrFault.STALE_MEMBER
-        elif gone:
-            yield IsrFault.LAST_MEMBER_NEW_DISK
-        return
-    if broker.fenced:
-        yield IsrFault.FENCED
-    if broker.in_controlled_shutdown:
-        yield IsrFault.SHUTTING_DOWN
-    if broker.epoch > change.offset:
-        yield IsrFault.EPOCH_AHEAD
-    if gone:
-        yield IsrFault.NEW_DISK if kind is JoinKind.CAUGHT_UP else IsrFault.ELECTED_NEW_DISK
-    elif kind is JoinKind.ELECTED_UNCLEANLY:
-        yield IsrFault.UNCLEAN_ELECTION
+        return [IsrFault.UNREGISTERED]
+    is_alone = change.after is None or len(change.after.isr) <= 1
+    has_stayed, has_caught_up = kind is JoinKind.STAYED, kind is JoinKind.CAUGHT_UP
+    cases = (
+        (has_stayed and not is_alone, IsrFault.STALE_MEMBER),
+        (has_stayed and is_alone and gone, IsrFault.LAST_MEMBER_NEW_DISK),
+        (not has_stayed and broker.fenced, IsrFault.FENCED),
+        (not has_stayed and broker.in_controlled_shutdown, IsrFault.SHUTTING_DOWN),
+        (not has_stayed and broker.epoch > change.offset, IsrFault.EPOCH_AHEAD),
+        (not has_stayed and gone and has_caught_up, IsrFault.NEW_DISK),
+        (not has_stayed and gone and not has_caught_up, IsrFault.ELECTED_NEW_DISK),
+        (not gone and kind is JoinKind.ELECTED_UNCLEANLY, IsrFault.UNCLEAN_ELECTION),
+    )
+    return [fault for applies, fault in cases if applies]
 
 
 EVENTS_MAX = 10_000
@@ -336,7 +328,7 @@ class IsrCheckResult:
         proof: how much of it is proven to be committed.
         checkpoint: that the history begins with; None for the beginning of the log.
         known_from: first offset whose record was looked at; what came before is not known.
-        end_offset: behind the last one.
+        end_offset: after the last one.
         changes: of in-sync replicas.
         joins: replicas that joined.
         counts: of events, by what they are.
@@ -372,56 +364,36 @@ def isr_check(question: IsrQuestion) -> IsrCheckResult:
 
 def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
     proof = prove(log, question.others, question.voter_ids, question.settings)
-    fold, checkpoint, bad = fold_oldest(log)
-    known_from = fold.offset + 1
-    found = _Found(IsrHistory(fold))
-    findings = checkpoint_findings(bad)
-    gap = gap_finding(log, known_from, None)
-    findings += _read(log, known_from, found) if gap is None else [gap]
-    findings += _findings(log, proof, found.events)
-    if sum(found.counts.values()) > len(found.events):
-        more = pluralize(sum(found.counts.values()) - len(found.events), "more event")
+    begin = fold_oldest(log)
+    fold, history, counts, events = begin.fold, IsrHistory(begin.fold), Counter[IsrFault](), list[IsrEvent]()
+
+    def take(batch: MetadataBatch) -> None:
+        for event in history.take(batch):
+            counts[event.fault] += 1
+            if len(events) < EVENTS_MAX:
+                events.append(event)
+
+    findings = [*checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, take)]
+    findings += _findings(log, proof, events)
+    if counts.total() > len(events):
+        more = pluralize(counts.total() - len(events), "more event")
         findings.append(Finding("isr-events-left-out", Severity.FINDING, log.path, f"{more}, of which none is shown"))
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
         findings.append(Finding("isr-record-left-out", Severity.FINDING, log.path, message, fold.faults[0].offset))
-    findings += proof_findings(log, proof, fold.offset, told=findings)
-    history = found.history
+    findings += proof_findings(log, proof, fold.offset, reported=findings)
     return IsrCheckResult(
         log=log,
         proof=proof,
-        checkpoint=checkpoint,
-        known_from=known_from,
+        checkpoint=begin.checkpoint,
+        known_from=begin.next_offset,
         end_offset=fold.offset + 1,
         changes=history.changes,
         joins=history.joins,
-        counts=dict(found.counts),
-        events=tuple(found.events),
+        counts=dict(counts),
+        events=tuple(events),
         findings=tuple(findings),
     )
-
-
-@dataclass(slots=True)
-class _Found:
-    """What a history has told so far; of the events the first ``EVENTS_MAX``."""
-
-    history: IsrHistory
-    events: list[IsrEvent] = field(default_factory=list)
-    counts: Counter[IsrFault] = field(default_factory=Counter)
-
-
-def _read(log: MetadataLog, known_from: int, found: _Found) -> list[Finding]:
-    """Takes the log behind the checkpoint, as far as it can be read."""
-    walk = log.walk(known_from)
-    try:
-        for batch in walk:
-            for event in found.history.take(batch):
-                found.counts[event.fault] += 1
-                if len(found.events) < EVENTS_MAX:
-                    found.events.append(event)
-    except FormatError as error:
-        return [finding_of_error(error, log.path)]
-    return torn_findings(log, walk)
 
 
 def _is_proven(event: IsrEvent, proof: Proof) -> bool:

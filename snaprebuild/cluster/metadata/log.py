@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from formats import limits
+from formats.broker.broker_files import MetaProperties, read_meta_properties
 from formats.errors import BadValueError, FormatError, TruncatedError
 from formats.log.batch_headers import Tail, TailKind
 from formats.log.control_record import ControlRecord, SnapshotFooter, SnapshotHeader
@@ -20,6 +21,7 @@ from formats.metadata.quorum_state import QuorumState, read_quorum_state
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.file_names import (
     LEADER_EPOCH_CHECKPOINT,
+    META_PROPERTIES,
     QUORUM_STATE,
     FileKind,
     FileSuffix,
@@ -40,6 +42,7 @@ __all__ = [
     "MetadataLog",
     "MetadataSegment",
     "MetadataWalk",
+    "meta_around",
     "open_metadata_log",
 ]
 
@@ -110,9 +113,9 @@ class MetadataLog:
         unreadable_files: names of segments and checkpoints that are no regular files.
         producer_snapshots: names of ``.snapshot`` files, which hold no entry here and no metadata.
         other_files: names that neither Kafka nor this program knows.
-        leader_epochs: of ``leader-epoch-checkpoint``; None where it is absent.
+        leader_epochs: of ``leader-epoch-checkpoint``; None if it is absent.
         leader_epochs_fault: why that cannot be read.
-        quorum_state: of ``quorum-state``; None where it is absent.
+        quorum_state: of ``quorum-state``; None if it is absent.
         quorum_state_fault: why that cannot be read.
         store: that holds them all.
         deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
@@ -145,7 +148,7 @@ class MetadataLog:
         return self.leader_epochs[0].start_offset if self.leader_epochs else self.first_base_offset
 
     def walk(self, from_offset: int = 0, *, records: bool = True) -> MetadataWalk:
-        """The batches that hold an offset or lie behind it.
+        """The batches that hold an offset or lie after it.
 
         Args:
             from_offset: least offset; a batch that begins before and reaches it comes first.
@@ -189,7 +192,7 @@ class MetadataLog:
             raise TruncatedError("checkpoint", file=checkpoint.path, position=end, expected="a snapshot footer last", found="none")
 
     def checkpoint_fault(self, checkpoint: MetadataCheckpoint) -> FormatError | None:
-        """Why a checkpoint is none, or None where it is one. Its records are not decoded.
+        """Why a checkpoint is none, or None if it is one. Its records are not decoded.
 
         Raises:
             ReadFailedError: it cannot be read.
@@ -214,7 +217,7 @@ class MetadataLog:
         return next((each for each in wanted if self.checkpoint_fault(each) is None), None)
 
     def log_end_offset(self) -> int:
-        """Offset behind the last whole batch of the last segment; 0 without segments.
+        """Offset after the last whole batch of the last segment; 0 without segments.
 
         Raises:
             FormatError, ReadFailedError: as ``walk``.
@@ -237,9 +240,9 @@ class MetadataWalk:
         DeadlinePassedError: the deadline of the log has passed.
 
     Attributes:
-        end_offset: behind the last batch that was read.
-        torn_tail: what stands behind the last whole batch of the log, once the iteration has ended; a broker cuts it off.
-        position: behind the last batch that was read; None before the first.
+        end_offset: after the last batch that was read.
+        torn_tail: what follows the last whole batch of the log, once the iteration has ended; a broker cuts it off.
+        position: after the last batch that was read; None before the first.
     """
 
     def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
@@ -306,6 +309,18 @@ Content = TypeVar("Content")
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
+
+def meta_around(path: str, store: Store) -> MetaProperties | None:
+    """``meta.properties`` of the log directory that has a metadata log; None if there is none.
+
+    Raises:
+        FormatError: it is damaged.
+        ReadFailedError: it cannot be read.
+    """
+    place = os.path.join(os.path.dirname(path), META_PROPERTIES)
+    data = store.read_small(place, limits.TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_meta_properties(data, file=place)
 
 
 def open_metadata_log(location: str, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> MetadataLog:
@@ -403,7 +418,7 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
 
 
 def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
-    """What a file says, None where it is absent; and why it cannot be read."""
+    """What a file says, None if it is absent; and why it cannot be read."""
     path = os.path.join(directory, name)
     data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     try:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
+from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import ImageFold
-from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.proof import EpochLineage
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize
 
-__all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
+__all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "listing_findings", "read_on"]
 
 
 def listing_findings(log: MetadataLog) -> list[Finding]:
@@ -57,7 +58,7 @@ def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage)
     return [Finding("diverged-checkpoint", Severity.DAMAGED, checkpoint.path, message, checkpoint.end_offset - 1)]
 
 
-def gap_finding(log: MetadataLog, start: int, at: int | None) -> Finding | None:
+def _gap(log: MetadataLog, start: int, at: int | None) -> Finding | None:
     """That records between what a checkpoint holds and the log are missing.
 
     Args:
@@ -66,7 +67,7 @@ def gap_finding(log: MetadataLog, start: int, at: int | None) -> Finding | None:
         at: last offset that is wanted, None for all.
 
     Raises:
-        UsageError: nothing is missing but what lies below the oldest checkpoint, where the wanted offset is.
+        UsageError: nothing is missing but what is below the oldest checkpoint, where the wanted offset is.
     """
     first = log.first_base_offset
     if first is None or first <= start or (at is not None and at < start):
@@ -77,8 +78,29 @@ def gap_finding(log: MetadataLog, start: int, at: int | None) -> Finding | None:
     return Finding("metadata-gap", Severity.DAMAGED, log.segments[0].path, message, first)
 
 
-def torn_findings(log: MetadataLog, walk: MetadataWalk) -> list[Finding]:
-    """What stands behind the last whole batch."""
+def read_on(log: MetadataLog, start: int, take: Callable[[MetadataBatch], object], at: int | None = None) -> list[Finding]:
+    """Reads a log as far as that is possible.
+
+    Args:
+        log: in question.
+        start: first offset that the checkpoint does not hold.
+        take: gets each batch; a true result ends the reading.
+        at: last offset that is wanted, None for all.
+
+    Returns:
+        What is missing, damaged or torn.
+
+    Raises:
+        UsageError: as ``_gap``.
+    """
+    if (gap := _gap(log, start, at)) is not None:
+        return [gap]
+    walk = log.walk(start)
+    try:
+        with walk.until() as batches:
+            any(map(take, batches))
+    except FormatError as error:
+        return [finding_of_error(error, log.path)]
     if walk.torn_tail is None:
         return []
     kind = "zeros" if walk.torn_tail.kind is TailKind.ZERO_FILLED else "a batch that is not whole"

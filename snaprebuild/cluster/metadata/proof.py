@@ -20,13 +20,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from formats import limits
-from formats.broker.broker_files import MetaProperties, read_meta_properties
+from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
-from formats.partition.file_names import META_PROPERTIES
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import QuorumView
-from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataLog, meta_around, open_metadata_log
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -61,12 +59,12 @@ class EpochLineage:
     end_offset: int
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """Epoch, first offset, and the one behind its last."""
+        """Epoch, first offset, and the one after its last."""
         following = [start for _, start in self.starts[1:]]
         return [(epoch, start, end) for (epoch, start), end in zip(self.starts, [*following, self.end_offset], strict=False)]
 
     def epoch_of(self, offset: int) -> int | None:
-        """Epoch of an offset, None where the log does not hold it."""
+        """Epoch of an offset, None if the log does not hold it."""
         return next((epoch for epoch, start, end in self.ranges() if start <= offset < end), None)
 
     @property
@@ -82,7 +80,7 @@ class VoterLog:
     Attributes:
         node_id: of the voter.
         lineage: of its log.
-        known_epoch: latest epoch that it has heard of (``quorum-state``); None where that is not known.
+        known_epoch: latest epoch that it has heard of (``quorum-state``); None if that is not known.
     """
 
     node_id: int
@@ -95,10 +93,10 @@ class MajorityProof:
     """What logs of voters prove of a log.
 
     Attributes:
-        end_offset: behind the last offset that is proven to be committed; None where nothing is proven.
-        shared_end: behind the last offset that a majority shares, proven or not; None without a majority.
+        end_offset: after the last offset that is proven to be committed; None if nothing is proven.
+        shared_end: after the last offset that a majority shares, proven or not; None without a majority.
         why: in words.
-        common_ends: of each voter, behind the last offset that it shares with the log; None where it shares none that both hold.
+        common_ends: of each voter, after the last offset that it shares with the log; None if it shares none that both hold.
     """
 
     end_offset: int | None
@@ -108,7 +106,7 @@ class MajorityProof:
 
 
 def common_end(one: EpochLineage, other: EpochLineage) -> int | None:
-    """Offset behind the last one that two logs hold with the same epoch; None where there is none."""
+    """Offset after the last one that two logs hold with the same epoch; None if there is none."""
     ends = [
         min(end, other_end)
         for epoch, start, end in one.ranges()
@@ -138,19 +136,19 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
     assert epoch is not None
     majority = {node_id for at, node_id in shared if at >= end}
     by_id = {each.node_id: each for each in logs if each.node_id in voters}
-    told = f"{len(majority)} of {len(voters)} voters hold everything up to offset {end - 1}, of leader epoch {epoch}"
+    detail = f"{len(majority)} of {len(voters)} voters hold everything up to offset {end - 1}, of leader epoch {epoch}"
     known = [by_id[node_id].known_epoch for node_id in majority]
     later = [each for each in known if each is not None and each > epoch]
     if not later and None not in known:
-        return MajorityProof(end, end, f"{told}, and none of them has heard of a later one", common_ends)
+        return MajorityProof(end, end, f"{detail}, and none of them has heard of a later one", common_ends)
     reason = f"has heard of epoch {max(later)}" if later else "does not tell which epochs it has heard of (quorum-state)"
     if by_id.keys() >= voters:
         ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch and (ends[each.node_id] or 0) < end]
         if not ahead:
-            return MajorityProof(end, end, f"{told}, and no voter without it ends with a later one", common_ends)
-        why = f"{told}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
+            return MajorityProof(end, end, f"{detail}, and no voter without it ends with a later one", common_ends)
+        why = f"{detail}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
         return MajorityProof(None, end, why, common_ends)
-    return MajorityProof(None, end, f"{told}, but one {reason}, and not all voters' logs are given", common_ends)
+    return MajorityProof(None, end, f"{detail}, but one {reason}, and not all voters' logs are given", common_ends)
 
 
 class VotersOrigin(StrEnum):
@@ -167,9 +165,9 @@ class Proof:
     """What is proven of a log.
 
     Attributes:
-        end_offset: behind the last offset that is proven to be committed, 0 where none is.
-        checkpoint_end: behind the last one that a whole checkpoint holds, 0 where there is none.
-        majority: what the logs of voters prove, None where nobody says who the voters are.
+        end_offset: after the last offset that is proven to be committed, 0 where none is.
+        checkpoint_end: after the last one that a whole checkpoint holds, 0 where there is none.
+        majority: what the logs of voters prove, None if nothing says who the voters are.
         voters: their ids.
         voters_origin: who says so.
         lineage: leader epochs of the log, as far as it can be read.
@@ -199,7 +197,7 @@ class LogHeaders:
     Attributes:
         lineage: its leader epochs.
         quorum: what its control records, and those of its newest whole checkpoint, say.
-        checkpoint_end: behind the last offset of that checkpoint, 0 where there is none.
+        checkpoint_end: after the last offset of that checkpoint, 0 where there is none.
         damage: where the log cannot be read any further, or None.
     """
 
@@ -236,19 +234,15 @@ def read_headers(log: MetadataLog) -> LogHeaders:
 
 
 def read_owner(log: MetadataLog) -> MetaProperties | None:
-    """``meta.properties`` beside the directory: whose log it is. None where there is none, or none that can be read.
+    """``meta.properties`` next to the directory: whose log it is. None if there is none, or none that can be read.
 
     A copy of another name may lie anywhere, also in the log directory of another node.
 
     Raises:
         ReadFailedError: it is there and cannot be read.
     """
-    if os.path.basename(log.path) != METADATA_DIRECTORY:
-        return None
-    path = os.path.join(os.path.dirname(log.path), META_PROPERTIES)
-    data = log.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     try:
-        return None if data is None else read_meta_properties(data, file=path)
+        return meta_around(log.path, log.store) if os.path.basename(log.path) == METADATA_DIRECTORY else None
     except FormatError:
         return None
 
@@ -312,39 +306,37 @@ def _counted(
 
 
 def _voters(log: MetadataLog, quorum: QuorumView, voter_ids: Sequence[int] | None) -> tuple[tuple[int, ...], VotersOrigin]:
-    if voter_ids is not None:
-        return tuple(sorted(set(voter_ids))), VotersOrigin.OPTION
-    if quorum.voters is not None:
-        return tuple(sorted({voter.voter_id for voter in quorum.voters})), VotersOrigin.RECORDS
-    state = log.quorum_state
-    if state is not None and state.voters:
-        return tuple(sorted(set(state.voters))), VotersOrigin.QUORUM_STATE
-    return (), VotersOrigin.NOTHING
+    recorded = None if quorum.voters is None else [voter.voter_id for voter in quorum.voters]
+    kept = None if log.quorum_state is None else log.quorum_state.voters or None
+    ids = {VotersOrigin.OPTION: voter_ids, VotersOrigin.RECORDS: recorded, VotersOrigin.QUORUM_STATE: kept}
+    origin = next((each for each, voters in ids.items() if voters is not None), VotersOrigin.NOTHING)
+    return tuple(sorted(set(ids.get(origin) or ()))), origin
 
 
 def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: tuple[int, ...], quorum: QuorumView) -> str | None:
-    if node_id is None:
-        return "nothing beside it says whose log it is (meta.properties)"
-    if node_id not in voters:
-        return f"node {node_id} is no voter"
-    if quorum.kraft_version == 0 or owner is None or owner.directory_id is None:
-        return None
+    directory_id = None if quorum.kraft_version == 0 or owner is None else owner.directory_id
     known = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
-    if known is not None and known != owner.directory_id:
-        return f"the directory is not the one that voter {node_id} votes with: its disk was replaced"
-    return None
+    cases = (
+        (node_id is None, "nothing beside it says whose log it is (meta.properties)"),
+        (node_id not in voters, f"node {node_id} is no voter"),
+        (
+            None not in (known, directory_id) and known != directory_id,
+            f"the directory is not the one that voter {node_id} votes with: its disk was replaced",
+        ),
+    )
+    return next((why for applies, why in cases if applies), None)
 
 
-def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, told: Iterable[Finding]) -> list[Finding]:
+def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:
     """What is to be said of a proof: damage of the logs that it looked at, what is not proven, and logs that do not count.
 
     Args:
         log: in question.
         proof: of it.
         last_offset: that was taken.
-        told: findings so far; the same damage is not told twice.
+        reported: findings so far; the same damage is not reported twice.
     """
-    messages = {each.message for each in told}
+    messages = {each.message for each in reported}
     findings = [each for each in (finding_of_error(error, log.path) for error in proof.damage) if each.message not in messages]
     if last_offset >= proof.end_offset:
         message = f"offsets {proof.end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
@@ -353,7 +345,7 @@ def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, told: It
 
 
 def unproven_reason(proof: Proof) -> str:
-    """Why nothing behind what is proven is proven."""
+    """Why nothing after what is proven is proven."""
     if proof.majority is None:
         return "nothing says who the voters are" if not proof.voters else "no log of a voter is known"
     return proof.majority.why

@@ -30,13 +30,13 @@ from snaprebuild.cluster.quorum.log_start import (
     Progress,
     SegmentOfLog,
     StartSettings,
+    advance_follower,
+    advance_leader,
     immediate,
     is_checkpoint_due,
     retention,
-    seed_follower,
-    seed_leader,
 )
-from snaprebuild.cluster.quorum.rules import Grade, Outcome, judge_log
+from snaprebuild.cluster.quorum.rules import Grade, RuleOutcome, judge_log
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -117,13 +117,13 @@ class PolicyAdvice:
 
     Attributes:
         policy: which.
-        advances: moves of the start, one after the other; none where it stays.
+        advances: moves of the start, one after the other; none if it stays.
         start: in the end.
         kept_bytes: of segments and checkpoints then.
         checkpoints: that are left.
         invalidated: replicas that want an offset which would be gone.
         reloaded: listeners for which the same holds.
-        why_not: why nothing can be said, or why the start stays; None where it moves.
+        why_not: why nothing can be said, or why the start stays; None if it moves.
     """
 
     policy: Policy
@@ -141,8 +141,8 @@ class NextCheckpoint:
     """What is known of the checkpoint that the node takes next.
 
     Attributes:
-        record_bytes: of the batches behind the latest one.
-        age_ms: time since the last record of the latest one; None where there is none, or its time cannot be read. A running node counts
+        record_bytes: of the batches after the latest one.
+        age_ms: time since the last record of the latest one; None if there is none, or its time cannot be read. A running node counts
             from the moment at which it took one, or started.
         is_due: a node that has been up since the latest one takes it with the next record.
     """
@@ -165,12 +165,12 @@ class KraftAdvice:
         kept_bytes: now.
         replicas: that are known to fetch from it.
         listeners: of this node, as they were told.
-        unknown: ids of voters and brokers in the image of which no offset is known; None where the image cannot be read.
-        leader_start: of the leader's log; None where it is not known, or this is the leader.
+        unknown: ids of voters and brokers in the image of which no offset is known; None if the image cannot be read.
+        leader_start: of the leader's log; None if it is not known, or this is the leader.
         next_checkpoint: when there is one that the start may move to.
         policies: all of them.
         assumptions: one sentence each.
-        findings: violations that make an advice worth little.
+        findings: violations that make an advice unreliable.
     """
 
     node: NodeFacts
@@ -260,7 +260,7 @@ def kraft_advise(
         assumptions=[],
         findings=[*node.findings],
     )
-    damaged = [each for each in judge_log(node.facts) if each.outcome is Outcome.VIOLATED and each.grade is not Grade.INFO]
+    damaged = [each for each in judge_log(node.facts) if each.outcome is RuleOutcome.VIOLATED and each.grade is not Grade.INFO]
     advice.findings += [finding_of(each) for each in damaged]
     advice.policies = [_advice(advice, policy, mode) for policy in Policy]
     advice.assumptions = _assumptions(advice)
@@ -290,9 +290,9 @@ def _check_one_cluster(nodes: Sequence[NodeFacts]) -> None:
 
 
 def _replicas(rest: Sequence[NodeFacts], readers: Readers) -> tuple[Progress, ...]:
-    told = {each.name for each in readers.replicas}
+    named = {each.name for each in readers.replicas}
     held = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
-    return (*readers.replicas, *(each for each in held if each.name not in told))
+    return (*readers.replicas, *(each for each in held if each.name not in named))
 
 
 def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
@@ -313,10 +313,10 @@ def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAd
         advances = [*retention(model, advice.as_of_ms, advice.settings)]
     elif advice.is_leader:
         readers = (advice.replicas, advice.listeners)
-        while (moved := seed_leader(model, advice.as_of_ms, advice.settings, *readers)) is not None:
+        while (moved := advance_leader(model, advice.as_of_ms, advice.settings, *readers)) is not None:
             advances.append(moved)
     elif advice.leader_start is not None:
-        advances = [seed_follower(model, advice.leader_start, advice.listeners, mode)]
+        advances = [advance_follower(model, advice.leader_start, advice.listeners, mode)]
     moves = tuple(each for each in advances if each is not None)
     return PolicyAdvice(
         policy,
@@ -331,25 +331,31 @@ def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAd
 
 
 def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) -> str:
-    newer = [each for each in model.checkpoints if each.id.offset > model.start.offset]
-    if policy is Policy.KAFKA_14932 and not advice.is_leader:
-        if advice.leader_start is None:
-            return "not known: where the leader's log starts was not told (--leader-start, or its directory)"
-        if advice.leader_start.offset <= model.start.offset:
-            return f"the leader's log starts at {advice.leader_start}, which is not beyond it"
-        return f"the leader's log starts at {advice.leader_start}: not all is read up to there, or no checkpoint fits"
-    if not newer:
-        return "no checkpoint ends above it"
-    if policy is Policy.KAFKA_14932:
-        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
-        if slowest is None:  # whoever reads the log has read all of it, and that is less
-            return f"the log ends at {model.end_offset}, below {newer[0].id}"
-        return f"{slowest.name} is at {slowest.offset}, and has not read past {newer[0].id}, which may still wait"
-    if len(model.checkpoints) < 2:
-        return "there is one checkpoint, and one always stays"
-    age_ms = advice.as_of_ms - model.checkpoints[0].timestamp_ms
-    age = "of unknown age" if model.checkpoints[0].timestamp_ms == NEVER_MS else f"{age_ms} ms old"
-    return f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"
+    newer = [each.id for each in model.checkpoints if each.id.offset > model.start.offset][:1]
+    leads, at = advice.is_leader, advice.leader_start
+    is_new = policy is Policy.KAFKA_14932
+    slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=Progress("", -1))
+    oldest_ms = model.checkpoints[0].timestamp_ms if model.checkpoints else NEVER_MS
+    age = "of unknown age" if oldest_ms == NEVER_MS else f"{advice.as_of_ms - oldest_ms} ms old"
+    above = "".join(map(str, newer))
+    cases = (
+        (
+            is_new and not leads and at is None,
+            "not known: where the leader's log starts was not told (--leader-start, or its directory)",
+        ),
+        (
+            is_new and not leads and at is not None and at.offset <= model.start.offset,
+            f"the leader's log starts at {at}, which is not beyond it",
+        ),
+        (is_new and not leads, f"the leader's log starts at {at}: not all is read up to there, or no checkpoint fits"),
+        (not newer, "no checkpoint ends above it"),
+        # Without readers all have read everything, and that is less.
+        (is_new and slowest.offset < 0, f"the log ends at {model.end_offset}, below {above}"),
+        (is_new, f"{slowest.name} is at {slowest.offset}, and has not read past {above}, which may still wait"),
+        (len(model.checkpoints) < 2, "there is one checkpoint, and one always stays"),
+        (True, f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"),
+    )
+    return next(why for applies, why in cases if applies)
 
 
 def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tuple[str, ...]:
@@ -358,18 +364,18 @@ def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tu
 
 
 def _assumptions(advice: KraftAdvice) -> list[str]:
-    told = []
+    assumptions = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
-        told.append(
+        assumptions.append(
             "nobody who reads the log is known, so kafka-14932 is told as if all had read everything; --replica and --listener say more"
         )
     elif not advice.listeners:
-        told.append("the listeners of this node are taken to have read everything (--listener)")
+        assumptions.append("the listeners of this node are taken to have read everything (--listener)")
     if advice.unknown:
         ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
-        told.append(
+        assumptions.append(
             f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)"
         )
     if advice.unknown is None:
-        told.append("which replicas there are is not known, as no image can be read")
-    return told
+        assumptions.append("which replicas there are is not known, as no image can be read")
+    return assumptions

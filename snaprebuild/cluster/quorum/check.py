@@ -6,9 +6,10 @@ import errno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from formats.errors import FormatError
-from snaprebuild.cluster.metadata.batches import MetadataRecord, UnreadRecord
+from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord, UnreadRecord
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint
 from snaprebuild.cluster.quorum.checkpoint_comparison import (
     CheckpointContent,
@@ -18,13 +19,13 @@ from snaprebuild.cluster.quorum.checkpoint_comparison import (
 )
 from snaprebuild.cluster.quorum.election import Election, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.log_facts import CheckpointFacts, epoch_before, first_difference
+from snaprebuild.cluster.quorum.log_facts import Difference, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.cluster.quorum.rules import (
     Followers,
     Grade,
-    Outcome,
     Rule,
+    RuleOutcome,
     RuleResult,
     ids_text,
     judge_log,
@@ -70,7 +71,7 @@ class NodeCheck:
 
     Attributes:
         node: what was read.
-        is_leader: of those that were given; None where that is not known.
+        is_leader: of those that were given; None if that is not known.
         results: of all rules; K13 is about this node's start and its checkpoints.
     """
 
@@ -107,7 +108,7 @@ def kraft_check(
     Args:
         locations: directories.
         followers: what is asked of their starts.
-        leader: one of the locations; None where the quorum states tell.
+        leader: one of the locations; None if the quorum states tell.
         settings: of object stores.
 
     Raises:
@@ -131,8 +132,8 @@ def kraft_check(
         check.results += [each for each in agreements if each.path == path or each.path.startswith(f"{path}/")]
         check.results += _contents(check.node, nodes)
         if all(each.rule is not Rule.K13 for each in check.results):
-            alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
-            check.results.append(alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path))
+            alone = RuleResult.not_judged(Rule.K13, "one node was given", path)
+            check.results.append(alone if len(nodes) == 1 else RuleResult.held(Rule.K13, path))
         check.results.sort(key=lambda each: list(Rule).index(each.rule))
         findings += [finding_of(each) for each in check.results if each.grade is not None]
     return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
@@ -165,26 +166,26 @@ def finding_of(result: RuleResult) -> Finding:
     return Finding(CODES[result.rule], _SEVERITIES[result.grade], result.path, message, result.offset)
 
 
-def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> Iterator[RuleResult]:
+def _disagrees(node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> RuleResult:
+    return RuleResult.violated(Rule.K13, grade, evidence, path or node.log.path, offset)
+
+
+def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[RuleResult]:
     """K13."""
     clusters = {each.cluster_id for each in nodes if each.cluster_id is not None}
     if len(clusters) > 1:
-        for node in nodes:
-            evidence = f"the directories are of {len(clusters)} clusters, this one of {node.cluster_id or 'one that is not known'}"
-            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, node.log.path)
-        return
-    yield from judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
-    yield from _histories(nodes)
-    holders: dict[OffsetAndEpoch, list[tuple[NodeFacts, MetadataCheckpoint]]] = defaultdict(list)
+        detail = f"the directories are of {len(clusters)} clusters, this one of"
+        return [_disagrees(node, Grade.ERROR, f"{detail} {node.cluster_id or 'one that is not known'}") for node in nodes]
+    holders: dict[OffsetAndEpoch, list[_Copy]] = defaultdict(list)
     for node in nodes:
         whole = {each.id for each in node.facts.checkpoints if each.fault is None}
         for checkpoint in node.log.checkpoints:
             id_ = OffsetAndEpoch(checkpoint.end_offset, checkpoint.epoch)
             if id_ in whole:
-                holders[id_].append((node, checkpoint))
-    for id_, copies in holders.items():
-        if len(copies) > 1:
-            yield from _equal_content(id_, copies)
+                holders[id_].append(_Copy(node, checkpoint))
+    results = judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
+    results += _histories(nodes)
+    return results + [each for copies in holders.values() for each in _equal_content(copies)]
 
 
 def _contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
@@ -193,34 +194,28 @@ def _contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
     results = _compared_with(node, node, whole)
     for other in nodes:
         if other is not node and whole and other.cluster_id == node.cluster_id:
-            results += [each for each in _compared_with(node, other, whole) if each.outcome is Outcome.VIOLATED]
-    if all(each.rule is not Rule.K16 for each in results):
-        results.append(RuleResult(Rule.K16, Outcome.HELD, None, "", node.log.path))
-    return results
+            results += [each for each in _compared_with(node, other, whole) if each.outcome is RuleOutcome.VIOLATED]
+    is_held = all(each.rule is not Rule.K16 for each in results)
+    return [*results, RuleResult.held(Rule.K16, node.log.path)] if is_held else results
 
 
 def _compared_with(node: NodeFacts, other: NodeFacts, waiting: set[OffsetAndEpoch]) -> list[RuleResult]:
     """Compares checkpoints of a node with a log, and takes away from ``waiting`` what was compared."""
-    path, results = node.log.path, []
     rule, whose = (Rule.K16, "the log") if node is other else (Rule.K13, f"the log of {_name(other)}")
+    results = []
     try:
         for each in compare_with_log(other.log, node.log, set(waiting)):
-            waiting.discard(OffsetAndEpoch(each.checkpoint.end_offset, each.checkpoint.epoch))
-            checkpoint = each.checkpoint
-            evidence = each.unread
-            if each.difference:
-                evidence = f"differs from {whose} up to offset {checkpoint.end_offset - 1}: {each.difference}"
-                if not each.unread:
-                    violated = RuleResult(rule, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, checkpoint.end_offset)
-                    results.append(violated)
-                    continue
-                evidence += f", and {each.unread}"
-            if evidence:
-                results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, checkpoint.end_offset))
+            path, end = each.checkpoint.path, each.checkpoint.end_offset
+            waiting.discard(OffsetAndEpoch(end, each.checkpoint.epoch))
+            differs = f"differs from {whose} up to offset {end - 1}: {each.difference}" if each.difference else ""
+            if differs and not each.unread:
+                results.append(RuleResult.violated(rule, Grade.ERROR, differs, path, end))
+            elif each.unread:
+                results.append(RuleResult.not_judged(rule, ", and ".join(filter(None, (differs, each.unread))), path, end))
     except (ReadFailedError, ChangedFileError) as error:
         if isinstance(error, ReadFailedError) and error.errno != errno.ENOENT:
             raise
-        results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, "a file was deleted or changed while it was read", path))
+        results.append(RuleResult.not_judged(rule, "a file was deleted or changed while it was read", node.log.path))
     return results
 
 
@@ -235,78 +230,62 @@ def _histories(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
 
 def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
     """What contradicts in two nodes, of which the other has the higher epoch, or the longer log."""
-    here, there, path = node.facts, other.facts, node.log.path
-    states = here.quorum_state, there.quorum_state
-    if states[0] is not None and states[1] is not None:
-        named = [each.leader_id for each in states if each is not None]
-        if states[0].leader_epoch == states[1].leader_epoch and -1 not in named and named[0] != named[1]:
-            evidence = (
-                f"quorum-state names node {named[0]} as the leader of epoch {states[0].leader_epoch}, and that of "
-                f"{_name(other)} names node {named[1]}"
-            )
-            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+    here, there, name = node.facts, other.facts, _name(other)
+    one, two = here.quorum_state, there.quorum_state
+    if one is not None and two is not None and one.leader_epoch == two.leader_epoch:
+        if -1 not in (one.leader_id, two.leader_id) and one.leader_id != two.leader_id:
+            detail = f"quorum-state names node {one.leader_id} as the leader of epoch {one.leader_epoch}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names node {two.leader_id}")
         # Only version 0 holds voters, and a change of them takes effect with the next epoch.
-        voters = [set(each.voters) for each in states if each is not None and each.voters]
-        if states[0].leader_epoch == states[1].leader_epoch and len(voters) == 2 and voters[0] != voters[1]:
-            evidence = (
-                f"quorum-state of epoch {states[0].leader_epoch} names voters {ids_text(voters[0])}, and that of {_name(other)} names "
-                f"{ids_text(voters[1])}"
-            )
-            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+        if one.voters and two.voters and {*one.voters} != {*two.voters}:
+            detail = f"quorum-state of epoch {one.leader_epoch} names voters {ids_text({*one.voters})}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names {ids_text({*two.voters})}")
     for epoch in sorted(here.leaders.keys() & there.leaders.keys()):
         if here.leaders[epoch] != there.leaders[epoch]:
-            evidence = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}, and that of {_name(other)} names "
-            evidence += f"node {there.leaders[epoch]}"
-            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+            detail = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}"
+            yield _disagrees(node, Grade.ERROR, f"{detail}, and that of {name} names node {there.leaders[epoch]}")
     leader = {**there.leaders, **here.leaders}.get(here.last_epoch)
     if leader is not None and leader == node.node_id and there.epoch_at(here.end_offset) == here.last_epoch:
         # Followers copy from the leader, so its own log of its epoch is never the shorter one.
         evidence = (
-            f"led epoch {here.last_epoch} and ends at {here.end_offset}, and {_name(other)} holds more of that epoch: the end of this "
+            f"led epoch {here.last_epoch} and ends at {here.end_offset}, and {name} holds more of that epoch: the end of this "
             "log was lost, or the directory was copied earlier"
         )
-        yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.WARNING, evidence, path, here.end_offset)
+        yield _disagrees(node, Grade.WARNING, evidence, offset=here.end_offset)
     begin, end = max(here.base, there.base), min(here.end_offset, there.end_offset)
     difference = first_difference(here.batches, there.batches, begin, end, (here.gaps, there.gaps))
     if difference is not None:
-        committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
-        is_error = difference.is_impossible or difference.offset < committed
-        offset = _first_record(node, other, difference.offset)
-        what = (
-            f"differs from {_name(other)} from offset {offset} on: epoch {difference.epochs[0]} here, {difference.epochs[1]} there"
-        )
-        highest = "both end in the same epoch"
-        if here.last_epoch != there.last_epoch:
-            highest = f"{_name(other)} has the highest epoch, {there.last_epoch}"
-        if difference.is_impossible:
-            then = "a leader writes one record at an offset of its epoch, so one of the two was changed"
-        elif is_error:
-            then = f"offsets below {committed} were committed by a checkpoint of this node"
-        else:
-            then = f"this node drops offsets {offset} to {here.end_offset - 1} when it follows a leader with that log"
-        grade = Grade.ERROR if is_error else Grade.WARNING
-        yield RuleResult(Rule.K13, Outcome.VIOLATED, grade, f"{what}; {highest}; {then}", path, offset)
+        yield _diverged(node, other, difference)
     yield from _checkpoint_epochs(node, other)
     yield from _checkpoint_epochs(other, node)
 
 
+def _diverged(node: NodeFacts, other: NodeFacts, difference: Difference) -> RuleResult:
+    here, there, name = node.facts, other.facts, _name(other)
+    committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
+    offset = _first_record(node, other, difference.offset)
+    what = f"differs from {name} from offset {offset} on: epoch {difference.epochs[0]} here, {difference.epochs[1]} there"
+    highest = "both end in the same epoch"
+    if here.last_epoch != there.last_epoch:
+        highest = f"{name} has the highest epoch, {there.last_epoch}"
+    grade, then = Grade.WARNING, f"this node drops offsets {offset} to {here.end_offset - 1} when it follows a leader with that log"
+    if difference.is_impossible:
+        grade, then = Grade.ERROR, "a leader writes one record at an offset of its epoch, so one of the two was changed"
+    elif difference.offset < committed:
+        grade, then = Grade.ERROR, f"offsets below {committed} were committed by a checkpoint of this node"
+    return _disagrees(node, grade, f"{what}; {highest}; {then}", offset=offset)
+
+
 def _checkpoint_epochs(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
-    """The id of a checkpoint against the log and the checkpoints of another node."""
+    """The id of a checkpoint against the log and the checkpoints of another node. K7 reports one that contradicts its own log."""
     ids = {each.id.offset: each.id.epoch for each in other.facts.checkpoints}
     for each in node.facts.checkpoints:
-        epoch = other.facts.epoch_at(each.id.offset - 1)
-        where = "the log"
+        epoch, where = other.facts.epoch_at(each.id.offset - 1), "the log"
         if epoch is None:
             epoch, where = ids.get(each.id.offset), "a checkpoint"
-        if epoch is not None and each.id.offset and epoch != each.id.epoch and not _is_own_fault(each):
+        if epoch is not None and each.id.offset and epoch != each.id.epoch and not each.has_other_epoch:
             evidence = f"has epoch {each.id.epoch} at offset {each.id.offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
-            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, each.path, each.id.offset)
-
-
-def _is_own_fault(checkpoint: CheckpointFacts) -> bool:
-    """K7 reports it."""
-    epoch = epoch_before(checkpoint.id.offset, checkpoint.below)
-    return epoch is not None and epoch != checkpoint.id.epoch
+            yield _disagrees(node, Grade.ERROR, evidence, each.path, each.id.offset)
 
 
 def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
@@ -318,12 +297,8 @@ def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
                 found.append(next(batches))
         except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
             return offset
-    one, two = found
-    if one.leader_epoch == two.leader_epoch:
-        for mine, theirs in zip(one.records, two.records, strict=False):
-            if _content(mine) != _content(theirs):
-                return mine.offset
-    return offset
+    pairs = zip(found[0].records, found[1].records, strict=False) if found[0].leader_epoch == found[1].leader_epoch else ()
+    return next((mine.offset for mine, theirs in pairs if _content(mine) != _content(theirs)), offset)
 
 
 def _content(record: MetadataRecord) -> object:
@@ -334,36 +309,42 @@ def _name(node: NodeFacts) -> str:
     return node.log.path if node.node_id is None else f"node {node.node_id} ({node.log.path})"
 
 
-def _equal_content(id_: OffsetAndEpoch, copies: list[tuple[NodeFacts, MetadataCheckpoint]]) -> Iterator[RuleResult]:
-    """Every copy of a checkpoint is held against the first."""
-    first: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent] | None = None
-    for node, checkpoint in copies:
+class _Copy(NamedTuple):
+    """A checkpoint of a node."""
+
+    node: NodeFacts
+    checkpoint: MetadataCheckpoint
+
+    def batches(self) -> Iterator[MetadataBatch]:
+        return self.node.log.checkpoint_batches(self.checkpoint)
+
+
+def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
+    """Compares every copy of a checkpoint with the first."""
+    first: tuple[_Copy, CheckpointContent] | None = None
+    for copy in copies if len(copies) > 1 else ():
+        path, end = copy.checkpoint.path, copy.checkpoint.end_offset
+        detail = f"the checkpoint at {OffsetAndEpoch(end, copy.checkpoint.epoch)}"
         try:
-            content = checkpoint_content(node.log.checkpoint_batches(checkpoint))
-            if first is None:
-                first = node, checkpoint, content
-            elif content.compared != first[2].compared:
-                told = _difference(first, (node, checkpoint, content))
-                evidence = f"differs from {first[1].path}, which has the same id: {told}"
-                yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, id_.offset)
+            content = checkpoint_content(copy.batches())
+            first = first or (copy, content)
+            if content.compared != first[1].compared:
+                only = differing_records(first[0].batches(), copy.batches(), (first[1].topics, content.topics))
+                evidence = f"differs from {first[0].checkpoint.path}, which has the same id: {_difference(only)}"
+                yield _disagrees(copy.node, Grade.ERROR, evidence, path, end)
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            evidence = f"the checkpoint at {id_} was deleted while it was read, and is not compared"
-            yield RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, id_.offset)
+            yield RuleResult.not_judged(Rule.K13, f"{detail} was deleted while it was read, and is not compared", path, end)
         except FormatError as error:
-            evidence = f"the checkpoint at {id_} changed while it was read, and is not compared: {error.message}"
-            yield RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, id_.offset)
+            why = f"{detail} changed while it was read, and is not compared: {error.message}"
+            yield RuleResult.not_judged(Rule.K13, why, path, end)
 
 
-def _difference(
-    one: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent], other: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent]
-) -> str:
-    here, there = (each[0].log.checkpoint_batches(each[1]) for each in (other, one))
-    only = differing_records(there, here, (one[2].topics, other[2].topics))
-    told = []
+def _difference(only: tuple[list[str], list[str]]) -> str:
+    parts = []
     for kinds, whose in zip(only, ("there", "here"), strict=True):
         if kinds:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items())[:4])
-            told.append(f"{pluralize(len(kinds), 'record')} only {whose} ({counts})")
-    return "; ".join(told)
+            parts.append(f"{pluralize(len(kinds), 'record')} only {whose} ({counts})")
+    return "; ".join(parts)

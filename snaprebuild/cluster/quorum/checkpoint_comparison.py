@@ -7,6 +7,7 @@ and writes them into its checkpoints.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
@@ -15,7 +16,7 @@ from formats.log.control_record import ControlRecord, SnapshotFooter, SnapshotHe
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 from snaprebuild.cluster.metadata.batches import MetadataBatch, UnreadRecord
 from snaprebuild.cluster.metadata.fold import ImageFold
-from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
+from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import fold_oldest
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
@@ -78,16 +79,7 @@ def checkpoint_content(batches: Iterable[MetadataBatch]) -> CheckpointContent:
         batches: of the checkpoint, with their records.
     """
     content = CheckpointContent()
-
-    def taken() -> Iterator[MetadataBatch]:
-        for batch in batches:
-            for record in batch.records:
-                value = record.content
-                if isinstance(value, ClusterMetadataRecord) and value.api_key == MetadataRecordType.TOPIC:
-                    content.topics.add(str(value.message["name"]))
-            yield batch
-
-    for kind, data, topic in _records(taken()):
+    for kind, data, topic in _records(_noting_topics(batches, content.topics)):
         number = _number(kind, data)
         if topic is None:
             content.digest = (content.digest + number) & _MASK
@@ -96,6 +88,13 @@ def checkpoint_content(batches: Iterable[MetadataBatch]) -> CheckpointContent:
             digest, count = content.topic_configs.get(topic, (0, 0))
             content.topic_configs[topic] = (digest + number) & _MASK, count + 1
     return content
+
+
+def _noting_topics(batches: Iterable[MetadataBatch], topics: set[str]) -> Iterator[MetadataBatch]:
+    for batch in batches:
+        values = [each.content for each in batch.records if isinstance(each.content, ClusterMetadataRecord)]
+        topics |= {str(each.message["name"]) for each in values if each.api_key == MetadataRecordType.TOPIC}
+        yield batch
 
 
 def differing_records(
@@ -108,22 +107,12 @@ def differing_records(
         other: of the second.
         topics: that each of them knows.
     """
-    left: dict[int, tuple[str, int]] = {}
-    for kind, data, topic in _records(one):
-        if topic is None or topic in topics[0]:
-            number = _number(kind, data)
-            left[number] = kind, left.get(number, (kind, 0))[1] + 1
-    only_other = []
-    for kind, data, topic in _records(other):
-        if topic is not None and topic not in topics[1]:
-            continue
-        number = _number(kind, data)
-        _, count = left.pop(number, (kind, 0))
-        if count > 1:
-            left[number] = kind, count - 1
-        elif not count:
-            only_other.append(kind)
-    return [kind for kind, count in left.values() for _ in range(count)], only_other
+    counts = [
+        Counter((kind, _number(kind, data)) for kind, data, topic in _records(batches) if topic is None or topic in known)
+        for batches, known in zip((one, other), topics, strict=True)
+    ]
+    only = counts[0] - counts[1], counts[1] - counts[0]
+    return [kind for kind, _ in only[0].elements()], [kind for kind, _ in only[1].elements()]
 
 
 _POSITION = {"offset", "epoch", "timestamp_ms", "quorum"}
@@ -158,8 +147,8 @@ def compare_with_log(log: MetadataLog, owner: MetadataLog, whole: Collection[Off
     Raises:
         ReadFailedError: a file cannot be read, or is gone.
     """
-    fold, _, _ = fold_oldest(log)
-    start = fold.offset + 1
+    begin = fold_oldest(log)
+    fold, start = begin.fold, begin.next_offset
     if not log.segments or log.segments[0].base_offset > start:
         return
     ascending = sorted(owner.checkpoints, key=lambda each: each.end_offset)
@@ -193,25 +182,22 @@ def _compared(owner: MetadataLog, fold: ImageFold, checkpoint: MetadataCheckpoin
 
 def _comparable(image: MetadataImage) -> MetadataImage:
     """Without configurations of topics that are gone: a node that takes creation and removal at once keeps these."""
-    known = {key: value for key, value in image.configs.items() if value and _is_of_this_cluster(key, image)}
+    known = {
+        resource: values
+        for resource, values in image.configs.items()
+        if values and (resource.type != ResourceType.TOPIC or resource.name in image.topic_ids)
+    }
     return replace(image, configs=known)
-
-
-def _is_of_this_cluster(resource: ConfigResource, image: MetadataImage) -> bool:
-    return resource.type != ResourceType.TOPIC or resource.name in image.topic_ids
 
 
 def _difference(by_log: MetadataImage, by_checkpoint: MetadataImage) -> str:
     parts = []
-    for each in fields(MetadataImage):
-        one, other = getattr(by_log, each.name), getattr(by_checkpoint, each.name)
-        if each.name in _POSITION or one == other:
-            continue
-        if isinstance(one, dict):
-            count = sum(one.get(key) != other.get(key) for key in one.keys() | other.keys())
-            parts.append(f"{each.name} ({count})")
-        else:
-            parts.append(each.name)
+    for name in (each.name for each in fields(MetadataImage) if each.name not in _POSITION):
+        one, other = getattr(by_log, name), getattr(by_checkpoint, name)
+        if isinstance(one, dict) and one != other:
+            parts.append(f"{name} ({sum(one.get(key) != other.get(key) for key in one.keys() | other.keys())})")
+        elif one != other:
+            parts.append(name)
     quorums = by_log.quorum, by_checkpoint.quorum
     if all(each.kraft_version for each in quorums) and quorums[0].voters != quorums[1].voters:
         parts.append("voters")

@@ -49,12 +49,12 @@ def chances(voters: Collection[int], ends: Mapping[int, OffsetAndEpoch]) -> dict
         refusing = sorted(voter for voter, its_end in ends.items() if its_end > end)
         granting = len(ends) - len(refusing)
         votes = f"{granting} of {len(voters)} voters hold no more than it, and {needed} are needed"
-        if granting >= needed:
-            found[candidate] = Chance(CanWin.YES, votes)
-        elif granting + len(unknown) < needed:
-            found[candidate] = Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")
-        else:
-            found[candidate] = Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")
+        cases = (
+            (granting >= needed, Chance(CanWin.YES, votes)),
+            (granting + len(unknown) < needed, Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")),
+            (True, Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")),
+        )
+        found[candidate] = next(chance for applies, chance in cases if applies)
     return found
 
 
@@ -84,7 +84,7 @@ class Election:
     """All of them.
 
     Attributes:
-        voters: ids, by the directory that holds the most; None where none of its files names them.
+        voters: ids, by the directory that holds the most; None if none of its files names them.
         not_given: voters without a directory.
         standings: in the order of the directories.
     """
@@ -113,40 +113,39 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[RuleResult]]]) -> El
         directory_of = {each.voter_id: known.get(each.voter_id) for each in best.voter_sets[-1]}
     elif best.quorum_state is not None and best.quorum_state.voters:
         directory_of = dict.fromkeys(best.quorum_state.voters)
-    own_reasons = [_why_not_counted(node, results, directory_of) for node, results in checked]
+    known_chances = [_why_not_counted(node, results, directory_of) for node, results in checked]
     if len({each.cluster_id for each in nodes if each.cluster_id is not None}) > 1:
-        own_reasons = [Chance(CanWin.UNKNOWN, "the directories are of several clusters")] * len(nodes)
+        known_chances = [Chance(CanWin.UNKNOWN, "the directories are of several clusters")] * len(nodes)
     counted: dict[int, OffsetAndEpoch] = {}
-    for node, end, reason in zip(nodes, ends, own_reasons, strict=True):
-        if reason is None and node.node_id is not None:
+    for node, end, known_chance in zip(nodes, ends, known_chances, strict=True):
+        if known_chance is None and node.node_id is not None:
             counted[node.node_id] = max(end, counted.get(node.node_id, end))
     found = chances(directory_of, counted)
     standings = []
-    for node, end, reason in zip(nodes, ends, own_reasons, strict=True):
-        chance = reason
-        if chance is None:
-            assert node.node_id is not None
-            chance = found[node.node_id]
-            if end < counted[node.node_id]:
-                chance = Chance(CanWin.NO, f"another directory of voter {node.node_id} ends higher, and counts")
+    for node, end, known_chance in zip(nodes, ends, known_chances, strict=True):
+        chance = known_chance or found[node.node_id or 0]
+        if known_chance is None and end < counted[node.node_id or 0]:
+            chance = Chance(CanWin.NO, f"another directory of voter {node.node_id} ends higher, and counts")
         standings.append(Standing(node, end, chance, end == most))
-    given: set[int | None] = {each.node_id for each in nodes}
+    given = {each.node_id for each in nodes}
     voters = tuple(sorted(directory_of)) if directory_of else None
     return Election(voters, tuple(each for each in voters or () if each not in given), tuple(standings))
 
 
 def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_of: dict[int, bytes | None]) -> Chance | None:
     """The chance of a directory that is not a voter's, or may not start; None for all others."""
-    if not directory_of:
-        return Chance(CanWin.UNKNOWN, "neither records nor quorum-state name the voters")
-    if node.node_id is None:
-        return Chance(CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known")
-    if node.node_id not in directory_of:
-        return Chance(CanWin.NO, f"node {node.node_id} is no voter")
-    wanted = directory_of[node.node_id]
-    if wanted is not None and node.directory_id is not None and wanted != node.directory_id:
-        return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
+    wanted = None if node.node_id is None else directory_of.get(node.node_id)
     damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
-    if damage or (node.findings and any(each.is_unread for each in node.findings)):
-        return Chance(CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})")
-    return None
+    is_unread = any(each.is_unread for each in node.findings)
+    cases = (
+        (not directory_of, CanWin.UNKNOWN, "neither records nor quorum-state name the voters"),
+        (node.node_id is None, CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known"),
+        (node.node_id not in directory_of, CanWin.NO, f"node {node.node_id} is no voter"),
+        (
+            None not in (wanted, node.directory_id) and wanted != node.directory_id,
+            CanWin.NO,
+            f"voter {node.node_id} votes with another directory: its disk was replaced",
+        ),
+        (damage or is_unread, CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})"),
+    )
+    return next((Chance(outcome, why) for applies, outcome, why in cases if applies), None)

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from formats import limits
-from formats.broker.broker_files import MetaProperties, read_meta_properties
+from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.log.control_record import ControlRecord, LeaderChange, SnapshotHeader, Voter, Voters
 from formats.metadata.quorum_state import QuorumState, read_quorum_state
 from formats.partition.file_names import META_PROPERTIES, QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
 from snaprebuild.cluster.metadata.batches import MetadataBatch
-from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.image_reader import is_gone
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, meta_around, open_metadata_log
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.errors import GoneFileError, ReadFailedError
@@ -45,10 +46,9 @@ class NodeFacts:
         log: as it was listed.
         facts: for the rules.
         segments: with their sizes.
-        last_timestamp_ms: of the last batch; None where there is none.
-        bytes_behind_latest: of the batches behind the end of the latest checkpoint; of all where there is none.
-        node_id: by ``meta.properties`` in the directory above; None where that is not there.
-        cluster_id: likewise.
+        last_timestamp_ms: of the last batch; None if there is none.
+        bytes_behind_latest: of the batches after the end of the latest checkpoint; of all where there is none.
+        node_id: by ``meta.properties`` in the directory above; None if that is not there.
         directory_id: likewise, 16 bytes (KIP-858).
         findings: what kept something from being read.
     """
@@ -72,20 +72,15 @@ def read_node(location: str, settings: S3Settings = USUAL_S3) -> NodeFacts:
         UsageError: there is no metadata log, or there are several.
         ReadFailedError: a segment, or the directory, cannot be read.
     """
-    for attempt in range(ATTEMPTS):
-        is_last = attempt == ATTEMPTS - 1
+    for attempt in range(1, ATTEMPTS + 1):
         reader = _Reader(open_metadata_log(location, settings))
         try:
             node = reader.read(location)
-        except GoneFileError:
-            if is_last:
+        except (GoneFileError, ReadFailedError) as error:
+            if attempt == ATTEMPTS or not is_gone(error):
                 raise
             continue
-        except ReadFailedError as error:
-            if error.errno != errno.ENOENT or is_last:
-                raise
-            continue
-        if not reader.vanished or is_last:
+        if not reader.vanished or attempt == ATTEMPTS:
             return node
     raise AssertionError
 
@@ -121,14 +116,14 @@ class _Reader:
         start_offset = max(log.start_offset or 0, log.first_base_offset or 0)
         self._walk(sorted({start_offset, *(each.end_offset for each in log.checkpoints)}))
         checkpoints = tuple(self._checkpoints())
-        for fault in filter(None, (log.leader_epochs_fault, log.quorum_state_fault)):
-            self._findings.append(finding_of_error(fault, log.path))
-        for name in log.unreadable_files:
-            message = f"{name} has the name of a segment or checkpoint and is no regular file"
-            self._findings.append(Finding("not-a-regular-file", Severity.FINDING, log.path, message))
-        for name in self.vanished:
-            message = f"{name} was deleted while it was read, as a live node does; it is left out"
-            self._findings.append(Finding("checkpoint-vanished", Severity.NOTE, log.path, message))
+        faults = filter(None, (log.leader_epochs_fault, log.quorum_state_fault))
+        self._findings += [finding_of_error(fault, log.path) for fault in faults]
+        what = "has the name of a segment or checkpoint and is no regular file"
+        self._findings += [
+            Finding("not-a-regular-file", Severity.FINDING, log.path, f"{name} {what}") for name in log.unreadable_files
+        ]
+        what = "was deleted while it was read, as a live node does; it is left out"
+        self._findings += [Finding("checkpoint-vanished", Severity.NOTE, log.path, f"{name} {what}") for name in self.vanished]
         meta = self._meta_properties()
         facts = LogFacts(
             path=log.path,
@@ -207,7 +202,7 @@ class _Reader:
             self._below[offset] = last
 
     def _batches(self) -> Iterator[MetadataBatch]:
-        """Of all segments, across gaps and behind damage; where a segment ends by damage the gap reaches to the next one."""
+        """Of all segments, across gaps and after damage; where a segment ends by damage the gap reaches to the next one."""
         for number, segment in enumerate(self._log.segments):
             if number and segment.base_offset != self._end_offset:
                 self._gaps.append((self._end_offset, segment.base_offset))
@@ -223,7 +218,7 @@ class _Reader:
             self._end_offset = walk.end_offset
             if walk.torn_tail is not None and segment is not self._log.segments[-1]:
                 self._cut_at(walk.end_offset)
-            if walk.torn_tail is not None and segment is self._log.segments[-1]:
+            elif walk.torn_tail is not None:
                 self._is_torn = True
                 message = "ends with a batch that is not whole, which a node cuts off when it starts"
                 self._findings.append(Finding("torn-tail", Severity.NOTE, segment.path, message, walk.end_offset))
@@ -267,21 +262,17 @@ class _Reader:
     def _bad_snapshots(self) -> Iterable[tuple[str, str]]:
         for name in self._log.producer_snapshots:
             data = self._log.store.read_small(os.path.join(self._log.path, name), limits.TEXT_FILE_BYTES_MAX)
-            if data is None:
-                continue
             try:
-                count = check_snapshot(data)
+                count = 0 if data is None else check_snapshot(data)
             except FormatError as error:
                 yield name, f"does not parse: {error.message}"
-                continue
-            if count:
-                yield name, f"holds {count} producers"
+            else:
+                yield from [(name, f"holds {count} producers")] if count else []
 
     def _meta_properties(self) -> MetaProperties | None:
-        path = os.path.join(os.path.dirname(self._log.path), META_PROPERTIES)
         try:
-            data = self._log.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
-            return None if data is None else read_meta_properties(data, file=path)
+            return meta_around(self._log.path, self._log.store)
         except FormatError as error:
+            path = os.path.join(os.path.dirname(self._log.path), META_PROPERTIES)
             self._findings.append(Finding("unreadable-broker-file", Severity.FINDING, path, error.message, is_unread=True))
             return None

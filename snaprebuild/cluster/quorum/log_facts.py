@@ -74,7 +74,7 @@ def first_difference(
         one: batches.
         other: batches.
         begin: where both logs hold something.
-        end: behind the last offset that both hold.
+        end: after the last offset that both hold.
         gaps: offsets that are missing inside the one and the other.
     """
     rows, others = one.rows(begin, end, gaps[1]), other.rows(begin, end, gaps[0])
@@ -114,8 +114,8 @@ class CheckpointFacts:
         path: of the file.
         size_bytes: of the file.
         fault: why it is not whole, or None.
-        timestamp_ms: of the last record that it contains, as its header says; None where that cannot be read.
-        below: last batch that begins below its end; None where the log does not hold it.
+        timestamp_ms: of the last record that it contains, as its header says; None if that cannot be read.
+        below: last batch that begins below its end; None if the log does not hold it.
     """
 
     id: OffsetAndEpoch
@@ -124,6 +124,16 @@ class CheckpointFacts:
     fault: str | None
     timestamp_ms: int | None
     below: BatchBelow | None
+
+    @property
+    def epoch_below(self) -> int | None:
+        """Epoch of the record before its end, where a batch that holds it is known."""
+        return epoch_before(self.id.offset, self.below)
+
+    @property
+    def has_other_epoch(self) -> bool:
+        """K7: it contradicts the log."""
+        return self.epoch_below not in (None, self.id.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +144,11 @@ class LogFacts:
         path: of the directory.
         first_base_offset: of the first segment; where a node that starts here begins. None without segments.
         start_offset: where the log began before the node stopped (``memStart``).
-        first_epoch: of the first entry of ``leader-epoch-checkpoint``; None where there is none.
-        end_offset: behind the last batch.
+        first_epoch: of the first entry of ``leader-epoch-checkpoint``; None if there is none.
+        end_offset: after the last batch.
         last_epoch: of the last batch; 0 where there is none.
-        below_start: last batch that begins below the start; None where the log does not hold it.
-        cut_offset: behind the last whole batch before the first damage, where a node that starts cuts the log and drops the rest; None
+        below_start: last batch that begins below the start; None if the log does not hold it.
+        cut_offset: after the last whole batch before the first damage, where a node that starts cuts the log and drops the rest; None
             without damage. A batch that is not whole at the end of the last segment is none.
         is_torn: the last segment ends with a batch that is not whole, which a node that starts cuts off.
         gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
@@ -149,7 +159,7 @@ class LogFacts:
         bad_snapshots: producer snapshots that are not empty, and what is wrong.
         leaders: leader id by leader epoch, as the log's own records name them.
         voter_sets: voters that records of checkpoints and of the log name; the latest is last.
-        quorum_state: None where the file is absent.
+        quorum_state: None if the file is absent.
         is_quorum_state_bad: the file is there and cannot be read.
     """
 
@@ -187,7 +197,7 @@ class LogFacts:
         return bool(kept) and kept[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     def epoch_at(self, offset: int) -> int | None:
-        """Leader epoch of an offset; None where the log does not hold it."""
+        """Leader epoch of an offset; None if the log does not hold it."""
         at = bisect_right(self.batches.base_offset, offset) - 1
         is_missing = any(begin <= offset < end for begin, end in self.gaps)
         return None if at < 0 or offset >= self.end_offset or is_missing else self.batches.epoch[at]
@@ -204,7 +214,7 @@ class LogFacts:
 
     @property
     def start(self) -> OffsetAndEpoch | None:
-        """``startOffsetAndEpoch``; None where the epoch is not known."""
+        """``startOffsetAndEpoch``; None if the epoch is not known."""
         if not self.start_offset:
             return OffsetAndEpoch(0, 0)
         epoch = self.start_epoch

@@ -42,11 +42,11 @@ __all__ = [
     "Progress",
     "SegmentOfLog",
     "StartSettings",
+    "advance_follower",
+    "advance_leader",
     "immediate",
     "is_checkpoint_due",
     "retention",
-    "seed_follower",
-    "seed_leader",
 ]
 
 
@@ -171,18 +171,17 @@ class MetadataLogModel:
 
     def newest_at_or_below(self, offset: int) -> CheckpointOfLog | None:
         """The newest checkpoint that ends at an offset or below it, and above the start."""
-        at = bisect_right(self.checkpoints, offset, key=lambda each: each.id.offset)
-        found = self.checkpoints[at - 1] if at else None
-        return found if found is not None and found.id.offset > self.start.offset else None
+        return self._above_start(bisect_right(self.checkpoints, offset, key=lambda each: each.id.offset) - 1)
 
     def newest_not_after(self, timestamp_ms: int) -> CheckpointOfLog | None:
         """The newest checkpoint of a time or before it, and above the start."""
-        at = bisect_right(self.checkpoints, timestamp_ms, key=lambda each: each.timestamp_ms)
-        found = self.checkpoints[at - 1] if at else None
-        return found if found is not None and found.id.offset > self.start.offset else None
+        return self._above_start(bisect_right(self.checkpoints, timestamp_ms, key=lambda each: each.timestamp_ms) - 1)
+
+    def _above_start(self, at: int) -> CheckpointOfLog | None:
+        return self.checkpoints[at] if at >= 0 and self.checkpoints[at].id.offset > self.start.offset else None
 
     def delete_before(self, checkpoint: OffsetAndEpoch) -> DeletedBefore | None:
-        """Moves the start to where a checkpoint ends; None where that may not be, and nothing happens.
+        """Moves the start to where a checkpoint ends; None if that may not be, and nothing happens.
 
         It must be there, lie above the start, and not beyond the latest one or the end of the log (the high watermark, which Kafka
         asks for too, is taken to be there).
@@ -297,7 +296,7 @@ class StartSettings:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far somebody is who reads the log: name of a replica or listener, and the next offset that it wants."""
+    """How far a reader of the log is: name of a replica or listener, and the next offset that it wants."""
 
     name: str
     offset: int
@@ -310,7 +309,6 @@ class Advance:
     Attributes:
         before: from where.
         after: to where.
-        cause: see there.
         reason: one sentence for a person.
         deleted: what went.
     """
@@ -328,7 +326,7 @@ def is_checkpoint_due(settings: CheckpointSettings, record_bytes: int, age_ms: i
     Args:
         settings: of the node.
         record_bytes: of the batches that it has read since the last checkpoint.
-        age_ms: time since it took that one, or since it started; None where that is not known.
+        age_ms: time since it took that one, or since it started; None if that is not known.
     """
     return record_bytes >= settings.record_bytes or (age_ms is not None and 0 < settings.interval_ms <= age_ms)
 
@@ -369,14 +367,14 @@ def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> It
 
 
 def _next(log: MetadataLogModel, cause: Cause, reason: str) -> Advance | None:
-    """To the second checkpoint; None where Kafka's cleaner would end its walk."""
+    """To the second checkpoint; None if Kafka's cleaner would end its walk."""
     if len(log.checkpoints) < 2:
         return None
     advance = _moved(log, log.checkpoints[1], cause, reason)
     return advance if advance is not None and (advance.deleted.segments or advance.deleted.checkpoints) else None
 
 
-def seed_leader(
+def advance_leader(
     log: MetadataLogModel, now_ms: int, settings: StartSettings, live_replicas: Sequence[Progress], listeners: Sequence[Progress]
 ) -> Advance | None:
     """Moves a leader's start once.
@@ -392,10 +390,10 @@ def seed_leader(
     slowest = min(readers, key=lambda each: each.offset, default=None)
     reached = log.newest_at_or_below(log.end_offset if slowest is None else slowest.offset)
     if reached is not None:
-        told = "nobody reads the log"
+        detail = "nobody reads the log"
         if slowest is not None:
-            told = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
-        return _moved(log, reached, Cause.ALL_PAST, told)
+            detail = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
+        return _moved(log, reached, Cause.ALL_PAST, detail)
     aged = log.newest_not_after(now_ms - settings.lag_time_max_ms)
     if aged is None:
         return None
@@ -404,7 +402,7 @@ def seed_leader(
     return _moved(log, aged, Cause.LAG_TIME, f"it is {age_ms} ms old, not less than {settings.lag_time_max_ms}{waited}")
 
 
-def seed_follower(
+def advance_follower(
     log: MetadataLogModel, leader_start: LogStart, listeners: Sequence[Progress], mode: FollowerMode
 ) -> Advance | None:
     """Moves a follower's start once, after its leader's.

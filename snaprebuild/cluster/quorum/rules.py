@@ -10,23 +10,20 @@ Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Sn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from snaprebuild.cluster.quorum.log_facts import CheckpointFacts, LogFacts, epoch_before
+from snaprebuild.cluster.quorum.log_facts import LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-
-if TYPE_CHECKING:
-    from formats.metadata.quorum_state import QuorumState
 
 __all__ = [
     "Followers",
     "Grade",
     "NameEffect",
-    "Outcome",
     "Rule",
+    "RuleOutcome",
     "RuleResult",
     "effect_of_name",
     "ids_text",
@@ -58,7 +55,7 @@ class NameEffect(StrEnum):
 def effect_of_name(name: str) -> NameEffect:
     """What becomes of a file that is none of Kafka's, by the end of its name."""
     if name.endswith((_CHECKPOINT, *_REMOVED_CHECKPOINTS)):
-        # Cut at fixed places, whatever stands between and behind.
+        # Cut at fixed places, whatever is between and after.
         is_read = len(name) >= 31 and _is_number(name[:20], 63) and _is_number(name[21:31], 31)
         if not is_read:
             return NameEffect.REFUSED
@@ -111,7 +108,7 @@ class Grade(StrEnum):
     """The node does not start, or it loses records, or an image is not whole."""
 
 
-class Outcome(StrEnum):
+class RuleOutcome(StrEnum):
     """What became of a rule."""
 
     HELD = "held"
@@ -137,7 +134,6 @@ class RuleResult:
 
     Attributes:
         rule: which.
-        outcome: see there.
         grade: how bad, where it is violated.
         evidence: one sentence; empty where it is held.
         path: file or directory concerned.
@@ -145,23 +141,35 @@ class RuleResult:
     """
 
     rule: Rule
-    outcome: Outcome
+    outcome: RuleOutcome
     grade: Grade | None
     evidence: str
     path: str
     offset: int | None = None
 
+    @classmethod
+    def violated(cls, rule: Rule, grade: Grade, evidence: str, path: str, offset: int | None = None) -> RuleResult:
+        """A violation."""
+        return cls(rule, RuleOutcome.VIOLATED, grade, evidence, path, offset)
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    facts: LogFacts
-    rule: Rule
+    @classmethod
+    def not_judged(cls, rule: Rule, why: str, path: str, offset: int | None = None) -> RuleResult:
+        """A rule without what it needs."""
+        return cls(rule, RuleOutcome.NOT_JUDGED, None, why, path, offset)
 
-    def violated(self, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> RuleResult:
-        return RuleResult(self.rule, Outcome.VIOLATED, grade, evidence, path or self.facts.path, offset)
+    @classmethod
+    def held(cls, rule: Rule, path: str) -> RuleResult:
+        """A rule that is not violated."""
+        return cls(rule, RuleOutcome.HELD, None, "", path)
 
-    def not_judged(self, evidence: str) -> RuleResult:
-        return RuleResult(self.rule, Outcome.NOT_JUDGED, None, evidence, self.facts.path)
+
+class _Case(NamedTuple):
+    """A violation of a rule, or without a grade the reason why it is not judged."""
+
+    grade: Grade | None
+    evidence: str
+    path: str | None = None
+    offset: int | None = None
 
 
 def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[RuleResult]:
@@ -169,13 +177,22 @@ def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> li
 
     Args:
         facts: of the directory.
-        leader_start: at which a follower may stand without a checkpoint of its own; None where it may not.
+        leader_start: at which a follower may start without a checkpoint of its own; None if it may not.
     """
     results: list[RuleResult] = []
     for rule, judge in _RULES.items():
-        found = list(judge(_Judge(facts, rule), facts, leader_start))
-        results += found or [RuleResult(rule, Outcome.HELD, None, "", facts.path)]
+        cases = [*judge(facts, leader_start)]
+        results += [_result(rule, each, facts.path) for each in cases] or [RuleResult.held(rule, facts.path)]
     return results
+
+
+def _result(rule: Rule, case: _Case, path: str) -> RuleResult:
+    outcome = RuleOutcome.NOT_JUDGED if case.grade is None else RuleOutcome.VIOLATED
+    return RuleResult(rule, outcome, case.grade, case.evidence, case.path or path, case.offset)
+
+
+def _when(applies: object, grade: Grade | None, evidence: str, path: str | None = None, offset: int | None = None) -> list[_Case]:
+    return [_Case(grade, evidence, path, offset)] if applies else []
 
 
 def _is_covered(facts: LogFacts) -> bool:
@@ -183,191 +200,180 @@ def _is_covered(facts: LogFacts) -> bool:
     return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
 
 
-def _k1(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    if not _is_covered(facts):
-        latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
-        evidence = (
-            f"the first segment begins at {facts.base}, and no checkpoint ends there or above: {latest}; a node does not start"
-        )
-        yield judge.violated(Grade.DAMAGE, evidence, offset=facts.base)
+_SEE_K1 = [_Case(None, "see K1")]
 
 
-def _k2(judge: _Judge, facts: LogFacts, leader_start: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    start = facts.start_offset
-    if not _is_covered(facts):
-        yield judge.not_judged("see K1")
-    elif start and all(each.id.offset != start for each in facts.checkpoints):
-        if leader_start is not None and start == leader_start.offset:
-            return
-        rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
-        yield judge.violated(Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
+def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
+    evidence = f"the first segment begins at {facts.base}, and no checkpoint ends there or above: {latest}; a node does not start"
+    return _when(not _is_covered(facts), Grade.DAMAGE, evidence, offset=facts.base)
 
 
-def _k3(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[_Case]:
+    start, allowed = facts.start_offset, None if leader_start is None else leader_start.offset
+    is_wrong = start and start != allowed and all(each.id.offset != start for each in facts.checkpoints)
+    rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
+    found = _when(is_wrong, Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
+    return found if _is_covered(facts) else _SEE_K1
+
+
+def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
     start, known, first = facts.start_offset, facts.start_epoch, facts.first_epoch
     if not start:
-        return
-    if not _is_covered(facts):
-        yield judge.not_judged("see K1")
-    elif known is None:
-        evidence = f"the log starts at {start}, and neither a checkpoint nor the log tells the epoch of offset {start - 1}"
-        yield judge.violated(Grade.WARNING, evidence, offset=start)
-    elif first is not None and first < known:
-        evidence = (
-            f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
-            "makes the file anew"
+        return []
+    unknown = f"the log starts at {start}, and neither a checkpoint nor the log tells the epoch of offset {start - 1}"
+    contradicts = (
+        f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
+        "makes the file anew"
+    )
+    is_wrong = known is None or (first is not None and first < known)
+    found = _when(is_wrong, Grade.WARNING, unknown if known is None else contradicts, offset=start)
+    return found if _is_covered(facts) else _SEE_K1
+
+
+def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    evidence = f"the only checkpoint is the one at the start, {facts.start_offset}; the start cannot move"
+    return [
+        _Case(Grade.INFO, evidence, each.path, facts.start_offset)
+        for each in facts.checkpoints[-1:]
+        if facts.start_offset and each.id.offset == facts.start_offset
+    ]
+
+
+def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    then = "empties it, and begins at the latest" if facts.is_emptied else "leaves it as it is, as its last epoch is a later one"
+    evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
+    if facts.cut_offset is not None and (facts.end_offset or facts.is_torn):
+        return [_Case(None, "see K11")]
+    return [
+        _Case(Grade.WARNING, evidence, each.path, each.id.offset)
+        for each in facts.checkpoints
+        # A follower that has downloaded a checkpoint has nothing else yet.
+        if each.id.offset > facts.end_offset and (facts.end_offset or facts.is_torn)
+    ]
+
+
+def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    return [
+        _Case(
+            Grade.ERROR,
+            f"ends inside of the batch {each.below.base_offset} to {each.below.last_offset}; a replica that loads it fails when it "
+            "fetches what follows",
+            each.path,
+            each.id.offset,
         )
-        yield judge.violated(Grade.WARNING, evidence, offset=start)
+        for each in facts.checkpoints
+        if each.below is not None and each.id.offset <= each.below.last_offset
+    ]
 
 
-def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    if facts.start_offset and facts.checkpoints and facts.checkpoints[-1].id.offset == facts.start_offset:
-        evidence = f"the only checkpoint is the one at the start, {facts.start_offset}; the start cannot move"
-        yield judge.violated(Grade.INFO, evidence, facts.checkpoints[-1].path, facts.start_offset)
-
-
-def _k5(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    if not facts.end_offset and not facts.is_torn:
-        return  # a follower that has downloaded a checkpoint and nothing else yet
-    if facts.cut_offset is not None:
-        yield judge.not_judged("see K11")
-        return
-    empties = facts.is_emptied
+def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
     for each in facts.checkpoints:
-        if each.id.offset > facts.end_offset:
-            then = "empties it, and begins at the latest" if empties else "leaves it as it is, as its last epoch is a later one"
-            evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
-            yield judge.violated(Grade.WARNING, evidence, each.path, each.id.offset)
+        if each.has_other_epoch:
+            evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {each.epoch_below}"
+            is_later = facts.is_emptied and each is facts.checkpoints[-1] and each.id.offset < facts.end_offset
+            lost = f"{each.id.offset} to {facts.end_offset - 1}"
+            then = f"; a node that starts takes it for later than the log, and drops offsets {lost}" if is_later else ""
+            yield _Case(Grade.DAMAGE if is_later else Grade.ERROR, evidence + then, each.path, each.id.offset)
 
 
-def _k6(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for each in facts.checkpoints:
-        if each.below is not None and each.id.offset <= each.below.last_offset:
-            evidence = (
-                f"ends inside of the batch {each.below.base_offset} to {each.below.last_offset}; a replica that loads it fails when it "
-                "fetches what follows"
-            )
-            yield judge.violated(Grade.ERROR, evidence, each.path, each.id.offset)
-
-
-def _k7(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for each in facts.checkpoints:
-        epoch = epoch_before(each.id.offset, each.below)
-        if epoch is not None and epoch != each.id.epoch:
-            evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {epoch}"
-            grade = Grade.ERROR
-            if facts.is_emptied and each is facts.checkpoints[-1] and each.id.offset < facts.end_offset:
-                grade = Grade.DAMAGE
-                lost = f"{each.id.offset} to {facts.end_offset - 1}"
-                evidence += f"; a node that starts takes it for later than the log, and drops offsets {lost}"
-            yield judge.violated(grade, evidence, each.path, each.id.offset)
-
-
-def _k8(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for each in facts.checkpoints:
-        if each.fault is not None:
-            yield judge.violated(*_fault_of(facts, each), each.path, each.id.offset)
-        elif (
-            each.below is not None and each.below.last_offset == each.id.offset - 1 and each.timestamp_ms != each.below.timestamp_ms
-        ):
-            evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {each.below.timestamp_ms} ms"
-            yield judge.violated(Grade.INFO, evidence, each.path, each.id.offset)
-
-
-def _fault_of(facts: LogFacts, checkpoint: CheckpointFacts) -> tuple[Grade, str]:
+def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
     """A node reads the latest checkpoint when it starts, and of older ones the header, which says how old they are."""
-    if checkpoint is facts.checkpoints[-1]:
-        return Grade.DAMAGE, f"{checkpoint.fault}; it is the latest, which a node reads when it starts"
-    if checkpoint.timestamp_ms is None:
-        return Grade.DAMAGE, f"{checkpoint.fault}; a running node fails when it asks how old this checkpoint is"
-    return Grade.ERROR, f"{checkpoint.fault}; a newer one is what nodes load"
+    for each in facts.checkpoints:
+        below = each.below
+        if each.fault is None:
+            if below is not None and below.last_offset == each.id.offset - 1 and below.timestamp_ms != each.timestamp_ms:
+                evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {below.timestamp_ms} ms"
+                yield _Case(Grade.INFO, evidence, each.path, each.id.offset)
+        else:
+            grade, then = Grade.ERROR, "a newer one is what nodes load"
+            if each is facts.checkpoints[-1]:
+                grade, then = Grade.DAMAGE, "it is the latest, which a node reads when it starts"
+            elif each.timestamp_ms is None:
+                grade, then = Grade.DAMAGE, "a running node fails when it asks how old this checkpoint is"
+            yield _Case(grade, f"{each.fault}; {then}", each.path, each.id.offset)
 
 
-def _k9(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    if facts.left_overs:
-        names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
-        yield judge.violated(Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}")
+def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
+    return _when(facts.left_overs, Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}")
 
 
-def _k10(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for name in facts.strange_names:
-        effect = effect_of_name(name)
-        if effect is not NameEffect.NONE:
-            grade, then = _EFFECTS[effect]
-            yield judge.violated(grade, f"{name} ends like a file of Kafka and is not named like one: {then}")
+def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    effects = [(name, _EFFECTS[effect_of_name(name)]) for name in facts.strange_names]
+    message = "ends like a file of Kafka and is not named like one"
+    return [_Case(grade, f"{name} {message}: {then}") for name, (grade, then) in effects if grade is not None]
 
 
-def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
     if not _is_covered(facts):
-        yield judge.not_judged("see K1")
+        yield from _SEE_K1
         return
     usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
-    missing = [(usable, facts.base)] if usable < facts.base else []
     if facts.cut_offset is not None:
         then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
         evidence = (
             f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; what is behind that is lost"
         )
-        yield judge.violated(Grade.DAMAGE, evidence, offset=facts.cut_offset)
+        yield _Case(Grade.DAMAGE, evidence, offset=facts.cut_offset)
+    image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
+    missing = [(usable, facts.base)] if usable < facts.base else []
     for begin, end in (*missing, *(gap for gap in facts.gaps if gap[0] != facts.cut_offset)):
-        image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
-        if end > usable:
-            yield judge.violated(Grade.DAMAGE, f"offsets {begin} to {end - 1} are missing, and {image}", offset=begin)
-        else:
-            evidence = (
-                f"offsets {begin} to {end - 1} are missing; {image}, so that images are whole; a replica that fetches there gets what "
-                "follows, and never hears of them"
-            )
-            yield judge.violated(Grade.ERROR, evidence, offset=begin)
-
-
-def _k12(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for name, what in facts.bad_snapshots:
-        yield judge.violated(Grade.WARNING, f"{name} {what}; nobody who writes here has a producer id, and it is no checkpoint")
-
-
-def _k14(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    epochs = facts.batches.epoch
-    at = next((at for at in range(1, len(epochs)) if epochs[at] < epochs[at - 1]), None)
-    if at is not None:
-        offset = facts.batches.base_offset[at]
-        evidence = (
-            f"offset {offset} has epoch {epochs[at]}, and the batch before it has epoch {epochs[at - 1]}; no leader writes that, so "
-            "the log was changed"
-        )
-        yield judge.violated(Grade.ERROR, evidence, offset=offset)
-
-
-def _k15(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    state = facts.quorum_state
-    # The epoch of a checkpoint that contradicts the log is reported by K7.
-    sound = [each.id.epoch for each in facts.checkpoints if epoch_before(each.id.offset, each.below) in (None, each.id.epoch)]
-    known_epoch = max([facts.last_epoch, *sound])
-    has_begun = facts.end_offset > 0 or any(each.id.offset for each in facts.checkpoints)
-    path = f"{facts.path}/quorum-state"
-    if facts.is_quorum_state_bad:
-        yield judge.not_judged("quorum-state cannot be read")
-    elif state is None:
-        if has_begun:
-            evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
-            yield judge.violated(Grade.ERROR, evidence, path)
-    else:
-        yield from (judge.violated(Grade.ERROR, evidence, path) for evidence in _contradictions(facts, state, known_epoch))
-
-
-def _contradictions(facts: LogFacts, state: QuorumState, known_epoch: int) -> Iterator[str]:
-    if state.leader_epoch < known_epoch:
+        detail = f"offsets {begin} to {end - 1} are missing"
         yield (
-            f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
-            "the votes since then are forgotten"
+            _Case(Grade.DAMAGE, f"{detail}, and {image}", offset=begin)
+            if end > usable
+            else _Case(
+                Grade.ERROR,
+                f"{detail}; {image}, so that images are whole; a replica that fetches there gets what follows, and never hears of them",
+                offset=begin,
+            )
         )
+
+
+def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    why = "nobody who writes here has a producer id, and it is no checkpoint"
+    return [_Case(Grade.WARNING, f"{name} {what}; {why}") for name, what in facts.bad_snapshots]
+
+
+def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    epochs = facts.batches.epoch
+    rows = zip(facts.batches.base_offset[1:], epochs, epochs[1:], strict=False)
+    return [
+        _Case(
+            Grade.ERROR,
+            f"offset {offset} has epoch {epoch}, and the batch before it has epoch {before}; no leader writes that, so the log was changed",
+            offset=offset,
+        )
+        for offset, before, epoch in rows
+        if epoch < before
+    ][:1]
+
+
+def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    state, path = facts.quorum_state, f"{facts.path}/quorum-state"
+    # The epoch of a checkpoint that contradicts the log is reported by K7.
+    known_epoch = max([facts.last_epoch, *(each.id.epoch for each in facts.checkpoints if not each.has_other_epoch)])
+    if facts.is_quorum_state_bad:
+        return [_Case(None, "quorum-state cannot be read")]
+    if state is None:
+        has_begun = facts.end_offset > 0 or any(each.id.offset for each in facts.checkpoints)
+        evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
+        return _when(has_begun, Grade.ERROR, evidence, path)
     leader = facts.leaders.get(state.leader_epoch)
-    if leader is not None and state.leader_id not in (leader, -1):
-        yield f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
     recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
-    if state.voters and recorded and set(state.voters) not in recorded:
-        yield f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
+    older = (
+        f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
+        "the votes since then are forgotten"
+    )
+    other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
+    other_voters = f"names voters {ids_text(state.voters or ())}, and the log names {ids_text((recorded or [set()])[-1])}"
+    return [
+        *_when(state.leader_epoch < known_epoch, Grade.ERROR, older, path),
+        *_when(leader is not None and state.leader_id not in (leader, -1), Grade.ERROR, other_leader, path),
+        *_when(state.voters and recorded and set(state.voters) not in recorded, Grade.ERROR, other_voters, path),
+    ]
 
 
 def ids_text(ids: Iterable[int]) -> str:
@@ -375,14 +381,15 @@ def ids_text(ids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ids)))
 
 
-_EFFECTS = {
+_EFFECTS: dict[NameEffect, tuple[Grade | None, str]] = {
+    NameEffect.NONE: (None, ""),
     NameEffect.REMOVED: (Grade.INFO, "the next start removes it"),
     NameEffect.CLEANER_FAILS: (Grade.ERROR, "Kafka takes it for a checkpoint that it does not find, and its cleaner fails"),
     NameEffect.TAKEN_FOR_SEGMENT: (Grade.DAMAGE, "a node that starts takes it for a part of the log, which may lose its end"),
     NameEffect.REFUSED: (Grade.DAMAGE, "a node does not start"),
 }
 
-_RULES = {
+_RULES: dict[Rule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[_Case]]] = {
     Rule.K1: _k1,
     Rule.K2: _k2,
     Rule.K3: _k3,
@@ -402,13 +409,13 @@ _RULES = {
 
 def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[RuleResult]:
     """The part of K13 that is about starts: no follower's is beyond its leader's."""
-    results = []
-    for each in followers:
-        judge = _Judge(each, Rule.K13)
-        if leader is None:
-            results.append(judge.not_judged("which node is the leader is not known"))
-        elif each.start_offset > leader.start_offset:
-            grade = Grade.INFO if mode is Followers.KAFKA else Grade.ERROR
-            evidence = f"starts at {each.start_offset}, and its leader at {leader.start_offset}"
-            results.append(judge.violated(grade, evidence, offset=each.start_offset))
-    return results
+    if leader is None:
+        return [RuleResult.not_judged(Rule.K13, "which node is the leader is not known", each.path) for each in followers]
+    grade = Grade.INFO if mode is Followers.KAFKA else Grade.ERROR
+    return [
+        RuleResult.violated(
+            Rule.K13, grade, f"starts at {each.start_offset}, and its leader at {leader.start_offset}", each.path, each.start_offset
+        )
+        for each in followers
+        if each.start_offset > leader.start_offset
+    ]

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
+from snaprebuild.cluster.metadata.image_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 
 __all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
 
@@ -20,15 +20,26 @@ class Purpose(StrEnum):
     """What a replica is to be the source of."""
 
     REBUILD = "rebuild"
-    """Snapshots beside its own segments: they describe local bytes, whoever is in the ISR."""
+    """Snapshots next to its own segments: they describe local bytes, whatever the ISR."""
     UPLOAD = "upload"
     """Copies of its segments in remote storage, which become the log for everybody."""
     BOOTSTRAP = "bootstrap"
     """The log of another replica."""
 
 
+class WithFaults:
+    """Evidence of which some small files could not be read."""
+
+    __slots__ = ()
+    faults: tuple[str, ...]
+
+    def fault_of(self, name: str) -> str | None:
+        """Why a file could not be read."""
+        return next((fault for fault in self.faults if name in fault), None)
+
+
 @dataclass(frozen=True, slots=True)
-class LogDirEvidence:
+class LogDirEvidence(WithFaults):
     """What the small files of a log directory say of the broker that it belongs to.
 
     Attributes:
@@ -36,9 +47,9 @@ class LogDirEvidence:
         is_broker_directory: a broker was at work here; a bare copy of partitions has no files of one.
         has_meta: ``meta.properties`` was read.
         meta_fault: why it could not be read although it is there.
-        node_id: of it, with ``cluster_id`` and ``directory_id`` (16 bytes); None where it does not say.
+        node_id: of it, with ``cluster_id`` and ``directory_id`` (16 bytes); None if it does not say.
         has_marker: ``.kafka_cleanshutdown`` is there.
-        marker_epoch: the broker epoch in it, None where it has none (brokers before 3.9, or one that stopped before it had registered).
+        marker_epoch: the broker epoch in it, None if it has none (brokers before 3.9, or one that stopped before it had registered).
         is_marker_unregistered: the broker stopped before it had registered, and wrote epoch -1.
         is_live: a broker holds the directory.
         live_epoch: its broker epoch as the operator gave it; None otherwise.
@@ -63,30 +74,28 @@ class LogDirEvidence:
 
     @property
     def stopped_epoch(self) -> int | None:
-        """The broker epoch under which it was last at work, None where it is not known. A marker on disk overrides the operator."""
+        """The broker epoch under which it was last at work, None if it is not known. A marker on disk overrides the operator."""
         return self.marker_epoch if self.has_marker else self.live_epoch
 
 
 @dataclass(frozen=True, slots=True)
-class LogEvidence:
+class LogEvidence(WithFaults):
     """One partition directory.
 
     Attributes:
         path: of the directory.
         topic: name, with the number of the ``partition``.
-        partition: see there.
         form: of the directory's name.
         swapped: a file of an interrupted compaction, or None.
-        topic_id: of ``partition.metadata``, 16 bytes; None where that is absent or cannot be read.
+        topic_id: of ``partition.metadata``, 16 bytes; None if that is absent or cannot be read.
         bases: base offsets of the segments, ascending.
-        log_end: end of the last whole batch; None where it cannot be read.
-        high_watermark: of the checkpoint, as it is written there; None where there is no line. Likewise ``recovery_point``.
-        recovery_point: see there.
+        log_end: end of the last whole batch; None if it cannot be read.
+        high_watermark: of the checkpoint, as it is written there; None if there is no line. Likewise ``recovery_point``.
         log_start: likewise, 0 where there is no line.
-        epochs: of the leader epoch checkpoint, in file order; None where that is absent or cannot be read.
-        tail_epoch: leader epoch of the last batch; None where no batch was read, -1 for one that has none (message formats 0 and 1).
-        tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None where that is not known.
-        last_stable: the last stable offset, None where the log was not replayed for it.
+        epochs: of the leader epoch checkpoint, in file order; None if that is absent or cannot be read.
+        tail_epoch: leader epoch of the last batch; None if no batch was read, -1 for one that has none (message formats 0 and 1).
+        tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None if that is not known.
+        last_stable: the last stable offset, None if the log was not replayed for it.
         is_stable_asked: ``last_stable`` was looked for; None means then that it could not be found.
         is_compacted: the log cleaner works on it.
         faults: why something of it could not be read.
@@ -130,13 +139,13 @@ class ClusterEvidence:
     Attributes:
         origin: its path.
         offset: last one that was taken.
-        cluster_id: of the directory that it lies in; None where nothing tells.
-        is_own: it lies in a log directory of the broker itself.
-        broker: the registration of the broker, None where it has none.
-        topic_id: of the topic of that name, 16 bytes; None where there is none.
-        partition: None where the topic has no such partition.
+        cluster_id: of the directory that it is in; None if unknown.
+        is_own: it is in a log directory of the broker itself.
+        broker: the registration of the broker, None if it has none.
+        topic_id: of the topic of that name, 16 bytes; None if there is none.
+        partition: None if the topic has no such partition.
         replaced_at: offset at which the broker first registered its log directory, where that was after this partition was given to the
-            broker: the disk is another. None where nothing says so.
+            broker: the disk is another. None if nothing says so.
     """
 
     origin: str
@@ -151,6 +160,25 @@ class ClusterEvidence:
     older: str | None = None
     unproven: str | None = None
 
+    @property
+    def broker_epoch(self) -> int | None:
+        """Of the registration; None without one."""
+        return None if self.broker is None else self.broker.epoch
+
+    @property
+    def broker_directories(self) -> tuple[bytes, ...]:
+        """Empty if the broker is not registered, or registered none."""
+        return () if self.broker is None else self.broker.directories
+
+    @property
+    def registered(self) -> PartitionRegistration:
+        """The partition; one without replicas if the topic has none of this number."""
+        return self.partition or _NO_PARTITION
+
+
+_NO_PARTITION = PartitionRegistration((), (), (), (), (), (), (), -1, LeaderRecoveryState.RECOVERED, -1, -1)
+_NOTHING_KNOWN = ClusterEvidence(origin="", offset=-1, cluster_id=None, broker=None, topic_id=None, partition=None)
+
 
 @dataclass(frozen=True, slots=True)
 class PeerEvidence:
@@ -158,11 +186,11 @@ class PeerEvidence:
 
     Attributes:
         path: of its directory.
-        cluster_id: of its log directory, None where nothing tells.
-        topic_id: 16 bytes, None where nothing tells.
-        epochs: of its leader epoch checkpoint; None where that is absent or cannot be read.
-        log_start: offset of its first segment; None where it has none.
-        log_end: end of its last whole batch; None where it cannot be read.
+        cluster_id: of its log directory, None if unknown.
+        topic_id: 16 bytes, None if unknown.
+        epochs: of its leader epoch checkpoint; None if that is absent or cannot be read.
+        log_start: offset of its first segment; None if it has none.
+        log_end: end of its last whole batch; None if it cannot be read.
     """
 
     path: str
@@ -181,11 +209,11 @@ class SourceEvidence:
         purpose: what it is to be the source of.
         log: the partition.
         log_dir: the directory that it is in.
-        cluster: None where no metadata log was asked.
+        cluster: None if no metadata log was asked.
         cluster_missing: why not.
         is_cluster_unreadable: there is a metadata log, and it could not be asked. Otherwise none is at hand.
         peers: other replicas that were given.
-        is_leader_by_word: the operator asserts that this replica is the leader.
+        leader_asserted: the operator asserts that this replica is the leader.
     """
 
     purpose: Purpose
@@ -195,4 +223,38 @@ class SourceEvidence:
     cluster_missing: str = "no metadata log was given, and none lies beside the partition"
     is_cluster_unreadable: bool = False
     peers: tuple[PeerEvidence, ...] = ()
-    is_leader_by_word: bool = False
+    leader_asserted: bool = False
+
+    @property
+    def has_metadata_log(self) -> bool:
+        """A metadata log is at hand, readable or not."""
+        return self.cluster is not None or self.is_cluster_unreadable
+
+    @property
+    def why_unknown(self) -> str | None:
+        """Why the cluster gives no evidence on the broker as it was when it last ran; None if it does."""
+        return self.cluster_missing if self.cluster is None else self.cluster.older
+
+    @property
+    def known(self) -> ClusterEvidence:
+        """What the cluster says of the broker as it was when it last ran; empty where ``why_unknown`` has a reason."""
+        return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
+
+    @property
+    def why_unregistered(self) -> str | None:
+        """Why the partition as the cluster has it is not known; None if it is."""
+        if self.why_unknown is not None:
+            return self.why_unknown
+        if self.known.topic_id is None or self.log.topic_id not in (None, self.known.topic_id):
+            return "the cluster has no topic of this id"
+        return "the cluster has no such partition" if self.known.partition is None else None
+
+    @property
+    def registered(self) -> PartitionRegistration:
+        """The partition as the cluster has it; one without replicas where ``why_unregistered`` has a reason."""
+        return _NO_PARTITION if self.why_unregistered is not None else self.known.registered
+
+    def is_of_another_log(self, peer: PeerEvidence) -> bool:
+        """Whether a peer is no replica of this partition: of another topic of its name, or of another cluster."""
+        ids = (self.log.topic_id, peer.topic_id), (self.log_dir.cluster_id, peer.cluster_id)
+        return any(None not in pair and pair[0] != pair[1] for pair in ids)

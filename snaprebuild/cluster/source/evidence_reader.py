@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -16,6 +17,8 @@ from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_to
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["brokers_of", "log_dir_evidence", "log_evidence", "peer_evidence"]
+
+Value = TypeVar("Value")
 
 
 def log_dir_evidence(
@@ -78,13 +81,10 @@ def log_evidence(
     """
     faults: list[str] = []
     bases = tuple(segment.base_offset for segment in directory.segments)
-    epochs = _epochs(directory, faults)
-    tail = None
-    if bases and (log_end is None or not epochs):  # only the tail shows whether there should be leader epochs
-        try:
-            tail = log_tail(directory)
-        except (ReadFailedError, FormatError) as error:
-            faults.append(str(error))
+    lines = _read(read_leader_epochs, directory, faults)
+    epochs = None if lines is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in lines)
+    # Only the tail shows whether there should be leader epochs.
+    tail = _read(log_tail, directory, faults) if bases and (log_end is None or not epochs) else None
     # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
     name = directory.topic_partition if directory.name.form in (DirectoryForm.PLAIN, DirectoryForm.FUTURE) else ""
     return LogEvidence(
@@ -93,7 +93,7 @@ def log_evidence(
         partition=directory.name.partition,
         form=directory.name.form,
         swapped=directory.swapped[0] if directory.swapped else None,
-        topic_id=_topic_id(directory, faults),
+        topic_id=_read(read_topic_id, directory, faults),
         bases=bases,
         log_end=log_end if tail is None else tail.end_offset,
         high_watermark=(state.high_watermarks or {}).get(name),
@@ -125,21 +125,12 @@ def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
     )
 
 
-def _topic_id(directory: PartitionDir, faults: list[str]) -> bytes | None:
+def _read(read: Callable[[PartitionDir], Value], directory: PartitionDir, faults: list[str]) -> Value | None:
     try:
-        return read_topic_id(directory)
+        return read(directory)
     except (ReadFailedError, FormatError) as error:
         faults.append(str(error))
         return None
-
-
-def _epochs(directory: PartitionDir, faults: list[str]) -> tuple[LeaderEpochEntry, ...] | None:
-    try:
-        epochs = read_leader_epochs(directory)
-    except (ReadFailedError, FormatError) as error:
-        faults.append(str(error))
-        return None
-    return None if epochs is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs)
 
 
 def brokers_of(
@@ -151,7 +142,7 @@ def brokers_of(
         states: log directories, of whatever brokers.
         log_dirs: paths of those that are the ``log.dirs`` of one broker, as its configuration says. Of others equal ids tell.
         named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
-            ids, as before 3.7; that somebody names two of different clusters does not make them one broker's.
+            ids, as before 3.7; that an operator names two of different clusters does not make them one broker's.
 
     Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
     whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
@@ -184,6 +175,5 @@ def _are_alike(state: LogDirState, other: LogDirState) -> bool:
 
 def _are_of_one_broker(state: LogDirState, other: LogDirState) -> bool:
     mine, theirs = state.meta, other.meta
-    if mine is None or theirs is None or None in (mine.directory_id, theirs.directory_id, mine.cluster_id, mine.node_id):
-        return False
-    return (mine.cluster_id, mine.node_id) == (theirs.cluster_id, theirs.node_id) and mine.directory_id != theirs.directory_id
+    ids = () if mine is None or theirs is None else (mine.directory_id, theirs.directory_id, mine.cluster_id, mine.node_id)
+    return bool(ids) and None not in ids and _are_alike(state, other) and not _are_copies(state, other)

@@ -11,16 +11,7 @@ from itertools import pairwise
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.source.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source.rules import (
-    Ruling,
-    fails,
-    is_of_another_log,
-    not_applicable,
-    not_known,
-    passes,
-    registered_partition,
-    warns,
-)
+from snaprebuild.cluster.source.rules import Ruling, decide, fails, not_applicable, not_known, passes, warns
 from snaprebuild.replay.broker_answer import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
@@ -31,49 +22,54 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
 
     One above the cluster's shows that the metadata log is older than the replica (``older_than_replica``).
     """
-    log, epochs = evidence.log, evidence.log.epochs
-    fault = next((each for each in log.faults if LEADER_EPOCH_CHECKPOINT in each), None)
-    if fault is not None:
+    log, epochs, tail = evidence.log, evidence.log.epochs, evidence.log.tail_epoch
+    if (fault := log.fault_of(LEADER_EPOCH_CHECKPOINT)) is not None:
         return not_known(fault, is_damaged=True)
     if not epochs:
-        if log.tail_epoch is not None and log.tail_epoch >= 0:
-            found = "is missing" if epochs is None else "is empty"
-            return not_known(
-                f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {log.tail_epoch}", is_damaged=True
-            )
-        return not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
-    for before, after in pairwise(epochs):
-        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            return fails(
-                f"leader epoch {after.epoch} from {after.start_offset} stands behind {before.epoch} from {before.start_offset}"
-            )
-    partition = registered_partition(evidence)
-    last = epochs[-1].epoch
-    limit, told = None, []
+        found = "is missing" if epochs is None else "is empty"
+        return decide(
+            (
+                (-1 if tail is None else tail) >= 0,
+                not_known(f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}", is_damaged=True),
+            ),
+            otherwise=not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1"),
+        )
+    unordered = next(
+        (
+            f"leader epoch {after.epoch} from {after.start_offset} stands behind {before.epoch} from {before.start_offset}"
+            for before, after in pairwise(epochs)
+            if after.epoch <= before.epoch or after.start_offset < before.start_offset
+        ),
+        None,
+    )
+    comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
+    diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
+    if unordered or (diverged and not log.is_compacted):
+        return fails(unordered or diverged[0])
+    limit, reservations = None, []
     for peer in evidence.peers:
-        if not peer.epochs or is_of_another_log(evidence, peer):
-            told.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
-            continue
-        diverging = diverging_epoch(epochs, peer.epochs)
-        if diverging is not None and not log.is_compacted:
-            return fails(f"{diverging}, in {peer.path}")
-        end = truncated_at(epochs, log.log_end, peer)
-        if end is not None and (limit is None or end < limit):
+        end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
+        if peer not in comparable:
+            reservations.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
+        elif end is not None and (limit is None or end < limit):
             limit = end
-            told.append(f"the log went on without it from {end}, as {peer.path} has it")
-    if limit is None and log.tail_epoch is not None and log.tail_epoch > last and evidence.log_dir.has_marker:
-        return not_known(f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {log.tail_epoch}")
-    known = f"up to {last}, ascending" + ("" if isinstance(partition, str) else f"; the cluster's is {partition.leader_epoch}")
-    if told:
-        return warns("; ".join((known, *told)), limit)
+            reservations.append(f"the log went on without it from {end}, as {peer.path} has it")
+    last, why = epochs[-1].epoch, evidence.why_unregistered
+    known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
-    if not compared and isinstance(partition, str):
-        known += f"; compared with nothing: {partition}"
-    return passes(known + compared)
+    alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
+    return decide(
+        (
+            limit is None and (tail or 0) > last and evidence.log_dir.has_marker,
+            not_known(f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}"),
+        ),
+        (reservations, warns("; ".join((known, *reservations)), limit)),
+        otherwise=passes(known + alone + compared),
+    )
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:
-    """The first epoch that begins elsewhere in another replica; None where there is none.
+    """The first epoch that begins elsewhere in another replica; None if there is none.
 
     The first entry of a log begins no lower than the log does, and so it may have been raised.
     """
@@ -89,7 +85,7 @@ def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpo
 
 
 def truncated_at(mine: Sequence[LeaderEpochEntry], log_end: int | None, peer: PeerEvidence) -> int | None:
-    """Where a follower of a peer that knows a later epoch would cut its log; None where it would not (``OffsetsForLeaderEpoch``)."""
+    """Where a follower of a peer that knows a later epoch would cut its log; None if it would not (``OffsetsForLeaderEpoch``)."""
     theirs = peer.epochs or ()
     last = mine[-1].epoch
     if log_end is None or peer.log_end is None or theirs[-1].epoch <= last:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from formats.errors import FormatError
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
+from snaprebuild.cluster.source.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, damaged_finding, rejection, unknown_finding
+from snaprebuild.cluster.source.verifier import SourceVerifier, damaged_finding, rejection, unknown_finding
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
@@ -50,48 +50,43 @@ def judged_plans(
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
-    truth = ClusterTruth(request.metadata, request.s3, deadline=deadline)
-    with contextlib.suppress(DeadlinePassedError):  # of which each partition tells
-        truth.named()
-    judges = Judges(Purpose.REBUILD, truth, asks_locks=not holds_locks)
-    judges.meet(source.log_dirs, request.paths, source.properties)
-    judged: dict[str, PartitionPlan] = {}
-    read = []
-    asked = []
+    logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
+    with contextlib.suppress(DeadlinePassedError):  # which each partition reports
+        logs.named()
+    verifier = SourceVerifier(Purpose.REBUILD, logs, asks_locks=not holds_locks)
+    verifier.register(source.log_dirs, request.paths, source.properties)
+    judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
+    read, asked = [], []
     for plan in busy:
         try:
             check_deadline(deadline, plan.source.directory.path)
-            asked.append((plan, isinstance(judges.metadata_of(plan.source.log_dir), MetadataRead), deadline))
+            asked.append((plan, verifier.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
-            judged[plan.source.directory.path], late = _too_late(plan)
-            findings += late
+            judged[plan.source.directory.path] = _too_late(plan)
     for plan, log, error in each(_read, asked):
-        path = plan.source.directory.path
-        if isinstance(error, DeadlinePassedError):
-            judged[path], late = _too_late(plan)
-            findings += late
-        elif error is not None:  # of this partition alone
-            judged[path] = empty_plan(plan.source, plan.target, str(error))
-            findings.append(finding_of_error(error, path))
-        else:
-            assert log is not None
+        if log is not None:
             read.append((plan, log))
+        elif isinstance(error, DeadlinePassedError):
+            judged[plan.source.directory.path] = _too_late(plan)
+        elif error is not None:  # of this partition alone
+            finding = finding_of_error(error, plan.source.directory.path)
+            judged[plan.source.directory.path] = empty_plan(plan.source, plan.target, str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
-        judges.compare((plan.source.log_dir, log) for plan, log in read)
-    found: list[Finding] = []
+        verifier.compare((plan.source.log_dir, log) for plan, log in read)
+    findings += [finding for _, found in judged.values() for finding in found]
+    late: list[Finding] = []
     for plan, log in read:
+        path = plan.source.directory.path
         try:
-            check_deadline(deadline, plan.source.directory.path)
-            verdict = judge(judges.evidence(plan.source.log_dir, log))
+            check_deadline(deadline, path)
+            verdict = judge(verifier.evidence_for(plan.source.log_dir, log))
+            reported = [each.message for each in (*findings, *logs.findings, *verifier.findings)]
+            judged[path] = _limited(plan, verdict, request, reported)
         except DeadlinePassedError:
-            judged[plan.source.directory.path], late = _too_late(plan)
-            found += late
-            continue
-        reported = [each.message for each in (*findings, *truth.findings, *judges.findings)]
-        judged[plan.source.directory.path], told = _limited(plan, verdict, request, reported)
-        found += told
-    findings += [*found, *truth.findings, *judges.findings]
-    return [judged.get(plan.source.directory.path, plan) for plan in plans]
+            judged[path] = _too_late(plan)
+        late += judged[path][1]
+    findings += [*late, *logs.findings, *verifier.findings]
+    return [judged[path][0] if (path := plan.source.directory.path) in judged else plan for plan in plans]
 
 
 def _read(
@@ -99,57 +94,53 @@ def _read(
 ) -> tuple[PartitionPlan, LogEvidence | None, SnaprebuildError | FormatError | None]:
     """The files of a replica, in a worker. Its tail is read again only where there is a metadata log that may be older."""
     plan, has_tail, deadline = asked
-    directory = plan.source.directory
+    end = None if has_tail else plan.log_end_offset
     try:
-        check_deadline(deadline, directory.path)
-        end = None if has_tail else plan.log_end_offset
+        check_deadline(deadline, plan.source.directory.path)
         return plan, with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source), None
     except (SnaprebuildError, FormatError) as error:
         return plan, None, error
 
 
+def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
+    nothing = empty_plan(plan.source, plan.target, why, plan.log_end_offset)
+    return replace(nothing, not_planned=plan.not_planned, verdict=verdict)
+
+
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
-    """What nobody has judged is not written to: haste is no evidence."""
+    """A replica without a verdict is not written to."""
     message = "the deadline has passed before it was judged whether this replica may be the source: what it lacks is not rebuilt"
-    path = plan.source.directory.path
-    nothing = empty_plan(plan.source, plan.target, message, plan.log_end_offset)
-    return replace(nothing, not_planned=plan.not_planned), [Finding("deadline-passed", Severity.FINDING, path, message)]
+    return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.source.directory.path, message)]
 
 
 def _limited(
     plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan as far as the verdict on its replica goes."""
-    directory, in_place, is_staged = plan.source.directory, request.out is None, bool(request.stage)
-    if verdict.is_rejected:
-        finding = rejection(verdict, directory.path)
-        if not in_place:
-            told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
-            return replace(plan, verdict=verdict), [told]
-        nothing = empty_plan(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
-        return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
-    if in_place and verdict.damaged:
-        finding = damaged_finding(verdict, directory.path)
-        nothing = empty_plan(plan.source, plan.target, finding.message, plan.log_end_offset)
-        return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
-    unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
-    if not in_place and not plan.source.log_dir.is_broker_directory:
-        unknown = None  # a bare copy cannot have the evidence
-    found = [] if unknown is None else [unknown]
-    # What is staged waits for a clean stop, and is then held against the segments that it rests on.
-    below = verdict.limit_without(Rule.R9) if is_staged else verdict.offset
-    if not in_place or below is None:
-        return replace(plan, verdict=verdict), found
-    # What is there is compared all the same: whoever wants it right is to know that it is wrong.
+    path, in_place = plan.source.directory.path, request.out is None
     plan = replace(plan, verdict=verdict)
+    if verdict.is_rejected:
+        finding = rejection(verdict, path)
+        if in_place:
+            return _nothing(plan, f"{verdict}: {verdict.why}", verdict), [finding]
+        return plan, [replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")]
+    if in_place and verdict.damaged:
+        finding = damaged_finding(verdict, path)
+        return _nothing(plan, finding.message, verdict), [finding]
+    unknown = unknown_finding(verdict, path, Severity.FINDING if in_place else Severity.NOTE, reported)
+    is_bare_copy = not in_place and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
+    found = [] if unknown is None or is_bare_copy else [unknown]
+    # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
+    below = verdict.limit_without(Rule.R9) if request.stage else verdict.offset
+    if not in_place or below is None:
+        return plan, found
+    # Existing snapshots are compared all the same.
     beyond = tuple(
         (each.offset, why)
         for each in plan.boundaries
         if not each.exists and each.offset > below and (why := why_not_trusted(plan, each.offset))
     )
     kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
-    not_planned = tuple(sorted((*plan.not_planned, *beyond)))
-    if not kept:
-        plan = empty_plan(plan.source, plan.target, None, plan.log_end_offset)
-    limited = replace(plan, boundaries=kept, not_planned=not_planned, verdict=verdict)
+    limited = plan if kept else _nothing(plan, None, verdict)
+    limited = replace(limited, boundaries=kept, not_planned=tuple(sorted((*plan.not_planned, *beyond))))
     return limited, [*found, *not_planned_findings(replace(limited, not_planned=beyond))]

@@ -9,10 +9,17 @@ from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
-from snaprebuild.cluster.source.rules import State
+from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source.rules import RuleState
 from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, is_judged, read_peers, rejection, unknown_finding, word_needed
+from snaprebuild.cluster.source.verifier import (
+    SourceVerifier,
+    confirmation_needed,
+    is_judged,
+    read_peers,
+    rejection,
+    unknown_finding,
+)
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -40,7 +47,7 @@ class SourceQuestion:
         metadata: location of a metadata log, None for that of each broker itself.
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
-        is_leader_by_word: the operator says that these replicas lead.
+        leader_asserted: the operator says that these replicas lead.
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         settings: of object stores.
@@ -54,7 +61,7 @@ class SourceQuestion:
     metadata: str | None = None
     at: int | None = None
     peers: tuple[str, ...] = ()
-    is_leader_by_word: bool = False
+    leader_asserted: bool = False
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
@@ -71,14 +78,13 @@ class CheckedSource:
         directory: the listing.
         state: the small files of its log directory.
         log: what its own files say.
-        metadata: the log that was asked, or why none was.
         verdict: on it.
     """
 
     directory: PartitionDir
     state: LogDirState
     log: LogEvidence
-    metadata: MetadataRead | str
+    metadata: BrokerMetadata
     verdict: SourceVerdict
 
 
@@ -109,12 +115,14 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     found = find_partitions((*question.paths, *log_dirs), question.settings)
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
-    truth = ClusterTruth(question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids)
-    truth.named()  # a fault of it is raised before the work
-    judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
+    logs_of_run = MetadataLogs(
+        question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
+    )
+    logs_of_run.named()  # a fault of it is raised before the work
+    verifier = SourceVerifier(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
-    judges.meet(states, named, properties)
+    verifier.register(states, named, properties)
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
@@ -133,14 +141,14 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
             logs.append((state, directory, _log_of(directory, state, stable)))
         except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-    judges.compare((state, log) for state, _, log in logs)
+    verifier.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        verdict = judge(judges.evidence(state, log, peers.of(directory)))
-        checked = CheckedSource(directory, state, log, judges.metadata_of(state), verdict)
+        verdict = judge(verifier.evidence_for(state, log, peers.of(directory)))
+        checked = CheckedSource(directory, state, log, verifier.metadata_of(state), verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in (*truth.findings, *judges.findings)]
+        reported = [each.message for each in (*logs_of_run.findings, *verifier.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
-    result.findings += [*truth.findings, *judges.findings]
+    result.findings += [*logs_of_run.findings, *verifier.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
@@ -159,7 +167,7 @@ def _stable_ends(
     jobs: int | None,
     findings: list[Finding],
 ) -> dict[str, int | None]:
-    """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None where it cannot be."""
+    """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None if it cannot be."""
     if question.purpose is Purpose.REBUILD:
         return {}
     found: dict[str, int | None] = {}
@@ -201,12 +209,12 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
     found += [
         Finding("source-warning", Severity.NOTE, path, f"{each.ruling.evidence} (rule {each.rule.name}, {each.rule.value})")
         for each in verdict.results
-        if each.state is State.WARN and each.rule is not verdict.rule
+        if each.state is RuleState.WARN and each.rule is not verdict.rule
     ]
     reported = [*reported, *(each.message for each in found if each.severity)]
     if (unknown := unknown_finding(verdict, path, Severity.FINDING, reported)) is not None:
         found.append(unknown)
-    if (needed := word_needed(verdict, path, Severity.FINDING)) is not None:
+    if (needed := confirmation_needed(verdict, path, Severity.FINDING)) is not None:
         found.append(needed)
-    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]
+    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted]
     return found

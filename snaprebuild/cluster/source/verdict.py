@@ -1,6 +1,6 @@
 """May this replica be a source? Thirteen rules on what its files, the cluster and other replicas say, and the verdict that follows.
 
-A verdict is for a purpose: snapshots beside a replica's own segments describe local bytes, whoever is in the ISR; copies in remote storage,
+A verdict is for a purpose: snapshots next to a replica's own segments describe local bytes, whatever the ISR; copies in remote storage,
 and the log of another replica, become the truth for others. A rule without its evidence rejects nothing. Where that evidence should be
 there, the verdict is UNKNOWN; where this kind of cluster cannot have it, the rule is not applicable and changes nothing.
 
@@ -16,8 +16,8 @@ from enum import StrEnum
 from snaprebuild.cluster.source.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source.lineage import leader_epochs
 from snaprebuild.cluster.source.rules import (
+    RuleState,
     Ruling,
-    State,
     assignment,
     broker_epoch,
     broker_ids,
@@ -96,8 +96,8 @@ class RuleResult:
     ruling: Ruling
 
     @property
-    def state(self) -> State:
-        """Pass, fail, warn or not known."""
+    def state(self) -> RuleState:
+        """Of the ruling."""
         return self.ruling.state
 
 
@@ -108,10 +108,10 @@ class SourceVerdict:
     Attributes:
         purpose: that it is for.
         outcome: of it.
-        offset: the lowest line that a rule draws: nothing above it is trusted; None where none draws one, or the outcome is REJECTED.
-        rule: the first one that fails, or that is not known, or that draws the line; None where none does.
+        offset: the lowest line that a rule draws: nothing above it is trusted; None if none draws one, or the outcome is REJECTED.
+        rule: the first one that fails, or that is not known, or that draws the line; None if none does.
         results: of all rules, in their order.
-        on_word: what rests on the operator's word, a sentence each.
+        asserted: what rests on the operator's word, a sentence each.
     """
 
     purpose: Purpose
@@ -119,7 +119,7 @@ class SourceVerdict:
     offset: int | None
     rule: Rule | None
     results: tuple[RuleResult, ...]
-    on_word: tuple[str, ...] = ()
+    asserted: tuple[str, ...] = ()
 
     def limit_without(self, rule: Rule) -> int | None:
         """Where the line would be drawn without one of the rules; None for nowhere."""
@@ -139,7 +139,7 @@ class SourceVerdict:
     @property
     def unknown(self) -> tuple[Rule, ...]:
         """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
-        return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
+        return tuple(each.rule for each in self.results if each.state is RuleState.NOT_KNOWN)
 
     @property
     def damaged(self) -> tuple[Rule, ...]:
@@ -147,17 +147,17 @@ class SourceVerdict:
         return tuple(each.rule for each in self.results if each.ruling.is_damaged)
 
     @property
-    def unknown_despite_word(self) -> tuple[Rule, ...]:
+    def unknown_despite_assertion(self) -> tuple[Rule, ...]:
         """Of these, the rules that the operator's word does not answer: it stands for the cluster's evidence, not for the log's own."""
-        return tuple(rule for rule in self.unknown if not self.on_word or rule not in _OF_THE_CLUSTER)
+        return tuple(rule for rule in self.unknown if not self.asserted or rule not in _OF_THE_CLUSTER)
 
     @property
     def not_known(self) -> tuple[Rule, ...]:
         """The rules that had nothing to judge: those that are unknown, and those that are not applicable."""
-        return tuple(each.rule for each in self.results if each.state in (State.NOT_KNOWN, State.NOT_APPLICABLE))
+        return tuple(each.rule for each in self.results if each.state in (RuleState.NOT_KNOWN, RuleState.NOT_APPLICABLE))
 
     @property
-    def needs_word(self) -> tuple[Rule, ...]:
+    def needs_confirmation(self) -> tuple[Rule, ...]:
         """What the cluster does not tell, where nothing says that the replica leads or is in sync.
 
         Copies in remote storage, and the log of another replica, are not to rest on that unless the operator says so. Empty where the
@@ -186,23 +186,23 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     """
     purpose = evidence.purpose
     results = tuple(RuleResult(rule, _proven(rule, ask(evidence), evidence)) for rule, ask in _RULES.items())
-    on_word = tuple(each.ruling.evidence for each in results if each.ruling.is_word)
+    asserted = tuple(each.ruling.evidence for each in results if each.ruling.is_asserted)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
-    failed = [each.rule for each in results if each.state is State.FAIL]
+    failed = [each.rule for each in results if each.state is RuleState.FAIL]
     if failed:
-        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, on_word)
+        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, asserted)
     limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
     offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
-    unknown = [each.rule for each in results if each.state is State.NOT_KNOWN]
+    unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
     if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
-        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, on_word)
+        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, asserted)
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
-    return SourceVerdict(purpose, outcome, offset, drawn_by, results, on_word)
+    return SourceVerdict(purpose, outcome, offset, drawn_by, results, asserted)
 
 
 def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:
     """A ruling of the cluster that speaks for the replica, and is not proven to be committed, is not known."""
     why = None if evidence.cluster is None else evidence.cluster.unproven
-    if why is None or rule not in _OF_THE_CLUSTER or ruling.state not in (State.PASS, State.WARN):
+    if why is None or rule not in _OF_THE_CLUSTER or ruling.state not in (RuleState.PASS, RuleState.WARN):
         return ruling
     return not_known(why)

@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source.evidence import ClusterEvidence, LogDirEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
-from snaprebuild.cluster.source.metadata_logs import UNREADABLE, ClusterTruth, MetadataRead
+from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -26,8 +26,9 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object
 
 __all__ = [
-    "Judges",
     "Peers",
+    "SourceVerifier",
+    "confirmation_needed",
     "damaged_finding",
     "is_judged",
     "older_than_broker",
@@ -36,7 +37,6 @@ __all__ = [
     "rejection",
     "unknown_finding",
     "verdict_json",
-    "word_needed",
 ]
 
 
@@ -45,7 +45,7 @@ CLOCKS_APART_MS = 5_000
 
 
 def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | None:
-    """Why a metadata log ends before the broker registered last; None where nothing shows that."""
+    """Why a metadata log ends before the broker registered last; None if nothing shows that."""
     epoch = own.stopped_epoch
     if epoch is None:
         return None
@@ -60,7 +60,7 @@ def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | No
 
 
 def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
-    """Why a metadata log ends before the last batches of a replica were written; None where nothing shows that.
+    """Why a metadata log ends before the last batches of a replica were written; None if nothing shows that.
 
     Args:
         cluster: what it says of the partition.
@@ -82,29 +82,28 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
 
 
 @dataclass(slots=True)
-class Judges:
-    """Who judges the partitions of a run.
+class SourceVerifier:
+    """Makes the verdicts of a run.
 
     Attributes:
         purpose: of all verdicts.
-        truth: the metadata logs.
-        broker_epoch: of a live broker, as the operator says.
-        is_leader_by_word: likewise, that its replicas lead.
-        asks_locks: whether brokers hold the log directories; else all are taken for stopped.
-        findings: what could not be asked; each once.
+        broker_epoch: of a live broker, as the operator asserts.
+        leader_asserted: the operator asserts that its replicas lead.
+        asks_locks: probe lock files; if False, assume that brokers are stopped.
+        findings: what could not be read; each once.
     """
 
     purpose: Purpose
-    truth: ClusterTruth
+    logs: MetadataLogs
     broker_epoch: int | None = None
-    is_leader_by_word: bool = False
+    leader_asserted: bool = False
     asks_locks: bool = True
     findings: list[Finding] = field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
     _metadata_dirs: dict[str, str] = field(default_factory=dict)
     _older: dict[str, str] = field(default_factory=dict)
 
-    def meet(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
+    def register(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
 
         Args:
@@ -118,16 +117,16 @@ class Judges:
         if metadata_dir is not None and os.path.realpath(metadata_dir) not in log_dirs:
             self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
 
-    def metadata_of(self, state: LogDirState) -> MetadataRead | str:
-        """The metadata log that tells of a log directory, or why there is none."""
+    def metadata_of(self, state: LogDirState) -> BrokerMetadata:
+        """The metadata log that has evidence on the broker of a log directory."""
         elsewhere = self._metadata_dirs.get(state.path)
-        read = self.truth.of((state, *self._own_siblings(state)), elsewhere)
-        if isinstance(read, MetadataRead) and read.is_own and elsewhere is not None and os.path.dirname(read.path) == elsewhere:
+        found = self.logs.of((state, *self._own_siblings(state)), elsewhere)
+        if found.read is not None and found.read.is_own and os.path.dirname(found.read.path) == elsewhere:
             message = "the metadata log of metadata.log.dir tells of the replicas in the broker's log.dirs"
-            self._tell(Finding("source-metadata-dir", Severity.NOTE, read.path, message))
-        return read
+            self._add(Finding("source-metadata-dir", Severity.NOTE, found.read.path, message))
+        return found
 
-    def _tell(self, finding: Finding) -> None:
+    def _add(self, finding: Finding) -> None:
         if finding not in self.findings:
             self.findings.append(finding)
 
@@ -136,26 +135,26 @@ class Judges:
         return tuple(each for each in self._siblings.get(state.path, ()) if each.meta is not None)
 
     def compare(self, replicas: Iterable[tuple[LogDirState, LogEvidence]]) -> None:
-        """Looks for replicas that are newer than the metadata log of their broker: it says nothing then of any replica of that broker.
+        """Looks for replicas that are newer than the metadata log of their broker: then it is no evidence on any replica of that broker.
 
         Args:
             replicas: with their log directories. Call it with all replicas of the run before the first is judged.
         """
         for state, log in replicas:
-            read = self.metadata_of(state)
-            if log.form is not DirectoryForm.PLAIN or isinstance(read, str) or state.path in self._older:
+            read = self.metadata_of(state).read
+            if log.form is not DirectoryForm.PLAIN or read is None or state.path in self._older:
                 continue
             own = log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=False)
             cluster = read.facts(log, own.node_id)
             why = cluster.older or older_than_broker(cluster, own)
-            if why is None and self.truth.at is None:  # at an earlier moment replicas were not yet what they are
+            if why is None and self.logs.at is None:  # at an earlier moment replicas were not yet what they are
                 why = older_than_replica(cluster, read.latest_ms, log)
             if why is not None:
                 self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
                 message = f"{why}. What the cluster says of the replicas in {state.path} is not known"
-                self._tell(Finding("source-metadata-older", Severity.FINDING, read.path, message))
+                self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
-    def evidence(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:
+    def evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:
         """All that is known of a replica.
 
         Args:
@@ -165,27 +164,27 @@ class Judges:
         """
         self.compare([(state, log)])
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
-        read = self.metadata_of(state)
-        if isinstance(read, str):
-            is_unreadable = read.startswith(UNREADABLE)
-            return SourceEvidence(self.purpose, log, own, None, read, is_unreadable, peers, self.is_leader_by_word)
+        found, cluster = self.metadata_of(state), None
+        missing, is_unreadable = found.why_none, found.is_unreadable
+        if found.read is not None:
+            try:
+                cluster = self._cluster(found.read, state, own, log)
+            except DeadlinePassedError:
+                raise
+            except (SnaprebuildError, FormatError) as error:
+                missing, is_unreadable = f"the history of the metadata log cannot be read: {error}", True
+                self._add(finding_of_error(error, found.read.path))
+        return SourceEvidence(self.purpose, log, own, cluster, missing, is_unreadable, peers, self.leader_asserted)
+
+    def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
         if self.purpose is Purpose.UPLOAD:
-            self._tell(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
+            self._add(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
         own_epoch = None
         if not read.is_own and own.stopped_epoch is None:
-            own_epoch = self.truth.own_epoch((state, *self._own_siblings(state)), own.node_id)
-        cluster: ClusterEvidence | None = None
-        missing = ""
-        try:
-            replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
-            facts = read.facts(log, own.node_id)
-            cluster = replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=self._older.get(state.path, facts.older))
-        except DeadlinePassedError:
-            raise
-        except (SnaprebuildError, FormatError) as error:
-            missing = f"the history of the metadata log cannot be read: {error}"
-            self._tell(finding_of_error(error, read.path))
-        return SourceEvidence(self.purpose, log, own, cluster, missing, cluster is None, peers, self.is_leader_by_word)
+            own_epoch = self.logs.own_epoch((state, *self._own_siblings(state)), own.node_id)
+        replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
+        facts = read.facts(log, own.node_id)
+        return replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=self._older.get(state.path, facts.older))
 
 
 def _real(paths: Iterable[str]) -> frozenset[str]:
@@ -215,11 +214,11 @@ def damaged_finding(verdict: SourceVerdict, path: str) -> Finding:
     return Finding("source-unknown", Severity.REFUSED, path, message)
 
 
-def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
-    """The finding of a replica that is not known to lead or to be in sync; None where it is, or the operator asserts it."""
-    if verdict.is_rejected or not verdict.needs_word:
+def confirmation_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
+    """The finding of a replica that is not known to lead or to be in sync; None if it is, or the operator asserts it."""
+    if verdict.is_rejected or not verdict.needs_confirmation:
         return None
-    rules = ", ".join(rule.name for rule in verdict.needs_word)
+    rules = ", ".join(rule.name for rule in verdict.needs_confirmation)
     message = (
         f"{_A[verdict.purpose]} would rest on the operator's word that this replica leads: {rules} are not known "
         f"({verdict.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
@@ -237,7 +236,7 @@ def unknown_finding(verdict: SourceVerdict, path: str, severity: Severity, repor
         reported: messages of findings: a reason that is in one of them is not reported again.
 
     Returns:
-        None where nothing is unknown, or nothing that was not reported.
+        None if nothing is unknown, or nothing that was not reported.
     """
     reasons = dict.fromkeys(verdict.evidence_of(rule) for rule in verdict.unknown)
     new = [reason for reason in reasons if not any(reason in message for message in reported)]
@@ -252,7 +251,7 @@ _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpos
 
 
 def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
-    """A verdict as plain values, without its rules; None where none was asked for."""
+    """A verdict as plain values, without its rules; None if none was asked for."""
     if verdict is None:
         return None
     return {
@@ -263,7 +262,7 @@ def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
         "why": verdict.why or None,
         "not_known": [rule.name for rule in verdict.not_known],
         "unknown": [rule.name for rule in verdict.unknown],
-        "on_operators_word": list(verdict.on_word),
+        "on_operators_word": list(verdict.asserted),
     }
 
 

@@ -20,6 +20,6 @@ class Mode(StrEnum):
     KIP_903 = "kip-903"
     """The epoch with which a follower fetched; the leader and the controller compare it with the registered one."""
     EPOCHS_FROM_METADATA = "epochs-from-metadata"
-    """Rejected by the KIP: the leader sends the epoch that its metadata has for the follower, whoever fetched."""
+    """Rejected by the KIP: the leader sends the epoch that its metadata has for the follower, whatever process fetched."""
     BUMP_LEADER_EPOCHS = "bump-leader-epochs"
     """Rejected by the KIP: no epochs of brokers; each new registration raises the leader epoch of every partition of the broker."""

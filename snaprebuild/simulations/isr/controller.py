@@ -1,6 +1,6 @@
 """The controller of the simulated cluster: registrations, fencing, the one partition, and its answers to AlterPartition.
 
-The checks are Kafka's, in Kafka's order: who asks, whether it knows the newest epochs, what it asks for, and whether each replica that it
+The checks are Kafka's, in Kafka's order: the sender, whether it knows the newest epochs, what it asks for, and whether each replica that it
 wants in sync may be, which since KIP-903 includes that its broker epoch is the registered one.
 
 Not here: eligible leader replicas (KIP-966), unclean elections, and directories, on which none of the checks depends.
@@ -33,12 +33,12 @@ __all__ = [
     "BrokerState",
     "Controller",
     "Image",
-    "Judgement",
     "PartitionKey",
     "PartitionState",
+    "Validation",
     "alter_partition",
     "change_partition",
-    "judge_proposal",
+    "validate_proposal",
 ]
 
 
@@ -110,7 +110,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Validation:
     """What the checks say.
 
     Attributes:
@@ -122,67 +122,63 @@ class Judgement:
     why: str = ""
 
 
-_FINE = Judgement(AlterPartitionError.NONE)
-
-
-def judge_proposal(
+def validate_proposal(
     brokers: Mapping[int, BrokerState], partition: PartitionState | None, sender: int, proposal: ProposedPartition
-) -> Judgement:
+) -> Validation:
     """The checks of one partition; the first that fails decides.
 
     Args:
         brokers: registered ones, by id.
-        partition: None where the topic has no such one.
-        sender: broker id of who asks.
+        partition: None if the topic has no such one.
+        sender: broker id of the leader that asks.
         proposal: what it asks.
     """
-    error = AlterPartitionError
+    error, epoch = AlterPartitionError, proposal.partition_epoch
     if partition is None:
-        return Judgement(error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {proposal.partition}")
-    # Whoever knows a newer epoch than the controller does not talk to the active one.
-    if proposal.leader_epoch > partition.leader_epoch:
-        return Judgement(error.NOT_CONTROLLER, f"leader epoch {proposal.leader_epoch} is to come, after {partition.leader_epoch}")
-    if proposal.partition_epoch > partition.partition_epoch:
-        why = f"partition epoch {proposal.partition_epoch} is to come, after {partition.partition_epoch}"
-        return Judgement(error.NOT_CONTROLLER, why)
-    if proposal.leader_epoch < partition.leader_epoch:
-        return Judgement(error.FENCED_LEADER_EPOCH, f"leader epoch {proposal.leader_epoch} is past: {partition.leader_epoch}")
-    if sender != partition.leader:
-        return Judgement(error.INVALID_REQUEST, f"broker {sender} does not lead: {partition.leader} does")
-    if proposal.partition_epoch < partition.partition_epoch:
-        why = f"partition epoch {proposal.partition_epoch} is past: {partition.partition_epoch}"
-        return Judgement(error.INVALID_UPDATE_VERSION, why)
-    return _judge_isr(partition, proposal) or _judge_members(brokers, proposal.isr)
+        return Validation(error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {proposal.partition}")
+    ids, replicas = [member.broker_id for member in proposal.isr], list(partition.replicas)
+    is_odd = len(set(ids)) != len(ids) or min(ids, default=0) < 0 or not set(ids) <= set(replicas)
+    is_recovering = proposal.leader_recovery_state == RECOVERING
+    leads = proposal.leader_epoch, partition.leader_epoch
+    cases = (
+        # A leader that knows a newer epoch than the controller does not talk to the active one.
+        (leads[0] > leads[1], error.NOT_CONTROLLER, f"leader epoch {leads[0]} is to come, after {leads[1]}"),
+        (
+            epoch > partition.partition_epoch,
+            error.NOT_CONTROLLER,
+            f"partition epoch {epoch} is to come, after {partition.partition_epoch}",
+        ),
+        (leads[0] < leads[1], error.FENCED_LEADER_EPOCH, f"leader epoch {leads[0]} is past: {leads[1]}"),
+        (sender != partition.leader, error.INVALID_REQUEST, f"broker {sender} does not lead: {partition.leader} does"),
+        (
+            epoch < partition.partition_epoch,
+            error.INVALID_UPDATE_VERSION,
+            f"partition epoch {epoch} is past: {partition.partition_epoch}",
+        ),
+        (is_odd, error.INVALID_REQUEST, f"in-sync replicas {ids} are not each one of the replicas {replicas}"),
+        (partition.leader not in ids, error.INVALID_REQUEST, f"in-sync replicas {ids} lack the leader {partition.leader}"),
+        (is_recovering and len(ids) > 1, error.INVALID_REQUEST, "a leader that recovers is in sync alone"),
+        (is_recovering and not partition.is_recovering, error.INVALID_REQUEST, "a leader that has recovered cannot go back"),
+    )
+    faults = "; ".join(filter(None, (_fault_of(member, brokers.get(member.broker_id)) for member in proposal.isr)))
+    found = next((Validation(code, why) for applies, code, why in cases if applies), None)
+    return found or Validation(error.INELIGIBLE_REPLICA if faults else error.NONE, faults)
 
 
-def _judge_isr(partition: PartitionState, proposal: ProposedPartition) -> Judgement | None:
-    invalid = AlterPartitionError.INVALID_REQUEST
-    ids = [member.broker_id for member in proposal.isr]
-    if len(set(ids)) != len(ids) or min(ids, default=0) < 0 or not set(ids) <= set(partition.replicas):
-        return Judgement(invalid, f"in-sync replicas {ids} are not each one of the replicas {list(partition.replicas)}")
-    if partition.leader not in ids:
-        return Judgement(invalid, f"in-sync replicas {ids} lack the leader {partition.leader}")
-    if proposal.leader_recovery_state == RECOVERING:
-        if len(ids) > 1:
-            return Judgement(invalid, "a leader that recovers is in sync alone")
-        if not partition.is_recovering:
-            return Judgement(invalid, "a leader that has recovered cannot go back")
-    return None
-
-
-def _judge_members(brokers: Mapping[int, BrokerState], members: Sequence[IsrMember]) -> Judgement:
-    faults = []
-    for member in members:
-        broker, who = brokers.get(member.broker_id), f"broker {member.broker_id}"
-        if broker is None:
-            faults.append(f"{who} is not registered")
-        elif broker.in_controlled_shutdown:
-            faults.append(f"{who} is shutting down")
-        elif broker.fenced:
-            faults.append(f"{who} is fenced")
-        elif member.broker_epoch not in (EPOCH_NOT_GIVEN, broker.epoch):
-            faults.append(f"{who} has broker epoch {broker.epoch}, not {member.broker_epoch}")
-    return Judgement(AlterPartitionError.INELIGIBLE_REPLICA, "; ".join(faults)) if faults else _FINE
+def _fault_of(member: IsrMember, broker: BrokerState | None) -> str | None:
+    """Why a replica may not be in sync; None if it may."""
+    who = f"broker {member.broker_id}"
+    if broker is None:
+        return f"{who} is not registered"
+    cases = (
+        (broker.in_controlled_shutdown, f"{who} is shutting down"),
+        (broker.fenced, f"{who} is fenced"),
+        (
+            member.broker_epoch not in (EPOCH_NOT_GIVEN, broker.epoch),
+            f"{who} has broker epoch {broker.epoch}, not {member.broker_epoch}",
+        ),
+    )
+    return next((why for applies, why in cases if applies), None)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the change
@@ -253,7 +249,7 @@ def alter_partition(
         if proposal.topic_id not in topics:
             error = AlterPartitionError.UNKNOWN_TOPIC_ID
         else:
-            error = judge_proposal(brokers, before, request.broker_id, proposal).error
+            error = validate_proposal(brokers, before, request.broker_id, proposal).error
         if error is AlterPartitionError.NONE:
             assert before is not None
             ids = [member.broker_id for member in proposal.isr]
@@ -299,7 +295,7 @@ class Image:
 
 
 class Controller:
-    """The active controller, and whoever takes over.
+    """The active controller, and its successors.
 
     Brokers are told, and answered, what is committed in the metadata log: the next one knows all of it, but for when whom was heard of.
 
@@ -348,7 +344,7 @@ class Controller:
         """A process registers.
 
         Returns:
-            Its broker epoch; None where another one with this id has a session (DUPLICATE_BROKER_REGISTRATION).
+            Its broker epoch; None if another one with this id has a session (DUPLICATE_BROKER_REGISTRATION).
         """
         if self.incarnations[broker_id] == incarnation:
             self.sessions.add(broker_id)
@@ -401,17 +397,17 @@ class Controller:
 
     # ------------------------------------------------------------------------------------------------------------ the partition
 
-    def alter(self, request: AlterPartitionRequest) -> tuple[AlteredPartition | None, Judgement]:
+    def alter(self, request: AlterPartitionRequest) -> tuple[AlteredPartition | None, Validation]:
         """Answers a leader.
 
         Returns:
-            What it answers for the partition (None where the request as a whole is refused), and why.
+            What it answers for the partition (None if the request as a whole is refused), and why.
         """
         brokers, partition = self.image.brokers, self.image.partition
         response, changed = alter_partition(brokers, {(TOPIC_ID, PARTITION): partition}, request)
         if response.error_code:
             why = f"broker {request.broker_id} sent it with epoch {request.broker_epoch}, which is not the registered one"
-            return None, Judgement(AlterPartitionError(response.error_code), why)
-        judged = judge_proposal(brokers, partition, request.broker_id, request.partitions[0])
+            return None, Validation(AlterPartitionError(response.error_code), why)
+        judged = validate_proposal(brokers, partition, request.broker_id, request.partitions[0])
         self._set_partition(changed.get((TOPIC_ID, PARTITION), partition))
         return response.partitions[0], judged

@@ -151,7 +151,7 @@ class Replica:
         log: what is on its disk.
         high_watermark: as it knows it.
         image: metadata up to where it has read them; None before it has registered.
-        leading: None where it does not lead, as far as it knows.
+        leading: None if it does not lead, as far as it knows.
         tells_epoch: its Fetch has a broker epoch (version 15).
     """
 
@@ -194,7 +194,7 @@ class Replica:
     # ------------------------------------------------------------------------------------------------------------ follower
 
     def fetch(self) -> Fetch | None:
-        """The next request; None where it knows of no leader but itself."""
+        """The next request; None if it knows of no leader but itself."""
         if self.image is None or self.epoch is None or self.leading is not None:
             return None
         partition = self.image.partition
@@ -287,14 +287,24 @@ class Replica:
             return False
         return follower.log_end >= max(self.high_watermark, self.leading.epoch_start)
 
-    def propose_leave(self) -> Proposal | None:
-        """Some time after they stopped fetching: asks for followers that lag behind to be out of sync (``maybeShrinkIsr``)."""
+    @property
+    def is_waiting(self) -> bool:
+        """It leads, and waits for the answer to an AlterPartition."""
+        return self.leading is not None and self.leading.pending is not None
+
+    def lagging(self) -> set[int]:
+        """Of a leader: in-sync followers that do not have all of its log."""
         leading = self.leading
-        if leading is None or leading.pending is not None:
+        followers = {} if leading is None else leading.followers
+        has_all = {self.id, *(each for each, state in followers.items() if state.log_end >= len(self.log))}
+        return set(() if leading is None else leading.isr) - has_all
+
+    def propose_leave(self) -> Proposal | None:
+        """Some time after they stopped fetching: asks for followers that lag to be out of sync (``maybeShrinkIsr``)."""
+        leading, lagging = self.leading, self.lagging()
+        if leading is None or leading.pending is not None or not lagging:
             return None
-        known = {each: state.log_end for each, state in leading.followers.items()}
-        staying = tuple(each for each in leading.isr if each == self.id or known.get(each, -1) >= len(self.log))
-        return None if staying == leading.isr else self._propose(staying, None)
+        return self._propose(tuple(each for each in leading.isr if each not in lagging), None)
 
     def _propose(self, isr: tuple[int, ...], added: int | None) -> Proposal:
         assert self.leading is not None

@@ -196,39 +196,35 @@ def shortened(mode: Mode, history: Sequence[Step], cause: Cause, *, min_insync_r
     assert best is not None
     size = len(best[0]) // 2
     while size:
-        shorter = _first_shorter(fresh, best[0], cause, size)
-        if shorter is None:
-            size //= 2
-        else:
-            best = shorter
+        shorter = _first_losing(fresh, _without_runs(best[0], size), cause)
+        best, size = (best, size // 2) if shorter is None else (shorter, size)
     while len(best[0]) <= PAIRS_MAX:
-        shorter = _without_two(fresh, best[0], cause)
+        shorter = _first_losing(fresh, _without_pairs(best[0]), cause)
         if shorter is None:
             break
         best = shorter
     return best
 
 
-def _first_shorter(
-    fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause, size: int
-) -> tuple[tuple[Step, ...], Loss] | None:
+def _without_runs(history: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
+    """The history without each run of so many steps, the last one first."""
     for start in range(len(history) - 1, -1, -size):
-        shorter = _replayed(fresh, (*history[: max(0, start - size + 1)], *history[start + 1 :]), cause)
-        if shorter is not None:
-            return shorter
-    return None
+        yield (*history[: max(0, start - size + 1)], *history[start + 1 :])
 
 
-def _without_two(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
+def _without_pairs(history: Sequence[Step]) -> Iterator[Sequence[Step]]:
     for left_out in combinations(range(len(history)), 2):
-        shorter = _replayed(fresh, [step for place, step in enumerate(history) if place not in left_out], cause)
-        if shorter is not None:
-            return shorter
-    return None
+        yield [step for place, step in enumerate(history) if place not in left_out]
+
+
+def _first_losing(
+    fresh: Callable[[], Cluster], histories: Iterator[Sequence[Step]], cause: Cause
+) -> tuple[tuple[Step, ...], Loss] | None:
+    return next((lost for each in histories if (lost := _replayed(fresh, each, cause)) is not None), None)
 
 
 def _replayed(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
-    """The steps of a history that can happen, up to a loss for a cause; None where it has none, or another one before."""
+    """The steps of a history that can happen, up to a loss for a cause; None if it has none, or another one before."""
     cluster, happened = fresh(), []
     for step in history:
         if cluster.why_not(step) is not None:

@@ -28,7 +28,7 @@ __all__ = [
 BROKERS = (1, 2, 3)
 
 STEPS_MAX = 1_000
-"""Of a story. What follows from each is kept, with the cluster behind it, and a replica that is new compares all that was committed."""
+"""Of a story. What follows from each is kept, with the cluster after it, and a replica that is new compares all that was committed."""
 
 NO_BROKER = 0
 """Of what happens to none of them."""
@@ -74,8 +74,8 @@ class Verb(StrEnum):
     OLD_FETCH = "old-fetch"
     """From now on it fetches as before version 15, without its broker epoch."""
     FAIL_OVER = "fail-over"
-    """Another controller takes over: requests of brokers are sent again to it, and whoever is not fenced has a session anew. The only one
-    that names no broker."""
+    """Another controller takes over: requests of brokers are sent again to it, and every broker that is not fenced has a new session. The
+    only one that names no broker."""
 
 
 class Step(NamedTuple):
@@ -132,7 +132,7 @@ def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
 
 
 class Cause(StrEnum):
-    """Why somebody led without a committed record."""
+    """Why a broker led without a committed record."""
 
     STALE_EPOCH = "stale-epoch"
     """It had joined the in-sync replicas for what an earlier process of it had fetched: what KIP-903 forbids."""
@@ -179,7 +179,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A broker as it stands.
+    """A broker in its present state.
 
     Attributes:
         broker: id.
@@ -204,7 +204,7 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster as it stands.
+    """The cluster in its present state.
 
     Attributes:
         partition: as the controller has it.

@@ -46,7 +46,7 @@ class Scene:
         step: what happened.
         told: what followed from it, in words; for a step that could not happen, why.
         happened: it could.
-        view: of the cluster behind it.
+        view: of the cluster after it.
     """
 
     number: int

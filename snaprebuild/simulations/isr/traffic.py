@@ -205,15 +205,15 @@ class Traffic:
         """Its messages are late."""
         return broker_id in self._held[channel]
 
-    def hold(self, channel: Channel, broker_id: int) -> None:
+    def hold(self, channel: Channel, replica: Replica) -> None:
         """From now on they are late."""
-        self._held[channel].add(broker_id)
+        self._held[channel].add(replica.id)
 
-    def release(self, channel: Channel, broker_id: int) -> None:
+    def release(self, channel: Channel, replica: Replica) -> None:
         """They arrive, and are not late any more."""
-        self._held[channel].discard(broker_id)
+        self._held[channel].discard(replica.id)
         if channel is Channel.FETCHES:
-            waiting, self._fetches[broker_id] = self._fetches[broker_id], []
+            waiting, self._fetches[replica.id] = self._fetches[replica.id], []
             for fetch in waiting:
                 self._arrive(fetch)
 
@@ -266,21 +266,26 @@ class Traffic:
             self._proposals[leader.id].append(proposal)
             self.tell(f"{_proposal_text(proposal)} is under way")
 
+    def send_shrink(self, leader: Replica) -> None:
+        """A leader asks for replicas that lag to be out of sync."""
+        self.send(leader, leader.propose_leave())
+
     def has_proposal(self, broker_id: int) -> bool:
         """One of it is under way."""
         return bool(self._proposals[broker_id])
 
-    def deliver_alter(self, broker_id: int) -> None:
-        """The oldest AlterPartition of a broker is with the controller."""
+    def deliver_alter(self, leader: Replica) -> None:
+        """The oldest AlterPartition of a broker arrives at the controller."""
+        broker_id = leader.id
         proposal = self._proposals[broker_id].pop(0)
-        answered, judgement = self.controller.alter(proposal.request)
+        answered, validation = self.controller.alter(proposal.request)
         asked = proposal.request.partitions[0]
-        error = judgement.error if answered is None else AlterPartitionError(answered.error_code)
+        error = validation.error if answered is None else AlterPartitionError(answered.error_code)
         isr, partition_epoch = ((), -1) if answered is None else (answered.isr, answered.partition_epoch)
         answer = Answer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
         self._answers[broker_id].append(_Answered(proposal, answer))
         if error is not AlterPartitionError.NONE:
-            self.tell(f"the controller refuses it with {error.name}: {judgement.why}")
+            self.tell(f"the controller refuses it with {error.name}: {validation.why}")
             return
         self.tell(f"the controller takes it: in sync are {ids_text(isr)}")
         self.ledger.in_sync_are(self.controller.image.partition.isr)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, Progress
 from snaprebuild.errors import UsageError
-from snaprebuild.simulations.metadata_log.scenario import NodeSettings, Reader
+from snaprebuild.simulations.metadata_log.scenario import Listener, NodeSettings, Replica
 
 __all__ = ["CHECKPOINTS_MAX", "Follower", "Leader", "Node", "Position"]
 
@@ -22,7 +22,7 @@ class Position:
 
     __slots__ = ("_from_ms", "_from_offset", "is_down", "is_stuck", "offset", "reader")
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Listener | Replica) -> None:
         self.reader = reader
         self.offset = 0
         self.is_down = False
@@ -42,7 +42,7 @@ class Position:
             return
         target = max(self.offset, end_offset - self.reader.lag_records)
         rate = self.reader.records_per_second
-        within = target if rate is None else self._from_offset + (now_ms - self._from_ms) * rate // 1000
+        within = target if not rate else self._from_offset + (now_ms - self._from_ms) * rate // 1000
         if within >= target:
             self.jump(now_ms, target)
         else:
@@ -64,7 +64,6 @@ class Node:
     """A log, its checkpoints, and listeners.
 
     Attributes:
-        log: see there.
         listeners: of this node.
         taken: checkpoints so far.
         checkpoint_ms: when the last one was taken.
@@ -72,7 +71,7 @@ class Node:
         written_bytes: what was ever written here.
     """
 
-    def __init__(self, settings: NodeSettings, listeners: tuple[Reader, ...]) -> None:
+    def __init__(self, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
         self.settings = settings
         self.log = MetadataLogModel(OffsetAndEpoch(0, 0), 0)
         self.listeners = [Position(each) for each in listeners]
@@ -90,12 +89,10 @@ class Node:
                 f"the scenario keeps more than {CHECKPOINTS_MAX} checkpoints: take them less often, or let retention delete them"
             )
         size = self.settings.checkpoint_bytes + self.taken * self.settings.checkpoint_growth_bytes
-        if not self.log.end_offset:
-            return False
-        if not self.log.add_checkpoint(CheckpointOfLog(OffsetAndEpoch(self.log.end_offset, epoch), size, timestamp_ms)):
-            return False
-        self.taken += 1
-        return True
+        checkpoint = CheckpointOfLog(OffsetAndEpoch(self.log.end_offset, epoch), size, timestamp_ms)
+        is_new = self.log.end_offset > 0 and self.log.add_checkpoint(checkpoint)
+        self.taken += is_new
+        return is_new
 
     def listener_progress(self, now_ms: int) -> list[Progress]:
         """How far its listeners are."""
@@ -105,7 +102,7 @@ class Node:
 
     def reload_listeners(self, now_ms: int) -> list[str]:
         """Gives those that are below the start the latest checkpoint, and tells which (``updateListenersProgress``)."""
-        reloaded = []
+        reloaded: list[str] = []
         for each in self.listeners:
             each.settle(now_ms, self.log.end_offset)
             if each.offset < self.log.start.offset and self.log.latest is not None:
@@ -122,12 +119,12 @@ class Leader(Node):
         append_ms: when the last batch was appended.
     """
 
-    def __init__(self, settings: NodeSettings, listeners: tuple[Reader, ...]) -> None:
+    def __init__(self, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
         super().__init__(settings, listeners)
         self.epochs = [0]
         self.append_ms = 0
 
-    def elect(self) -> None:
+    def elect(self, _now_ms: int) -> None:
         """Begins a leader epoch."""
         self.epochs.append(self.log.end_offset)
 
@@ -146,18 +143,13 @@ class Follower(Node):
         loaded: how often it began with a checkpoint because it was empty, whatever the policy.
     """
 
-    def __init__(self, reader: Reader, settings: NodeSettings, listeners: tuple[Reader, ...]) -> None:
+    def __init__(self, reader: Replica, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
         super().__init__(settings, listeners)
         self.position = Position(reader)
         self.checkpoint_ms = reader.checkpoint_shift_ms
         self.is_invalid = False
         self.invalidated = 0
         self.loaded = 0
-
-    @property
-    def is_live(self) -> bool:
-        """It fetches, or at least holds its place."""
-        return not self.position.is_down
 
     def settle(self, now_ms: int, leader: Leader) -> None:
         """Copies what it can until now. An empty one gets the latest checkpoint (``tryCompleteFetchRequest``)."""

@@ -10,29 +10,28 @@ Assumed: everything that is written is committed at once, and one node stays the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 
-from formats import limits
 from snaprebuild.cluster.quorum.log_start import (
     Advance,
     CheckpointSettings,
     FollowerMode,
     LogStart,
     Policy,
+    advance_follower,
+    advance_leader,
     immediate,
     is_checkpoint_due,
     retention,
-    seed_follower,
-    seed_leader,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.simulations.metadata_log.nodes import Follower, Leader, Node
-from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Reader, Scenario, read_scenario
-from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.simulations.metadata_log.nodes import Follower, Leader, Node, Position
+from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Listener, Scenario
 
-__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "Step", "kraft_simulate", "load_scenario", "simulate"]
+__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "StartMove", "kraft_simulate", "simulate"]
 
 
 EVENTS_MAX = 5_000_000
@@ -54,7 +53,7 @@ class _Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StartMove:
     """The start of one node moved.
 
     Attributes:
@@ -104,7 +103,7 @@ class PolicyRun:
     """
 
     policy: Policy
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StartMove] = field(default_factory=list)
     steps_count: int = 0
     samples: list[Sample] = field(default_factory=list)
     starts: dict[str, LogStart] = field(default_factory=dict)
@@ -123,7 +122,7 @@ def simulate(scenario: Scenario, policy: Policy, mode: FollowerMode = FollowerMo
     """Plays a scenario.
 
     Args:
-        scenario: see there.
+        scenario: to play.
         policy: of all nodes.
         mode: of followers under ``kafka-14932``.
         samples: how many.
@@ -142,84 +141,58 @@ class _Simulation:
         self._leader = Leader(scenario.nodes, _listeners(scenario, LEADER))
         self._followers = {each.name: Follower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas}
         self._run.reloaded = {f"{each.node}/{each.name}": 0 for each in scenario.listeners}
-        self._events: list[tuple[int, _Kind, int, object]] = []
+        self._events: list[tuple[int, _Kind, int, Callable[[int], None]]] = []
         self._pushed = 0
         for at in range(1, samples + 1):
-            self._push(scenario.duration_ms * at // samples, _Kind.SAMPLE, None)
-        self._push_first()
+            self._push(scenario.duration_ms * at // samples, _Kind.SAMPLE, self._sample)
+        for time_ms in scenario.elections:
+            self._push(time_ms, _Kind.ELECTION, self._leader.elect)
+        for append in scenario.appends:
+            self._push(append.begin_ms, _Kind.APPEND, partial(self._append, append))
+        if policy is not Policy.IMMEDIATE:
+            self._push(scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
+        for node in (self._leader, *self._followers.values()):
+            for position in node.listeners:
+                self._push_spans(position, partial(_listener_turns, node, position))
+        for follower in self._followers.values():
+            self._push(follower.checkpoint_ms + self._interval_ms(), _Kind.CHECKPOINT, partial(self._follower_checkpoint, follower))
+            self._push_spans(follower.position, partial(self._follower_turns, follower))
 
-    def _push(self, time_ms: int, kind: _Kind, what: object) -> None:
+    def _push(self, time_ms: int, kind: _Kind, action: Callable[[int], None]) -> None:
         if time_ms <= self._scenario.duration_ms:
             self._pushed += 1
-            heapq.heappush(self._events, (time_ms, kind, self._pushed, what))
+            heapq.heappush(self._events, (time_ms, kind, self._pushed, action))
 
-    def _push_first(self) -> None:
-        scenario = self._scenario
-        for time_ms in scenario.elections:
-            self._push(time_ms, _Kind.ELECTION, None)
-        for append in scenario.appends:
-            self._push(append.span.begin_ms, _Kind.APPEND, append)
-        if self._run.policy is not Policy.IMMEDIATE:
-            self._push(scenario.nodes.clean_interval_ms, _Kind.CLEAN, None)
-        for follower in self._followers.values():
-            self._push(follower.checkpoint_ms + self._interval_ms(), _Kind.CHECKPOINT, follower)
-        positions = [each for node in self._nodes() for each in node.listeners]
-        for position in (*positions, *(each.position for each in self._followers.values())):
-            for span in (*position.reader.down, *position.reader.stuck):
-                self._push(span.begin_ms, _Kind.BOUNDARY, position.reader)
-                self._push(span.end_ms, _Kind.BOUNDARY, position.reader)
-
-    def _nodes(self) -> Iterator[Node]:
-        yield self._leader
-        yield from self._followers.values()
+    def _push_spans(self, position: Position, action: Callable[[int], None]) -> None:
+        for span in (*position.reader.down, *position.reader.stuck):
+            self._push(span.begin_ms, _Kind.BOUNDARY, action)
+            self._push(span.end_ms, _Kind.BOUNDARY, action)
 
     def _interval_ms(self) -> int:
         """Between two checkpoints of a follower; where time takes none, it looks as often as the cleaner whether bytes do."""
         return self._scenario.nodes.checkpoint_interval_ms or self._scenario.nodes.clean_interval_ms
 
     def run(self) -> PolicyRun:
-        run = self._run
+        run, log = self._run, self._leader.log
         while self._events:
-            time_ms, kind, _, what = heapq.heappop(self._events)
+            time_ms, _, _, action = heapq.heappop(self._events)
             run.events += 1
             if run.events > EVENTS_MAX:
                 raise UsageError(
                     f"the scenario has more than {EVENTS_MAX} events: make it shorter, or let things happen less often"
                 )
-            match kind:
-                case _Kind.ELECTION:
-                    self._leader.elect()
-                case _Kind.BOUNDARY if isinstance(what, Reader):
-                    self._boundary(time_ms, what)
-                case _Kind.APPEND if isinstance(what, Append):
-                    self._append(time_ms, what)
-                case _Kind.CHECKPOINT if isinstance(what, Follower):
-                    self._follower_checkpoint(time_ms, what)
-                case _Kind.CLEAN:
-                    self._clean(time_ms)
-                    self._push(time_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, None)
-                case _:
-                    self._sample(time_ms)
-        run.starts = {LEADER: self._leader.log.start} | {name: each.log.start for name, each in self._followers.items()}
+            action(time_ms)
+        run.starts = {LEADER: log.start} | {name: each.log.start for name, each in self._followers.items()}
         run.invalidated = {name: each.invalidated for name, each in self._followers.items()}
         run.loaded = {name: each.loaded for name, each in self._followers.items()}
-        run.checkpoints = self._leader.taken
-        run.end_bytes, run.end_offset = self._leader.log.size_bytes, self._leader.log.end_offset
+        run.checkpoints, run.end_bytes, run.end_offset = self._leader.taken, log.size_bytes, log.end_offset
         return run
 
-    def _boundary(self, time_ms: int, reader: Reader) -> None:
-        """A reader stops or goes on: how far it is by now is settled first."""
-        follower = self._followers.get(reader.name)
-        if follower is not None and follower.position.reader is reader:
-            self._settle(time_ms, follower)
-            follower.position.turn(time_ms)
-            self._settle(time_ms, follower)
-            return
-        node = self._leader if reader.node == LEADER else self._followers[reader.node]
-        for position in node.listeners:
-            if position.reader is reader:
-                position.settle(time_ms, node.log.end_offset)
-                position.turn(time_ms)
+    def _follower_turns(self, follower: Follower, time_ms: int) -> None:
+        """A follower stops or continues: how far it is by now is settled first."""
+        self._settle(time_ms, follower)
+        follower.position.turn(time_ms)
+        self._settle(time_ms, follower)
 
     def _settle(self, time_ms: int, follower: Follower) -> None:
         """Lets a follower copy; where it was given a checkpoint, its listeners may have to load it."""
@@ -228,10 +201,10 @@ class _Simulation:
         if follower.log.start != before:
             self._count_reloads(follower, time_ms)
 
-    def _append(self, time_ms: int, append: Append) -> None:
+    def _append(self, append: Append, time_ms: int) -> None:
         """Appends as many batches as come before the next event, up to the one that makes the leader take a checkpoint."""
         leader, nodes = self._leader, self._scenario.nodes
-        last_ms = append.span.end_ms - 1
+        last_ms: int = append.end_ms - 1
         if self._events:
             next_ms, kind = self._events[0][:2]
             last_ms = min(last_ms, next_ms if kind > _Kind.APPEND else next_ms - 1)
@@ -244,8 +217,8 @@ class _Simulation:
         leader.log.append(count, append.records, append.size_bytes, nodes.segment_bytes)
         leader.written_bytes += count * append.size_bytes
         leader.append_ms = time_ms + (count - 1) * append.every_ms
-        if leader.append_ms + append.every_ms < append.span.end_ms:
-            self._push(leader.append_ms + append.every_ms, _Kind.APPEND, append)
+        if leader.append_ms + append.every_ms < append.end_ms:
+            self._push(leader.append_ms + append.every_ms, _Kind.APPEND, partial(self._append, append))
         if self._is_due(leader, leader.append_ms):
             self._take_checkpoint(leader.append_ms, LEADER, leader)
 
@@ -260,10 +233,10 @@ class _Simulation:
         if node.take_checkpoint(now_ms, min(now_ms, self._leader.append_ms), epoch) and self._run.policy is Policy.IMMEDIATE:
             self._run.peak_bytes = max(self._run.peak_bytes, self._leader.log.size_bytes)
             advance = immediate(node.log)
-            self._tell(now_ms, name, node, () if advance is None else (advance,))
+            self._count(now_ms, name, node, () if advance is None else (advance,))
 
-    def _follower_checkpoint(self, now_ms: int, follower: Follower) -> None:
-        wait_ms = self._scenario.nodes.clean_interval_ms
+    def _follower_checkpoint(self, follower: Follower, now_ms: int) -> None:
+        wait_ms: int = self._scenario.nodes.clean_interval_ms
         if not (follower.position.is_down or follower.position.is_stuck):
             self._settle(now_ms, follower)
             latest = follower.log.latest
@@ -271,30 +244,28 @@ class _Simulation:
             if is_new and self._is_due(follower, now_ms):
                 self._take_checkpoint(now_ms, follower.position.reader.name, follower)
                 wait_ms = self._interval_ms()
-        self._push(now_ms + wait_ms, _Kind.CHECKPOINT, follower)
+        self._push(now_ms + wait_ms, _Kind.CHECKPOINT, partial(self._follower_checkpoint, follower))
 
     def _clean(self, now_ms: int) -> None:
         """What each node's cleaner does, the leader's first."""
         leader, settings = self._leader, self._scenario.settings
+        self._push(now_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
         self._run.peak_bytes = max(self._run.peak_bytes, leader.log.size_bytes)
         for follower in self._followers.values():
             self._settle(now_ms, follower)
+        running = [(name, each) for name, each in self._followers.items() if not each.position.is_down]
         if self._run.policy is Policy.RETENTION:
-            for name, node in ((LEADER, leader), *self._followers.items()):
-                if name == LEADER or not self._followers[name].position.is_down:
-                    self._tell(now_ms, name, node, retention(node.log, now_ms, settings))
+            for name, node in ((LEADER, leader), *running):
+                self._count(now_ms, name, node, retention(node.log, now_ms, settings))
             return
-        live = [each.position.progress for each in self._followers.values() if each.is_live and each.position.offset]
-        listeners = leader.listener_progress(now_ms)
-        while (advance := seed_leader(leader.log, now_ms, settings, live, listeners)) is not None:
-            self._tell(now_ms, LEADER, leader, (advance,))
-            listeners = leader.listener_progress(now_ms)
-        for name, follower in self._followers.items():
-            if not follower.position.is_down:
-                moved = seed_follower(follower.log, leader.log.start, follower.listener_progress(now_ms), self._mode)
-                self._tell(now_ms, name, follower, () if moved is None else (moved,))
+        live = [each.position.progress for _, each in running if each.position.offset]
+        while (moved := advance_leader(leader.log, now_ms, settings, live, leader.listener_progress(now_ms))) is not None:
+            self._count(now_ms, LEADER, leader, (moved,))
+        for name, follower in running:
+            moved = advance_follower(follower.log, leader.log.start, follower.listener_progress(now_ms), self._mode)
+            self._count(now_ms, name, follower, () if moved is None else (moved,))
 
-    def _tell(self, now_ms: int, name: str, node: Node, advances: Iterable[Advance]) -> None:
+    def _count(self, now_ms: int, name: str, node: Node, advances: Iterable[Advance]) -> None:
         """Counts moves of a start, and whom they cost something."""
         run = self._run
         for advance in advances:
@@ -306,14 +277,14 @@ class _Simulation:
             reloaded = self._count_reloads(node, now_ms)
             run.steps_count += 1
             if len(run.steps) < STEPS_KEPT_MAX:
-                run.steps.append(Step(now_ms, name, advance, tuple(invalidated), tuple(reloaded)))
+                run.steps.append(StartMove(now_ms, name, advance, tuple(invalidated), tuple(reloaded)))
 
     def _count_reloads(self, node: Node, now_ms: int) -> list[str]:
-        reloaded = node.reload_listeners(now_ms)
-        for each in node.listeners:
-            if each.reader.name in reloaded:
-                self._run.reloaded[f"{each.reader.node}/{each.reader.name}"] += 1
-        return reloaded
+        names = node.reload_listeners(now_ms)
+        where = next((name for name, each in self._followers.items() if each is node), LEADER)
+        for name in names:
+            self._run.reloaded[f"{where}/{name}"] += 1
+        return names
 
     def _sample(self, time_ms: int) -> None:
         log = self._leader.log
@@ -321,21 +292,14 @@ class _Simulation:
         self._run.samples.append(Sample(time_ms, log.start.offset, log.end_offset, log.size_bytes))
 
 
-def _listeners(scenario: Scenario, node: str) -> tuple[Reader, ...]:
+def _listener_turns(node: Node, position: Position, time_ms: int) -> None:
+    """A listener gets stuck or continues."""
+    position.settle(time_ms, node.log.end_offset)
+    position.turn(time_ms)
+
+
+def _listeners(scenario: Scenario, node: str) -> tuple[Listener, ...]:
     return tuple(each for each in scenario.listeners if each.node == node)
-
-
-def load_scenario(path: str) -> Scenario:
-    """Reads a scenario file.
-
-    Raises:
-        UsageError: there is none, or it is wrong.
-        ReadFailedError: it cannot be read, or is larger than ``limits.SCENARIO_BYTES_MAX``.
-    """
-    data = read_small_file(path, limits.SCENARIO_BYTES_MAX)
-    if data is None:
-        raise UsageError("does not exist", path=path)
-    return read_scenario(data, path)
 
 
 def kraft_simulate(scenario: Scenario, policies: Sequence[Policy], mode: FollowerMode, samples: int) -> list[PolicyRun]:

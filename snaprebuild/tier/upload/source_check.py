@@ -9,9 +9,9 @@ from functools import partial
 from formats.errors import FormatError
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
+from snaprebuild.cluster.source.metadata_logs import MetadataLogs, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, read_peers
+from snaprebuild.cluster.source.verifier import SourceVerifier, read_peers
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
@@ -26,7 +26,7 @@ class UploadSources:
     """What an upload asks of the cluster.
 
     Attributes:
-        judges: who judges, with what could not be asked.
+        verifier: who verifier, with what could not be asked.
         findings: what of the peers cannot be read.
     """
 
@@ -37,7 +37,7 @@ class UploadSources:
         settings: S3Settings,
         *,
         broker_epoch: int | None = None,
-        is_leader_by_word: bool = False,
+        leader_asserted: bool = False,
         peers: Sequence[str] = (),
         voters: tuple[tuple[int | None, str], ...] = (),
         voter_ids: tuple[int, ...] | None = None,
@@ -49,7 +49,7 @@ class UploadSources:
             metadata: location of the metadata log, None for each broker's own.
             settings: of object stores.
             broker_epoch: of a live broker, as the operator gave it.
-            is_leader_by_word: the operator asserts that these replicas lead.
+            leader_asserted: the operator asserts that these replicas lead.
             peers: locations of other replicas.
             voters: metadata logs of other voters: what is not proven by a majority does not speak for a replica.
             voter_ids: ids of all voters; None for what the log says.
@@ -59,51 +59,53 @@ class UploadSources:
             RefusedError: it is damaged.
             StorageError: it cannot be read.
         """
-        truth = ClusterTruth(metadata, settings, voters=voters, voter_ids=voter_ids)
-        truth.named()
-        self.judges = Judges(Purpose.UPLOAD, truth, broker_epoch, is_leader_by_word)
+        logs = MetadataLogs(metadata, settings, voters=voters, voter_ids=voter_ids)
+        logs.named()
+        self.verifier = SourceVerifier(Purpose.UPLOAD, logs, broker_epoch, leader_asserted)
         self._settings = settings
         self.findings: list[Finding] = []
         self._peers = read_peers(peers, Selection(), settings, self.findings)
-        self.judges.meet(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
-        self.judges.compare(self._compared(partitions))
+        self.verifier.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
+        self.verifier.compare(self._compared(partitions))
 
     def _compared(self, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
         """The replicas that have a metadata log to be compared with. What cannot be read is a finding when it is judged."""
         for source in partitions:
-            if isinstance(self.judges.metadata_of(source.log_dir), MetadataRead):
+            if self.verifier.metadata_of(source.log_dir).read is not None:
                 with contextlib.suppress(SnaprebuildError, FormatError):
                     yield source.log_dir, log_evidence(source.directory, source.log_dir)
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
         log = log_evidence(source.directory, source.log_dir)
-        return judge(self.judges.evidence(source.log_dir, log, self._peers.of(source.directory)))
+        return judge(self.verifier.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """Who uploads a replica, and how to tell that it is no longer that."""
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
-        read = self.judges.metadata_of(state)
+        read = self.verifier.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
-        epoch = self.judges.broker_epoch if self.judges.broker_epoch is not None else marked
-        if epoch is None and isinstance(read, MetadataRead) and node_id is not None and node_id in read.image.brokers:
+        epoch = self.verifier.broker_epoch if self.verifier.broker_epoch is not None else marked
+        if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
             epoch = read.image.brokers[node_id].epoch
         identity = BrokerIdentity(node_id, None if meta is None else meta.directory_id, epoch)
         if epoch is None or node_id is None:
             return UploadFence(identity)
-        is_stopped = self.judges.broker_epoch is None and marked is not None
+        is_stopped = self.verifier.broker_epoch is None and marked is not None
         return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, self._settings, epoch))
 
 
-def _epoch_now(read: MetadataRead | str, node_id: int, stopped: LogDirState | None, settings: S3Settings, epoch: int) -> int | None:
+def _epoch_now(
+    read: MetadataRead | None, node_id: int, stopped: LogDirState | None, settings: S3Settings, epoch: int
+) -> int | None:
     """The broker epoch as it is now: of the clean-shutdown marker, while that is there, and of the registration."""
     if stopped is not None:
         clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
-    return read.broker_epoch_now(node_id, epoch, settings) if isinstance(read, MetadataRead) else epoch
+    return read.broker_epoch_now(node_id, epoch, settings) if read is not None else epoch
 
 
 def trusted_end(verdict: SourceVerdict) -> int | None:

@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cluster.source.verifier import rejection, unknown_finding, word_needed
+from snaprebuild.cluster.source.verifier import confirmation_needed, rejection, unknown_finding
 from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -125,8 +125,8 @@ class _Partition:
             first.action, first.why = Action.FAILED, str(error)
             return True
         self._trusted_end = trusted_end(verdict)
-        refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
-        if refusal is None and verdict.unknown_despite_word:
+        refusal = rejection(verdict, path) if verdict.is_rejected else confirmation_needed(verdict, path, Severity.REFUSED)
+        if refusal is None and verdict.unknown_despite_assertion:
             refusal = unknown_finding(verdict, path, Severity.REFUSED)
         if refusal is None:
             return False
