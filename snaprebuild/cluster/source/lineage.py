@@ -21,7 +21,7 @@ from snaprebuild.cluster.source.rules import (
     registered_partition,
     warns,
 )
-from snaprebuild.replay.broker_answer import end_of_epoch
+from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 
