@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.read_rows import ranges_of
@@ -185,7 +185,7 @@ def model_table(day: Day) -> list[str]:
         (f"driver: a wave of {WAVE_SEGMENTS_MAX:,} segments", f"{wave / 2**20:,.0f} MiB"),
         ("all of it", f"{read_price + list_price + put_price + compute:,.0f} USD a day"),
     ]
-    return ["| what | comes to |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
+    return ["| what | result |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
 def main() -> int:

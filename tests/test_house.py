@@ -77,7 +77,7 @@ ONLY_IN = {
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3/requests.py",),
-    "botocore": tuple(f"snaprebuild/storage/s3/{name}.py" for name in ("store", "answers", "multipart", "requests")),
+    "botocore": tuple(f"snaprebuild/storage/s3/{name}.py" for name in ("store", "answers", "listing", "multipart", "requests")),
     "confluent_kafka": ("snaprebuild/storage/remote/metadata_topic.py",),
     "pyspark": ("snaprebuild/spark/",),
 }

@@ -314,7 +314,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
         UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
     """
-    from snaprebuild.storage.local.small_file import check_place
+    from snaprebuild.storage.local.document_file import check_place
 
     named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
     taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
@@ -343,6 +343,6 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     Raises:
         WriteFailedError: it cannot be written.
     """
-    from snaprebuild.storage.local.small_file import write_text_file
+    from snaprebuild.storage.local.document_file import write_text_file
 
     write_text_file(path, json_text(result))

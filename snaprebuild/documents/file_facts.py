@@ -9,17 +9,16 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.typed import INT64_MAX, Natural, Part
+from snaprebuild.documents.typed import Int64, Natural, Part, Sha256
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = [
     "AbsolutePath",
+    "Inode",
     "InputFile",
-    "Int64",
     "MadeFile",
     "Nameable",
-    "Positive",
     "check_ascending",
     "is_nameable",
 ]
@@ -27,11 +26,10 @@ __all__ = [
 _NAME = r"[^\0\ud800-\udc7f\udd00-\udfff]*"
 """JSON has characters that no name has: NUL, and surrogates other than those that stand for bytes."""
 
-Int64 = Annotated[int, msgspec.Meta(ge=-INT64_MAX, le=INT64_MAX)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+Inode = Annotated[int, msgspec.Meta(ge=0)]
+"""Overlay file systems use all 64 bits."""
 Nameable = Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")]
 AbsolutePath = Annotated[str, msgspec.Meta(pattern=rf"\A/{_NAME}\Z")]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class InputFile(Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +43,7 @@ class InputFile(Part, frozen=True, kw_only=True, omit_defaults=True):
     offset: Natural
     size_bytes: Natural
     mtime_ns: Int64
-    inode: Natural | None = None
+    inode: Inode | None = None
     etag: str | None = None
 
     @classmethod

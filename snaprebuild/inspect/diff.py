@@ -27,8 +27,8 @@ from snaprebuild.replay.difference import (
 from snaprebuild.replay.segment_effect import sorted_entries
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
 

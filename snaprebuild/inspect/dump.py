@@ -39,8 +39,8 @@ from snaprebuild.snapshots.engine.index_check import (
     check_transaction_index,
     log_beside,
 )
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["dump_file"]
 

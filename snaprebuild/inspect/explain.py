@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -26,9 +27,9 @@ from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
@@ -165,8 +166,8 @@ def explain(
         progress: called with partition and bytes of every segment.
     """
 
-    def work_of(_: int, explanation: Explanation) -> _ExplainWork:
-        return _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
+    def work_of(_: int, explanation: Explanation) -> _ExplainTask:
+        return _ExplainTask(explanation, question, clock, check_crc=check_crc, progress=progress)
 
     explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
     known = [each for each in explanations if each.is_known]
@@ -192,57 +193,43 @@ def explain(
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
 
 
-class _ExplainWork(PartitionWork):
+class _ExplainTask(ReplayTask):
     """One partition, replayed up to the offset."""
+
+    lost_above_damage = "nothing above it can be explained"
 
     def __init__(
         self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        super().__init__(explanation.source, explanation.findings, progress)
-        directory = explanation.source.directory
+        directory, at = explanation.source.directory, question.at
+        bases = [segment.base_offset for segment in directory.segments]
+        snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
+        cuts = sorted(snapshots if at is None else snapshots | {at})
+        reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
+        stop = len(bases) if at is None else bisect_left(bases, at)
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
         self._explanation = explanation
         self._question = question
         self._clock = clock
-        self._check_crc = check_crc
-        self._bases = [segment.base_offset for segment in directory.segments]
-        at = question.at
-        stop = len(self._bases) if at is None else bisect_left(self._bases, at)
-        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        self._bases = bases
         self._entries: dict[int, ProducerEntry | None] = {}
         self._state: BoundaryState | None = None
         self._last: BoundaryState | None = None
         self._pieces: list[tuple[int | None, np.ndarray]] = []
         self._log_end = 0
-        self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
-
-    def all_tasks(self) -> list[ReadTask]:
-        at = self._question.at
-        cuts = sorted(self._snapshots if at is None else self._snapshots | {at})
-        return read_tasks(
-            self._explanation.source.directory,
-            self._replay.begin(),
-            check_crc=self._check_crc,
-            cuts=cuts,
-            traced_producer=self._question.producer_id,
-        )
+        self._snapshots = snapshots
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._explanation.bytes_read += summary.bytes_read
-        boundary, _ = boundary_after(self._source.directory.segments, index, summary)
+        boundary, _ = boundary_after(self.source.directory.segments, index, summary)
         self._pieces.append((boundary, summary.contents.traced))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)
-        for state in self._replay.take(index, summary):
-            self._take_state(state)
-        return self._replay.damage is None
+        return super().take_segment(index, summary)
 
     def finish(self) -> None:
-        for state in self._replay.finish():
-            self._take_state(state)
-        explanation, damage = self._explanation, self._replay.damage
-        path = explanation.source.directory.path
-        if damage is not None:
-            message = f"{damage.reason}: nothing above it can be explained"
-            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
+        super().finish()
+        explanation, damage = self._explanation, self.replay.damage
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
         if self._state is not None:
@@ -255,7 +242,7 @@ class _ExplainWork(PartitionWork):
                 f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
             )
 
-    def _take_state(self, state: BoundaryState) -> None:
+    def boundary(self, state: BoundaryState) -> None:
         if state.offset in self._snapshots:
             self._entries[state.offset] = self._entry_in(state)
         self._last = state
@@ -296,7 +283,7 @@ class _ExplainWork(PartitionWork):
                 explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
 
     def _base_entry(self) -> ProducerEntry | None:
-        base = self._replay.trusted_base
+        base = self.replay.trusted_base
         if base is None:
             return None
         self._explanation.base_offset = self._bases[0]

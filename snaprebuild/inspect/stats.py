@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -26,9 +27,9 @@ from snaprebuild.replay.segment_statistics import (
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, Progress, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
@@ -226,8 +227,8 @@ def stats(
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
 
-    def work_of(place: int, partition: PartitionStats) -> _StatsWork:
-        return _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
+    def work_of(place: int, partition: PartitionStats) -> _StatsTask:
+        return _StatsTask(partition, place, clock, sums, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, jobs)
     sums.close()
@@ -302,18 +303,18 @@ class _Sums:
         return KeyedColumns(producers.key[chosen], {name: column[chosen] for name, column in producers.columns.items()})
 
 
-class _StatsWork(PartitionWork):
+class _StatsTask(PartitionTask):
     """One partition: its segments in order, and its producers after each."""
 
     def __init__(
         self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        super().__init__(partition.source, partition.findings, progress)
+        reads = partial(read_tasks, partition.source.directory, check_crc=check_crc, with_statistics=True)
+        super().__init__(partition.source, TaskOutcome(partition.findings), reads, progress)
         self._stats = partition
         self._place = place
         self._clock = clock
         self._sums = sums
-        self._check_crc = check_crc
         self._known_end = known_log_end(partition.source.directory)
         self._ended = False
         self._moment_ms = clock.as_of_ms
@@ -321,10 +322,6 @@ class _StatsWork(PartitionWork):
         self._prefix: SegmentEffect = IDENTITY
         self._producers = JoinedColumns(PRODUCER_SUMS)
         self._rows: list[tuple[int, ...]] = []
-
-    def all_tasks(self) -> list[ReadTask]:
-        directory = self._source.directory
-        return read_tasks(directory, range(len(directory.segments)), check_crc=self._check_crc, with_statistics=True)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
@@ -359,7 +356,7 @@ class _StatsWork(PartitionWork):
 
     def _find(self, index: int, summary: SegmentSummary) -> None:
         """Reports damage. The segments after it are counted all the same."""
-        directory, findings = self._source.directory, self._findings
+        directory, findings = self.source.directory, self.outcome.findings
         path = directory.file_path(directory.segments[index].log.name)
         record = ReplayRecord()
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
@@ -396,7 +393,7 @@ class _StatsWork(PartitionWork):
             f"the segment at {base_offset} holds a timestamp {ahead_ms // 3_600_000} hours ahead of the clock: until then its producer "
             "does not expire, and retention by time does not delete the segment"
         )
-        self._findings.append(
+        self.outcome.findings.append(
             Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
         )
 

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
@@ -26,9 +27,9 @@ from snaprebuild.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
@@ -203,8 +204,8 @@ def transactions(
         states = TransactionStates([directory for topic, directory in topics if topic == TRANSACTION_STATE_TOPIC])
     known = states
 
-    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsWork:
-        return _TransactionsWork(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
+        return _TransactionsTask(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
     found = [
@@ -216,8 +217,10 @@ def transactions(
     return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
-class _TransactionsWork(PartitionWork):
+class _TransactionsTask(ReplayTask):
     """One partition, replayed from its first segment."""
+
+    lost_above_damage = "transactions above it are not listed"
 
     def __init__(
         self,
@@ -229,39 +232,26 @@ class _TransactionsWork(PartitionWork):
         check_crc: bool,
         progress: Progress | None,
     ) -> None:
-        super().__init__(partition.source, partition.findings, progress)
         directory = partition.source.directory
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        reads = partial(read_tasks, directory, check_crc=check_crc)
+        super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)
         self._partition = partition
         self._clock = clock
         self._late_ms = late_ms
         self._states = states
-        self._check_crc = check_crc
-        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
         self._state: BoundaryState | None = None
-
-    def all_tasks(self) -> list[ReadTask]:
-        return read_tasks(self._partition.source.directory, self._replay.begin(), check_crc=self._check_crc)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._partition.bytes_read += summary.bytes_read
-        for state in self._replay.take(index, summary):
-            self._take_state(state)
-        return self._replay.damage is None
+        return super().take_segment(index, summary)
 
     def finish(self) -> None:
-        for state in self._replay.finish():
-            self._take_state(state)
-        damage = self._replay.damage
-        if damage is not None:
-            message = f"{damage.reason}: what lies above it is not told"
-            path = self._partition.source.directory.path
-            self._partition.findings.append(
-                Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True)
-            )
+        super().finish()
         if self._state is not None:
             self._open(self._state)
 
-    def _take_state(self, state: BoundaryState) -> None:
+    def boundary(self, state: BoundaryState) -> None:
         self._state = state
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
         counts, summary, closes = self._partition.counts, state.segment, state.closes

@@ -18,7 +18,7 @@ from snaprebuild.report.from_verify import take_verify
 from snaprebuild.report.page import page_pieces
 from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_writer import PageSink
-from snaprebuild.storage.local.small_file import write_text_file
+from snaprebuild.storage.local.document_file import write_text_file
 
 __all__ = ["TAKERS", "ReportResult", "make_report"]
 

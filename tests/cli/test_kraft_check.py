@@ -62,7 +62,7 @@ def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
 def test_every_rule_has_a_documented_finding() -> None:
     assert list(CODES) == list(Rule)
     page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
-    guide = (REPOSITORY / "docs" / "reference" / "metadata-log.md").read_text()
+    guide = (REPOSITORY / "docs" / "reference" / "cluster-rules.md").read_text()
     for rule, code in CODES.items():
         assert f"| `{code}` |" in page
         assert f"| {rule.name} | {rule.value} |" in guide

@@ -78,7 +78,7 @@ def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None
 
 HOLDS = """
 import sys
-from snaprebuild.storage.local.directory_lock import hold_directory
+from snaprebuild.storage.local.directories import hold_directory
 with hold_directory(sys.argv[1], "stages"):
     print("ready", flush=True)
     sys.stdin.read()

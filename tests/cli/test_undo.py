@@ -272,7 +272,7 @@ def test_what_was_changed_since_is_left(tmp_path: Path) -> None:
     left = {each["offset"]: each["reason"] for each in run.document["files"] if each["action"] == "left"}
     assert sorted(left) == [583, 1151, 1662, 2181]
     assert "was changed or replaced" in left[583]
-    assert "somebody else wrote it" in left[1662]
+    assert "another program wrote it" in left[1662]
     assert run.document["totals"] == {"left": 4, "removed": 9, "absent": 1}
     assert run.codes == {"left-alone": 4}
     assert (tmp_path / "moved").exists()

@@ -226,14 +226,14 @@ def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, byt
 def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
-    take = stats_module._StatsWork.take
+    take = stats_module._StatsTask.take
 
-    def fails(work: stats_module._StatsWork, summary: SegmentSummary) -> bool:
+    def fails(work: stats_module._StatsTask, summary: SegmentSummary) -> bool:
         if work._place == 1:
             raise MemoryError
         return take(work, summary)
 
-    monkeypatch.setattr(stats_module._StatsWork, "take", fails)
+    monkeypatch.setattr(stats_module._StatsTask, "take", fails)
     result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 2

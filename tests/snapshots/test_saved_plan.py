@@ -18,7 +18,6 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
-from snaprebuild.snapshots.plan import plan_lines
 from snaprebuild.snapshots.plan.plan_file import load_plan, save_plan
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -340,6 +339,6 @@ def test_memory_is_that_of_one_partition(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, planned(make_log_dir(tmp_path / "logs")))
-    monkeypatch.setattr(plan_lines, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(saved_plan, "LINE_BYTES_MAX", 100)
     with pytest.raises(UsageError, match="line 1: expected a whole line of at most 100 bytes, found 100 bytes without an end"):
         load_plan(str(path))

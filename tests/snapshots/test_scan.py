@@ -23,7 +23,7 @@ from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
-from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import AtNextStart, PartitionScan, ScanResult, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, FreedBy
 from snaprebuild.snapshots.source.source import Selection, open_source
@@ -61,7 +61,7 @@ def states(partition: PartitionScan) -> dict[int, str]:
     return {boundary.offset: boundary.state.value for boundary in partition.boundaries}
 
 
-def offsets_of(partition: PartitionScan, state: BoundaryState) -> list[int]:
+def offsets_of(partition: PartitionScan, state: SnapshotStatus) -> list[int]:
     return [boundary.offset for boundary in partition.boundaries if boundary.state is state]
 
 
@@ -90,8 +90,8 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     result = scanned(FIXTURES / "kafka27-mixed", topics=("mixed",))
     partition = only(result)
     assert [boundary.offset for boundary in partition.boundaries] == [*BASES[1:], LOG_END]
-    assert offsets_of(partition, BoundaryState.MISSING) == list(BASES[1:13])
-    assert offsets_of(partition, BoundaryState.PRESENT) == list(LEFT)
+    assert offsets_of(partition, SnapshotStatus.MISSING) == list(BASES[1:13])
+    assert offsets_of(partition, SnapshotStatus.PRESENT) == list(LEFT)
     assert partition.boundaries[-1].is_log_end
     assert [boundary.is_log_end for boundary in partition.boundaries].count(True) == 1
     assert [(each.base_offset, each.next_base_offset) for each in partition.blocked] == list(pairwise(BASES[:13]))
@@ -200,7 +200,7 @@ def test_killed_broker_that_deleted_segments_since_its_last_checkpoint_is_not_ti
 
 def test_killed_broker_regenerates_what_lies_above_its_recovery_point() -> None:
     result = scanned(FIXTURES / "kafka27-killed", topics=("k-magicup",))  # its recovery point is 2516
-    assert offsets_of(only(result), BoundaryState.MISSING) == [407, 810, 1239]
+    assert offsets_of(only(result), SnapshotStatus.MISSING) == [407, 810, 1239]
     assert [log_dir.shutdown for log_dir in result.log_dirs] == [Shutdown.UNCLEAN]
     assert only(result).log_end.offset is None
     fates = {boundary.offset: boundary.at_next_start for boundary in only(result).boundaries}
@@ -235,7 +235,7 @@ def test_clean_stop_without_snapshots_will_give_empty_ones(mixed: Path) -> None:
     remove_snapshots(mixed)
     result = scanned(mixed.parent)
     partition = only(result)
-    assert offsets_of(partition, BoundaryState.MISSING) == [*BASES[1:], LOG_END]
+    assert offsets_of(partition, SnapshotStatus.MISSING) == [*BASES[1:], LOG_END]
     assert partition.next_start is not None
     assert partition.next_start.written_empty == LEFT
     assert codes(result, Severity.FINDING) == {"missing-snapshots", "empty-at-next-start"}
@@ -272,8 +272,8 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
     assert set(suspects(result)) == {4142, 7875}
     by_offset = {boundary.offset: boundary for boundary in only(result).boundaries}
     for offset in (4142, 7875):
-        assert by_offset[offset].state is BoundaryState.SUSPECT
-        assert "which lies below it" in by_offset[offset].why[0]
+        assert by_offset[offset].state is SnapshotStatus.SUSPECT
+        assert "which is below it" in by_offset[offset].why[0]
 
 
 def test_empty_log_end_snapshot_above_a_full_one_is_suspect(healthy: Path) -> None:
@@ -304,7 +304,7 @@ ENTRY = ProducerEntry(7, 0, 9, 99, 4, 5000, 3, -1)
     [
         ([replace(ENTRY, last_offset=687)], "at or above"),
         ([ENTRY, replace(ENTRY, producer_id=8, current_txn_first_offset=687)], "at or above"),
-        ([ENTRY, ENTRY], "stands twice"),
+        ([ENTRY, ENTRY], "is there twice"),
         ([replace(ENTRY, current_txn_first_offset=4), replace(ENTRY, producer_id=8, current_txn_first_offset=4)], "same offset"),
     ],
 )
@@ -504,8 +504,8 @@ def test_damaged_leader_epochs_are_reported_and_block_nothing(healthy: Path) -> 
 def test_boundaries_below_the_log_start_are_not_due(mixed: Path) -> None:
     (mixed.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 2596\n")
     partition = only(scanned(mixed.parent))
-    assert offsets_of(partition, BoundaryState.NOT_DUE) == [583, 1151, 1662, 2181, 2596]
-    assert offsets_of(partition, BoundaryState.MISSING) == list(BASES[6:13])
+    assert offsets_of(partition, SnapshotStatus.NOT_DUE) == [583, 1151, 1662, 2181, 2596]
+    assert offsets_of(partition, SnapshotStatus.MISSING) == list(BASES[6:13])
     assert partition.blocked[0].base_offset == 2596
     # A segment that ends at the log start is no candidate, whatever it lacks.
     (mixed / "leader-epoch-checkpoint").unlink()

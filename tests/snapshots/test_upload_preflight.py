@@ -126,7 +126,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
     assert (bound.exact, bound.at_least, bound.known_by) == (None, 0, None)
     assert attempt(partition).assumes == (
         "nothing of the partition was uploaded before",
-        "it lies below the last stable offset, which these files do not tell",
+        "it is below the last stable offset, which these files do not show",
     )
 
 

@@ -144,7 +144,7 @@ def _write_page(result: FleetResult, path: str) -> None:
     from snaprebuild import __version__
     from snaprebuild.report.from_fleet import fleet_page
     from snaprebuild.report.page import page_pieces
-    from snaprebuild.storage.local.small_file import write_text_file
+    from snaprebuild.storage.local.document_file import write_text_file
 
     write_text_file(path, page_pieces(fleet_page(_body(result), "fleet", __version__)))
 

@@ -49,7 +49,7 @@ def simulate_metadata_log(
 ) -> Result:
     """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
 
-    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/reference/metadata-log.md).
+    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/reference/simulations.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
     from snaprebuild.simulations.metadata_log.simulation import kraft_simulate as play

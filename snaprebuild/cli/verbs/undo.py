@@ -36,9 +36,9 @@ def undo(
     remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
     since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
-    from snaprebuild.snapshots.receipts.receipt_list import list_receipts, schema_of
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
+    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, schema_of
     from snaprebuild.tier.repair.undo import SCHEMA, load_undo_file, undo_repairs
 
     if receipt is None:
@@ -51,7 +51,8 @@ def undo(
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
         from snaprebuild.cli.render.tier_undo import undone_result
-        from snaprebuild.storage.log_dir import directory_fault, store_of
+        from snaprebuild.storage.log_dir import directory_fault
+        from snaprebuild.storage.stores import store_of
 
         root, announced = load_undo_file(receipt)
         store = store_of(root, s3.settings())

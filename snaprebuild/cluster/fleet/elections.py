@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.source.output_directory import check_output
-from snaprebuild.storage.local.durable_directory import make_directories
-from snaprebuild.storage.local.small_file import check_place, write_text_file
+from snaprebuild.storage.local.directories import make_directories
+from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition

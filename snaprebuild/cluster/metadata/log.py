@@ -28,9 +28,10 @@ from formats.partition.file_names import (
 )
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch, check_tail
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage.log_dir import directory_fault, find_partitions, store_of
+from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, Store, absolute
+from snaprebuild.storage.stores import store_of
 
 __all__ = [
     "METADATA_DIRECTORY",

@@ -105,8 +105,6 @@ class IndexTally:
     def take(self, index: int, summary: SegmentSummary) -> list[Finding]:
         """Takes a segment, or the next piece of one; what is wrong with its indexes at its end."""
         segment = self._directory.segments[index]
-        if not segment.has_checked_indexes:
-            return []
         self._hits += summary.facts.index_hits
         if summary.cut_offset is not None:
             return []

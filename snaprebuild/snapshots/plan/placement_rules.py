@@ -11,8 +11,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
 
 __all__ = [
     "IRREGULAR_NAME",
@@ -74,10 +73,10 @@ def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str |
     if offset >= partition.directory.segments[-1].base_offset:
         return "the broker is at work on the active segment: it writes snapshots from there on itself"
     if offset > partition.recovery_point:
-        return f"it lies above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+        return f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
     if offset > high_watermark:
-        return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+        return f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
     return None
 
 

@@ -1,36 +1,184 @@
-"""A plan as a file: what was asked for, and the identity of every input, so that it is refused when the disk has changed.
+"""Plans as files: lines of JSON, and the saved plan with the identity of every input, so that it is refused when the disk has changed.
 
-Its form is that of ``plan_lines`` (docs/json.md).
+A header with the request, a line for each partition, and a closing line with the count of the others and the SHA-256 of everything above
+it, so that a file that was cut off or changed is no plan (docs/json.md). Written and read a line at a time: a broker has millions of
+segments, and a partition some thousands. A staged plan has the same form.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from snaprebuild.documents.file_facts import InputFile, Nameable, Positive
-from snaprebuild.documents.typed import Natural
-from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.plan.plan_lines import Line, PlanLines, plan_lines
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from formats.text_lines import shown
+from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
+from snaprebuild.documents.typed import Natural, Part, Positive, part_of
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.small_file import write_text_file
 
-__all__ = ["load_plan", "save_plan"]
+__all__ = ["Line", "PlanLines", "load_plan", "plan_lines", "save_plan"]
 
 SCHEMA = "snaprebuild.saved-plan/7"
 
+LINE_BYTES_MAX = 512 << 20
+"""A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 130 bytes of its line."""
 
-class _Header(Line, frozen=True, kw_only=True):
+
+class Line(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of a plan."""
+
+
+LineKind = TypeVar("LineKind", bound=Line)
+
+
+class _Closing(Line, frozen=True, kw_only=True):
+    partitions: Natural
+    sha256: str
+
+
+def plan_lines(header: Line, partitions: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The text of a plan, line by line.
+
+    Args:
+        header: its ``schema`` comes first.
+        partitions: plain values, one for each line.
+    """
+    digest = hashlib.sha256()
+    # With blanks, unlike the lines below it: ``check_place`` knows a document of ours by its beginning.
+    line = json.dumps(msgspec.to_builtins(header)) + "\n"
+    digest.update(line.encode())
+    yield line
+    count = 0
+    for partition in partitions:
+        count += 1
+        line = json.dumps(partition, separators=(",", ":")) + "\n"
+        digest.update(line.encode())
+        yield line
+    yield json.dumps({"partitions": count, "sha256": digest.hexdigest()}) + "\n"
+
+
+class PlanLines:
+    """The file of a plan, one line at a time; lines are numbered from 1."""
+
+    def __init__(self, path: str, file: BinaryIO, what: str = "saved plan") -> None:
+        """Reads nothing yet.
+
+        Args:
+            path: of the file.
+            file: open for reading.
+            what: it should be, for messages.
+        """
+        self.path = path
+        self._file = file
+        self._what = what
+
+    def header(self, kind: type[LineKind], schema: str) -> LineKind:
+        """The first line.
+
+        Raises:
+            UsageError: it is none, or of another version.
+        """
+        number, line = next(self._lines(), (1, b""))
+        expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
+        header = self._object(number, line, expected)
+        if header.get("schema") != schema:
+            raise self._fault(number, expected, _shown(line))
+        return self.part(kind, header, number)
+
+    def check_whole(self) -> int:
+        """Makes sure that nothing is missing and nothing was changed. Returns the count of partitions."""
+        digest, last, number = hashlib.sha256(), b"", 0
+        for number, line in self._lines():  # noqa: B007
+            digest.update(last)
+            last = line
+        expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
+        found = self._object(number, last, expected)
+        if "sha256" not in found:
+            raise self._fault(number, expected, _shown(last))
+        closing = self.part(_Closing, found, number)
+        if closing.sha256 != digest.hexdigest():
+            expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
+            raise self._fault(number, expected, shown(closing.sha256))
+        if closing.partitions != number - 2:
+            raise self._fault(number, f"{number - 2} partitions", str(closing.partitions))
+        return number - 2
+
+    def partitions(self, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The lines between the first and the last, as plain values."""
+        for number, line in self._lines():
+            if 1 < number < count + 2:
+                yield number, self._object(number, line, "a partition")
+
+    def part(self, kind: type[LineKind], found: Any, number: int) -> LineKind:
+        """A line as a value.
+
+        Raises:
+            UsageError: it has another form.
+        """
+        return part_of(kind, found, path=self.path, what=f"line {number}")
+
+    def request(self, saved: dict[str, Any]) -> Request:
+        """A request of the first line.
+
+        Raises:
+            UsageError: it is none, or has other members than those of this version.
+        """
+        members = {name: value for name, value in saved.items() if (name, value) != ("s3", None)}
+        request = part_of(Request, members, path=self.path, what="line 1: request")
+        names = (value for value in asdict(request.s3).values() if isinstance(value, str))
+        if json.loads(json.dumps(request.as_json())) != saved or not all(map(is_nameable, names)):
+            raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
+        return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
+
+    def _fault(self, number: int, expected: str, found: str) -> UsageError:
+        return UsageError(f"is no {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            self._file.seek(0)
+            while line := self._file.readline(LINE_BYTES_MAX):
+                number += 1
+                if not line.endswith(b"\n"):
+                    expected = f"a whole line of at most {LINE_BYTES_MAX} bytes"
+                    raise self._fault(number, expected, f"{len(line)} bytes without an end")
+                yield number, line
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+
+    def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._fault(number, expected, _shown(line))
+        return found
+
+
+def _shown(line: bytes) -> str:
+    return shown(line[:200].decode(errors="replace"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------- a saved plan
+
+
+class _PlanHeader(Line, frozen=True, kw_only=True):
     schema: str
     request: dict[str, Any]
     expiration_ms: Positive
 
 
-class _Partition(Line, frozen=True, kw_only=True):
+class _PartitionLine(Line, frozen=True, kw_only=True):
     """Everything that must not change between planning and doing."""
 
     path: Nameable
@@ -47,7 +195,7 @@ class _Partition(Line, frozen=True, kw_only=True):
     snapshots: tuple[InputFile, ...]
 
     @classmethod
-    def of(cls, plan: PartitionPlan) -> _Partition:
+    def of(cls, plan: PartitionPlan) -> _PartitionLine:
         source, directory = plan.source, plan.source.directory
         not_planned: dict[str, list[int]] = {}
         for offset, reason in plan.not_planned:
@@ -75,8 +223,8 @@ def save_plan(plan: Plan, path: str) -> None:
         RefusedError: it may not be written there (``check_place``).
         WriteFailedError: it cannot be written.
     """
-    header = _Header(schema=SCHEMA, request=plan.request.as_json(), expiration_ms=plan.clock.expiration_ms)
-    partitions = (msgspec.to_builtins(_Partition.of(partition)) for partition in plan.partitions)
+    header = _PlanHeader(schema=SCHEMA, request=plan.request.as_json(), expiration_ms=plan.clock.expiration_ms)
+    partitions = (msgspec.to_builtins(_PartitionLine.of(partition)) for partition in plan.partitions)
     write_text_file(path, plan_lines(header, partitions))
 
 
@@ -90,7 +238,7 @@ def load_plan(path: str) -> Plan:
     """
     with open_named_file(path) as file:
         saved = PlanLines(path, file)
-        header = saved.header(_Header, SCHEMA)
+        header = saved.header(_PlanHeader, SCHEMA)
         count = saved.check_whole()
         request = saved.request(header.request)
         plan = make_plan(replace(request, expiration_ms=header.expiration_ms))
@@ -106,11 +254,11 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
     """
     present = {partition.source.directory.path: partition for partition in plan.partitions}
     for number, line in saved.partitions(count):
-        was = saved.part(_Partition, line, number)
+        was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)
         if partition is None:
             raise RefusedError(f"the plan is stale: the partition of its line {number} is gone", path=was.path)
-        now = _Partition.of(partition)
+        now = _PartitionLine.of(partition)
         for name in now.__struct_fields__:
             if getattr(was, name) != getattr(now, name):
                 difference = _first_difference(getattr(was, name), getattr(now, name))

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.documents.file_facts import InputFile, MadeFile, Positive, check_ascending
-from snaprebuild.documents.typed import Natural, Part
+from snaprebuild.documents.file_facts import InputFile, MadeFile, check_ascending
+from snaprebuild.documents.typed import Natural, Part, Positive
 from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [

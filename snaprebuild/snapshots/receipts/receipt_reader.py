@@ -71,7 +71,7 @@ class WrittenFile:
         made: the file; None where the run only came to set the old one aside.
         made_before: files of other attempts at it, of which one may be there instead.
         snapshot_class: its class; None likewise.
-        is_settled: the run told what became of it; else it was killed, or could not tell.
+        is_settled: the run recorded its outcome; else it was killed, or did not know it.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
         is_undone: ``undo`` has removed the file.
         is_undoing: ``undo`` was about to remove the file, and was killed.
@@ -105,7 +105,7 @@ class WrittenReceipt:
     Attributes:
         path: of it.
         began_ms: when the run began to write, ms since 1970.
-        in_place: it wrote beside the segments.
+        in_place: it wrote next to the segments.
         host: of the run; empty where it is not known.
         ended: the run came to its end; else it was killed.
         partitions: by number.
@@ -152,7 +152,7 @@ def read_receipt(path: str) -> WrittenReceipt:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
     """
-    reading: _Reading | None = None
+    reading: _ReceiptReading | None = None
     with open_named_file(path) as file:
         number = 0
         try:
@@ -162,7 +162,7 @@ def read_receipt(path: str) -> WrittenReceipt:
                     break
                 found = _object(path, number, line)
                 if reading is None:
-                    reading = _Reading(path, _header(path, found, line))
+                    reading = _ReceiptReading(path, _header(path, found, line))
                 else:
                     reading.take(number, found)
         except OSError as error:
@@ -195,7 +195,7 @@ def _shown(line: bytes) -> str:
     return shown(line[:200].decode(errors="replace"))
 
 
-class _Reading:
+class _ReceiptReading:
     """Takes the steps one by one."""
 
     def __init__(self, path: str, receipt: WrittenReceipt) -> None:

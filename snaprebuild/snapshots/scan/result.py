@@ -16,12 +16,12 @@ from snaprebuild.storage.log_dir import LogDirState
 __all__ = [
     "AtNextStart",
     "BoundaryScan",
-    "BoundaryState",
     "LogDirScan",
     "LogEnd",
     "PartitionScan",
     "ScanResult",
     "Shutdown",
+    "SnapshotStatus",
 ]
 
 
@@ -31,13 +31,13 @@ class Shutdown(Enum):
     CLEAN = "clean"
     UNCLEAN = "unclean"
     RUNNING = "running"
-    """A process holds the directory; what its next start does is told for a clean stop."""
+    """A process holds the directory; what its next start does is shown for a clean stop."""
     UNKNOWN = "unknown"
     """No file of a broker is there: a copy of partitions."""
 
 
-class BoundaryState(Enum):
-    """What stands at a boundary."""
+class SnapshotStatus(Enum):
+    """The state of the snapshot at a boundary."""
 
     PRESENT = "present"
     MISSING = "missing"
@@ -45,7 +45,7 @@ class BoundaryState(Enum):
     CORRUPT = "corrupt"
     """Does not parse."""
     SUSPECT = "suspect"
-    """Parses, and something says that it is not true."""
+    """Parses, and something contradicts it."""
     UNREADABLE = "unreadable"
     """Could not be read by this program."""
     IRREGULAR = "irregular"
@@ -73,16 +73,16 @@ class BoundaryScan:
 
     Attributes:
         offset: the boundary.
-        state: what stands there.
+        state: of its snapshot.
         is_log_end: it is the log end offset, not the base of a segment.
         entries: count of producers in the snapshot, None where there is none or it was not parsed.
-        at_next_start: what the next start of the broker leaves there; None where that cannot be told.
+        at_next_start: what the next start of the broker leaves there; None where that is not known.
         why: what is wrong or suspicious.
         first_open_offset: where the oldest transaction begins that the snapshot has as open; None without one.
     """
 
     offset: int
-    state: BoundaryState
+    state: SnapshotStatus
     is_log_end: bool = False
     entries: int | None = None
     at_next_start: AtNextStart | None = None
@@ -96,7 +96,7 @@ class LogEnd:
 
     Attributes:
         offset: None when it is not known.
-        known_by: what tells it.
+        known_by: what shows it.
         at_least: a lower bound.
     """
 
@@ -110,7 +110,7 @@ class PartitionScan:
     """One partition.
 
     Attributes:
-        source: listing, and what the broker's files say.
+        source: listing, and what the broker's files show.
         log_end: as far as known.
         boundaries: where a snapshot is due, ascending.
         other_snapshots: genuine names at no boundary: (offset, what will become of it).
@@ -119,10 +119,10 @@ class PartitionScan:
             and the broker started again.
         preflight: each closed segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
         waiting_segments: closed segments above the last stable offset or the high watermark.
-        next_start: what the broker does to the snapshots; None where that cannot be told.
+        next_start: what the broker does to the snapshots; None where that is not known.
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
         leader_epoch: the last one of the checkpoint; None without any.
-        findings: everything to say about it.
+        findings: about it.
         totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
     """
@@ -145,7 +145,7 @@ class PartitionScan:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """What lies above it waits for open transactions; None where snapshots do not tell it."""
+        """Segments above it wait for open transactions; None where snapshots do not show it."""
         return self.preflight.bound.exact
 
     def blockers(self) -> Counter[Blocker]:

@@ -18,7 +18,7 @@ from enum import Enum, StrEnum
 from itertools import groupby, pairwise
 
 from formats.limits import SEGMENT_BYTES_MAX
-from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot
+from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
 from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = [
@@ -56,7 +56,7 @@ class CopyOutcome:
         message: of the exception, as the log of the broker has it; None where it has none. That of a
             NullPointerException only Java 14 and later writes.
         thrown_in: method that throws, or None.
-        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt: what fails behind that is
+        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt: what fails after that is
             left there as a phantom until retention or the log start passes it.
     """
 
@@ -99,7 +99,7 @@ def copy_outcomes(*, has_snapshot: bool, has_leader_epochs: bool, is_too_large: 
     if is_too_large:
         return (_TOO_LARGE,)
     if not has_leader_epochs:
-        # The epochs are asked for behind the snapshot: what throws first was moved in 3.7.1 (KAFKA-16209).
+        # The epochs are read after the snapshot: what throws first was moved in 3.7.1 (KAFKA-16209).
         versions = ALL if has_snapshot else FROM_3_7_1
         no_epochs = CopyOutcome(versions, ILLEGAL_ARGUMENT, *_NO_EPOCHS, announces=False)
         return (no_epochs,) if has_snapshot else (_NO_SNAPSHOT_UNTIL_3_7_0, no_epochs)
@@ -148,7 +148,7 @@ class FreedBy(Enum):
     BROKER_START = "broker start"
     """The broker makes what is missing when it loads the log."""
     HAND = "hand"
-    """Somebody must move what stands in the way."""
+    """An operator must move the file that has the name."""
     RETENTION = "retention"
     """Nothing can be done but wait until the segment is deleted."""
 
@@ -202,7 +202,7 @@ class BlockedSegment:
     """A closed segment that would not be uploaded.
 
     Attributes:
-        base_offset: of the segment; ``next_base_offset`` of the one behind it.
+        base_offset: of the segment; ``next_base_offset`` of the next one.
         size_bytes: of the segment.
         blockers: every reason.
     """
@@ -250,7 +250,7 @@ def blocked_segments(
 
 NOTHING_UPLOADED = "nothing of the partition was uploaded before"
 ALL_BELOW_UPLOADED = "remote storage is on: everything below was uploaded before, and this was not"
-BELOW_STABLE = "it lies below the last stable offset, which these files do not tell"
+BELOW_STABLE = "it is below the last stable offset, which these files do not show"
 
 
 class UploadState(StrEnum):
@@ -258,14 +258,14 @@ class UploadState(StrEnum):
 
     UPLOADABLE = "uploadable"
     BAD_SNAPSHOT = "uploadable-with-bad-snapshot"
-    """Nothing stops it, and with it goes a snapshot that does not parse, cannot be true, or was written empty without a look at the log."""
+    """Nothing stops it, and its snapshot does not parse, cannot be true, or was written empty without a look at the log."""
     BLOCKED = "blocked"
     BEHIND_BLOCKED = "behind-blocked"
     """Nothing is wrong with it, and one before it is blocked: segments go up in order."""
     WAITS = "waits"
     """A transaction is open below its end, or it is not replicated yet."""
     NOT_KNOWN = "not-known"
-    """Nothing is wrong with it; whether it lies below the last stable offset is not known."""
+    """Nothing is wrong with it; whether it is below the last stable offset is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +275,8 @@ class StableBound:
     Attributes:
         exact: the offset, or None.
         at_least: it is not below this one.
-        at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None where nothing tells.
-        known_by: what tells the offset, or its lower bound; None where nothing does.
+        at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None if unknown.
+        known_by: what shows the offset, or its lower bound; None where nothing does.
     """
 
     exact: int | None
@@ -295,7 +295,7 @@ class SegmentRun:
     """Closed segments that follow one another and share their fate.
 
     Attributes:
-        base_offset: of the first; ``next_base_offset`` behind the last.
+        base_offset: of the first; ``next_base_offset`` after the last.
         segments: count, with their ``size_bytes``.
         state: what becomes of them.
         blockers: every reason, where they are blocked.
@@ -311,12 +311,12 @@ class SegmentRun:
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """The first segment that a leader tries in vain, once it was started with the files that are there now, or else tries first.
+    """The first segment whose upload fails once a leader was started with the files that are there now, or else the first that it tries.
 
     Attributes:
         base_offset, next_base_offset, size_bytes: of the segment.
         uploads_before: segments that it uploads before it comes to this one.
-        assumes: what these files do not tell.
+        assumes: what these files do not show.
         outcomes: what happens, by version.
     """
 
@@ -349,13 +349,13 @@ class Preflight:
 
 
 def stable_bound(
-    checked: Sequence[CheckedSnapshot], log_end: int | None, high_watermark: int | None, *, is_clean: bool
+    checked: Sequence[SnapshotFile], log_end: int | None, high_watermark: int | None, *, is_clean: bool
 ) -> StableBound:
-    """What the snapshots tell of the last stable offset.
+    """What the snapshots show of the last stable offset.
 
     It is exact after a clean stop with everything replicated, where the snapshot at the log end names every open transaction. Else it is
     not below where the newest snapshot at or below the high watermark saw it: a transaction that ended below that snapshot has its marker
-    there, so that it is replicated; and it never goes back. A transaction whose marker is not replicated yet holds it, too
+    there, so that it is replicated; and it never moves back. A transaction whose marker is not replicated yet holds it, too
     (``ProducerStateManager.firstUnstableOffset``), so that nothing more is known.
 
     Args:
@@ -376,7 +376,7 @@ def stable_bound(
     return StableBound(None, _stable_at(newest), at_most, f"the snapshot at {newest.offset}, below the high watermark")
 
 
-def _stable_at(snapshot: CheckedSnapshot) -> int:
+def _stable_at(snapshot: SnapshotFile) -> int:
     return snapshot.offset if snapshot.first_open_offset is None else snapshot.first_open_offset
 
 
@@ -389,13 +389,13 @@ def preflight(
     *,
     is_tiered: bool,
 ) -> Preflight:
-    """Tells of each closed segment what becomes of it, and what is tried next.
+    """What becomes of each closed segment, and what is tried next.
 
     Args:
         segments: all of the partition, by base offset.
         log_start: segments wholly below it are no candidates.
         blocked: those that cannot be uploaded, ascending.
-        bad_snapshots: offsets at which a snapshot stands, or will, that is uploaded and wrong.
+        bad_snapshots: offsets of snapshots that are there, or will be, that are uploaded and wrong.
         bound: what is known of the last stable offset.
         is_tiered: remote storage is on.
     """
@@ -444,7 +444,7 @@ _WITHOUT_SNAPSHOT = frozenset((Blocker.MISSING_SNAPSHOT, Blocker.SNAPSHOT_REMOVE
 
 
 def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool) -> NextAttempt | None:
-    """How far a log was uploaded stands in remote storage: where it is on, all below the first blocked segment is taken for there."""
+    """Only remote storage shows how far a log was uploaded: where it is on, all below the first blocked segment counts as uploaded."""
     candidates = [fate for fate in fates if bound.ceiling is None or fate[1] <= bound.ceiling]
     blocked = next((index for index, fate in enumerate(candidates) if fate[2] is UploadState.BLOCKED), None)
     if not candidates or (is_tiered and blocked is None):

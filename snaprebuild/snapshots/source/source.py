@@ -1,4 +1,4 @@
-"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say."""
+"""Where a command reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files show."""
 
 from __future__ import annotations
 
@@ -27,18 +27,10 @@ from snaprebuild.snapshots.source.broker_properties import (
 )
 from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
 from snaprebuild.storage.local.broker_lock import lock_holder
-from snaprebuild.storage.local.directory_kind import BROKER_FILES
-from snaprebuild.storage.log_dir import (
-    Discovery,
-    LogDirState,
-    find_partitions,
-    listed_again,
-    read_leader_epochs,
-    read_log_dir,
-    store_of,
-)
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
+from snaprebuild.storage.partition_dir import BROKER_FILES, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
+from snaprebuild.storage.stores import store_of
 
 __all__ = [
     "LISTINGS_MAX",
@@ -152,13 +144,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """A partition with what its broker's files say about it.
+    """A partition with what its broker's files show.
 
     Attributes:
         directory: the listing.
         log_dir: the small files of its log directory.
-        relative: its path below the lowest directory that all paths of the request lie in.
-        is_tiered: remote storage is on, as far as the checkpoints tell.
+        relative: its path below the lowest directory that all paths of the request are in.
+        is_tiered: remote storage is on, as far as the checkpoints show.
         is_broker_running: a broker holds the log directory, as far as its lock shows.
     """
 
@@ -201,13 +193,13 @@ class PartitionSource:
 
     @property
     def remote_from(self) -> int | None:
-        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells."""
+        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or that is not known."""
         segments, start = self.directory.segments, self.log_start_offset
         return start if segments and start < segments[0].base_offset else None
 
     @property
     def recovery_point(self) -> int:
-        """Below this offset everything was flushed; 0 where no checkpoint tells, as a broker takes it."""
+        """Below this offset everything was flushed; 0 without a checkpoint, as a broker takes it."""
         return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
 
 
@@ -347,7 +339,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 
 
 def live_broker_notes(source: Source) -> list[Finding]:
-    """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
+    """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
     message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
@@ -428,10 +420,10 @@ def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
 
 
 def _is_tiered(partition: PartitionSource) -> bool:
-    """Whether remote storage is on, told by the checkpointed log start offset.
+    """Whether remote storage is on, by the checkpointed log start offset.
 
-    A broker writes one where remote storage is on, or where the log start lies above the first segment
-    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that does not lie above it says that remote
+    A broker writes one where remote storage is on, or where the log start is above the first segment
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that is not above it means that remote
     storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
     lower than the first segment, for those of data that is in the tier only are kept.
     """
@@ -447,7 +439,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
     try:
         epochs = read_leader_epochs(directory)
     except (FormatError, ReadFailedError, ChangedFileError):
-        return False  # scan tells of the file
+        return False  # scan reports the file
     return any(start < first_base for _, start in epochs or ())
 
 
@@ -459,7 +451,7 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     message = (
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
-    # A crash takes what was not flushed, also where records were deleted; beside a running broker the two are not of one moment.
+    # A crash takes what was not flushed, also where records were deleted; while a broker runs the two are not of one moment.
     severity = Severity.FINDING if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
     return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 

@@ -21,7 +21,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
-from snaprebuild.snapshots.engine.partition_replay import GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
@@ -39,13 +39,13 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     load_staged_plan,
 )
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.local.directory_lock import hold_directory
+from snaprebuild.storage.local.directories import hold_directory
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.parallel_map import here
+from snaprebuild.storage.store import Ownership
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.receipt import Receipt
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_path(request: Request) -> str:
-    """Where the plan of what is staged lies."""
+    """Where the plan of what is staged is."""
     return os.path.join(request.stage[0], PLAN_NAME)
 
 
@@ -85,7 +85,7 @@ def earlier_staged_plan(request: Request) -> StagedPlan | None:
 
 @contextlib.contextmanager
 def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
-    """Holds the directory that the plan of what is staged lies in, until it is written: no other run's rows get lost.
+    """Holds the directory of the plan of what is staged, until it is written: no other run's lines get lost.
 
     Args:
         plan: from ``make_plan``; of which ``request.stage`` is not set nothing is held.
@@ -108,10 +108,10 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
 
 
 def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
-    """The plan that goes on from what an earlier run has staged, where that still stands; else a partition is replayed as planned.
+    """The plan that continues from what an earlier run has staged, where that is still valid; else a partition is replayed as planned.
 
-    It stands where the segments that it rests on are the same files, each boundary up to its end that is wanted now lies ready with
-    the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
+    It is valid where the segments that it was replayed from are the same files, each boundary up to its end that is wanted now is staged
+    with the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
 
     Args:
         plan: from ``make_plan``.
@@ -203,10 +203,10 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
 
 
 def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
-    """Tells of the boundaries of a plan that lie ready, as if they had been staged and found equal.
+    """Adds the boundaries of a plan that are already staged, as if they had been staged now and found equal.
 
     Args:
-        result: of the partition; what lies ready counts as planned from now on.
+        result: of the partition; what is staged counts as planned from now on.
         staged: what an earlier run has left of it.
     """
     plan, by_offset = result.plan, {each.offset: each for each in staged.snapshots}
@@ -218,7 +218,7 @@ def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
         result.boundaries.append(done)
     result.boundaries.sort(key=lambda each: each.offset)
     if not plan.boundaries:
-        result.replay_index, result.replay_reason = plan.replay_index, plan.replay_reason
+        result.outcome.replay_index, result.outcome.replay_reason = plan.replay_index, plan.replay_reason
     boundaries = sorted((*plan.boundaries, *plan.already_staged), key=lambda each: each.offset)
     result.plan = replace(plan, boundaries=tuple(boundaries), already_staged=())
 
@@ -256,15 +256,12 @@ def replay_rolled_since(
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
     judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged))
-    done = rebuild(plan, jobs=jobs, told=receipt, locks=locks, deadline=deadline)
+    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
         checked = by_path[result.plan.source.directory.path]
         into = checked.result
-        into.boundaries += result.boundaries
-        into.findings += result.findings
-        into.bytes_read += result.bytes_read
-        into.seconds += result.seconds
+        into.outcome.add(result.outcome)
         told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
             if wanted.offset not in told:
@@ -274,7 +271,7 @@ def replay_rolled_since(
 
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
-    """From the staged state on; None where that cannot be relied on, which is told."""
+    """From the staged state on; None where that cannot be relied on, which is a finding."""
     plan = checked.result.plan
     source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
     try:
@@ -292,7 +289,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
         staged: what was staged of it.
-        wanted: boundaries, ascending, at least one; the first lies above the first snapshot that was staged.
+        wanted: boundaries, ascending, at least one; the first is above the first snapshot that was staged.
 
     Raises:
         ReadFailedError: the file of that state is not the one that was staged.
@@ -328,11 +325,11 @@ def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
-def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, GivenState]:
-    """The last staged state below an offset: where a replay goes on, and what it is worth.
+def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
+    """The last staged state below an offset: where a replay continues, and the class of that state.
 
     Args:
-        staged: what was staged; its first snapshot lies below the offset.
+        staged: what was staged; its first snapshot is below the offset.
         offset: of a boundary.
 
     Raises:
@@ -343,9 +340,11 @@ def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, Giv
     effect = _effect_of(staged, last)
     before = [each for each in staged.segments if each.offset < last.offset][-1]
     record = ReplayRecord(next_offset=last.offset)
-    point = ReplayPoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record)
+    point = ReplayCheckpoint(
+        last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record
+    )
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
-    return point, GivenState(effect, Judgement(last.snapshot_class, reasons))
+    return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
 
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:

@@ -1,6 +1,6 @@
 """What was staged, as a file: each snapshot with its bytes, and the identity of every segment that it was replayed from.
 
-Its form is that of ``plan_lines`` (docs/json.md, docs/schema/staged-plan.schema.json).
+Its form is that of ``plan_file`` (docs/json.md, docs/schema/staged-plan.schema.json).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from snaprebuild.documents.file_facts import AbsolutePath, InputFile, Int64, MadeFile, Positive, check_ascending
-from snaprebuild.documents.typed import Natural
+from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, MadeFile, check_ascending
+from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
-from snaprebuild.snapshots.plan.plan_lines import Line, PlanLines, plan_lines
+from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.small_file import write_text_file
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = [
@@ -51,7 +51,7 @@ class StagedSnapshot(MadeFile, Line, frozen=True, kw_only=True):
     """
 
     offset: Natural
-    inode: Natural
+    inode: Inode
     snapshot_class: SnapshotClass = msgspec.field(name="class")
     entries: Natural
     is_due: bool
@@ -186,7 +186,7 @@ class StagedPlan:
     partitions: tuple[StagedPartition, ...]
 
 
-class _Header(Line, frozen=True, kw_only=True):
+class _StagedPlanHeader(Line, frozen=True, kw_only=True):
     schema: str
     request: dict[str, Any]
     requests: tuple[dict[str, Any], ...]
@@ -207,7 +207,7 @@ def save_staged_plan(plan: StagedPlan) -> None:
     numbers: dict[Request, int] = {}
     for each in plan.partitions:
         numbers.setdefault(each.request, len(numbers))
-    header = _Header(
+    header = _StagedPlanHeader(
         schema=SCHEMA,
         request=plan.request.as_json(),
         requests=tuple(each.as_json() for each in numbers),
@@ -229,7 +229,7 @@ def load_staged_plan(path: str) -> StagedPlan:
     """
     with open_named_file(path) as file:
         lines = PlanLines(path, file, "staged plan")
-        header = lines.header(_Header, SCHEMA)
+        header = lines.header(_StagedPlanHeader, SCHEMA)
         count = lines.check_whole()
         request, requests = lines.request(header.request), [lines.request(each) for each in header.requests]
         partitions = tuple(_partitions(lines, count, requests))
