@@ -11,6 +11,10 @@ __all__ = [
     "DATA_BATCH_BYTES_MAX",
     "HEADER_BLOCK_BYTES",
     "INDEX_BYTES_MAX",
+    "INT32_MAX",
+    "INT32_MIN",
+    "INT64_MAX",
+    "INT64_MIN",
     "KRAFT_VOTERS_MAX",
     "MANIFEST_BYTES_MAX",
     "MANIFEST_VALUES_MAX",
@@ -34,6 +38,10 @@ __all__ = [
     "VARINT_BYTES_MAX",
     "VARLONG_BYTES_MAX",
 ]
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+"""Java's int and long."""
 
 BATCH_HEADER_BYTES_MAX = 61
 """The header of magic 2, the longest of the three."""

@@ -39,8 +39,7 @@ from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.packing import TASK_BYTES_MAX
-from snaprebuild.storage.s3.object_bytes import AHEAD, RANGE_BYTES
-from snaprebuild.storage.s3.object_stream import PIECE_BYTES, STREAM_BYTES
+from snaprebuild.storage.s3.object_bytes import AHEAD, PIECE_BYTES, RANGE_BYTES, STREAM_BYTES
 from snaprebuild.storage.s3.requests import reading
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings

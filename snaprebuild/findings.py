@@ -23,11 +23,11 @@ __all__ = [
     "GONE",
     "Finding",
     "Severity",
-    "counted",
     "exit_code_of",
     "finding_of_error",
     "first_of",
     "in_flux",
+    "pluralize",
     "unread_paths",
 ]
 
@@ -39,7 +39,7 @@ GONE = "gone-meanwhile"
 """A partition was deleted or moved after the run began."""
 
 
-def counted(count: int, what: str, several: str | None = None) -> str:
+def pluralize(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` where an s does not do."""
     return f"{count} {what if count == 1 else several or what + 's'}"
 

@@ -1,8 +1,8 @@
-"""The door for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal that says why.
+"""API for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
 A segment goes to the tier together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk where the log proves them
-right, else those that a replay gives. It reads only, beside a live broker too, keeps no state between calls, configures no logging, and may
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk if the log proves them
+correct, else those of a replay. It only reads, also while the broker runs, keeps no state between calls, configures no logging, and may
 be called from several threads at once.
 """
 
@@ -71,10 +71,10 @@ def ensure_snapshot(
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
-        next_base_offset: base offset of the segment behind the one to upload, or the log end offset.
-        after: an earlier result for this partition, which the replay goes on from: whoever asks for one boundary after the other has each
-            segment read once, and gets what a whole replay gives. Passed over where it lies not below, or where the log is no longer the
-            one that was replayed. The arguments of the earlier call count for what it read.
+        next_base_offset: base offset of the segment after the one to upload, or the log end offset.
+        after: an earlier result for this partition, which the replay resumes from, so that each segment is read only once. The result is
+            that of a whole replay. It is ignored if its offset is not below, or if the log is no longer the one that was replayed. For
+            what it read, the arguments of the earlier call count.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
         replay_from: ``auto``, ``window`` or ``log-start`` (docs/evidence.md).
@@ -83,7 +83,7 @@ def ensure_snapshot(
         allow_unsound: take one that is UNSOUND, too.
         byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
         deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
-        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; it lies in no log
+        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; not in a log
             directory. None writes nothing.
         jobs: processes that read segments; 1 reads in this one.
         s3: how object stores are reached; None for what the environment and the SDK say.
@@ -136,7 +136,8 @@ def prepare_upload(
     """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
 
     The segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt where the one on disk is missing or wrong.
-    Refused is what a broker would not upload, or not yet (``UploadRefusedError.reason`` tells), and what contradicts itself. Nothing is
+    A segment is refused if a broker would not upload it, or not yet (``UploadRefusedError.reason``), or if its files contradict each
+    other. Nothing is
     written. With a neighbour's snapshot (``after``) one segment is replayed. Whoever uploads calls ``check_unchanged`` of the result once
     more, just before the upload is called complete.
 
@@ -208,7 +209,7 @@ def validate_snapshot(
 ) -> ValidatedSnapshot:
     """Tells whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
 
-    A wrong one is told and not mended: ``ensure_snapshot`` gives the right one.
+    A wrong one is reported and not repaired: ``ensure_snapshot`` gives the right one.
 
     Args:
         partition: the partition's directory, or the path of the segment's ``.log`` in it, or either as ``s3://BUCKET/...`` as text.

@@ -29,7 +29,7 @@ REPLAYS = (
     *("replay/test_running_effect.py", "replay/test_segment_effect.py", "formats/test_batch_headers.py", "replay/test_fixtures.py"),
 )
 FILES = (
-    *("storage/test_file_calls.py", "storage/test_local_files.py", "storage/test_atomic_file.py", "faults/test_full_disk.py"),
+    *("storage/test_file_calls.py", "storage/test_local_files.py", "storage/test_publish.py", "faults/test_full_disk.py"),
     "faults/test_crash_points.py",
 )
 WRITERS, GUARDED = "faults/test_watched_writers.py", "snapshots/test_guarded_writes.py"

@@ -167,7 +167,7 @@ def _preload() -> None:
     from snaprebuild.cli.main import app
     from snaprebuild.storage.io_limits import policy as manners
 
-    manners.stand_so = lambda _wanted: None
+    manners.set_priority = lambda _wanted: None
     group = typer.main.get_command(app)
     _build(group)  # all verbs and options, of which every run would build its own first
     typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)

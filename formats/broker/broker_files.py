@@ -305,7 +305,7 @@ def write_meta_properties(meta: MetaProperties) -> bytes:
     if not 0 <= meta.version <= META_PROPERTIES_VERSION_MAX:
         raise BadVersionError("meta.properties version", expected=f"0..{META_PROPERTIES_VERSION_MAX}", found=meta.version)
     _check_required(meta)
-    if meta.node_id is not None and not -(2**31) <= meta.node_id < 2**31:
+    if meta.node_id is not None and not limits.INT32_MIN <= meta.node_id <= limits.INT32_MAX:
         raise BadValueError("node id", expected="an int32", found=meta.node_id)
     ordered = (
         ("broker.id" if meta.version == 0 else "node.id", None if meta.node_id is None else str(meta.node_id)),
@@ -337,7 +337,7 @@ def read_clean_shutdown(data: bytes | memoryview) -> CleanShutdown:
     except (ValueError, RecursionError):
         return CleanShutdown()
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or not -(2**63) <= epoch < 2**63:
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not limits.INT64_MIN <= epoch <= limits.INT64_MAX:
         return CleanShutdown()
     return CleanShutdown(epoch)
 
@@ -351,6 +351,6 @@ def write_clean_shutdown(clean_shutdown: CleanShutdown) -> bytes:
     epoch = clean_shutdown.broker_epoch
     if epoch is None:
         return b""
-    if not -(2**63) <= epoch < 2**63:
+    if not limits.INT64_MIN <= epoch <= limits.INT64_MAX:
         raise BadValueError("broker epoch", expected="an int64", found=epoch)
     return f'{{"version":0,"brokerEpoch":{epoch}}}'.encode("ascii")

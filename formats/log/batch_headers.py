@@ -11,10 +11,10 @@ is not whole (the broker's iterators end silently there), or bytes on which the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from construct import Struct
@@ -22,11 +22,16 @@ from construct import Struct
 from formats import limits
 from formats.checksum import crc32, crc32c
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
-from formats.log.batch_checksums import bad_checksums
 from formats.log.batch_rows import (
+    Chunk,
+    Rows,
     are_current,
+    bad_checksums,
     chosen_rows,
     gather,
+    in_groups,
+    joined_chunks,
+    joined_rows,
     legacy_in_columns,
     native,
     read_marker,
@@ -180,73 +185,6 @@ class HeaderBlock:
         return [BatchHeader(*row) for row in values]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What was found in some bytes: positions in the segment, the first bytes of each batch as rows, and those with a bad checksum."""
-
-    position_bytes: np.ndarray
-    rows: np.ndarray
-    bad_crc: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """The same in columns: as ``HeaderBlock``, but the control batches still as rows."""
-
-    position_bytes: np.ndarray
-    columns: dict[str, np.ndarray]
-    control: np.ndarray
-    control_rows: np.ndarray
-    bad_crc: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.position_bytes)
-
-
-_Part = TypeVar("_Part", _Rows, _Chunk)
-
-
-def _in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _Part]) -> Iterator[_Part]:
-    """Parts put together until they have so many rows: array operations on few rows are not worth their fixed cost."""
-    waiting: list[_Part] = []
-    count = 0
-    for part in parts:
-        waiting.append(part)
-        count += len(part)
-        if count >= rows:
-            yield waiting[0] if len(waiting) == 1 else join(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield join(waiting)
-
-
-def _joined_rows(parts: list[_Rows]) -> _Rows:
-    return _Rows(
-        np.concatenate([part.position_bytes for part in parts]),
-        np.concatenate([part.rows.view(f"V{part.rows.dtype.itemsize}") for part in parts]).view(parts[0].rows.dtype),
-        _joined_indices([(part.bad_crc, len(part)) for part in parts]),
-    )
-
-
-def _joined_chunks(chunks: list[_Chunk]) -> _Chunk:
-    return _Chunk(
-        np.concatenate([chunk.position_bytes for chunk in chunks]),
-        {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
-        _joined_indices([(chunk.control, len(chunk)) for chunk in chunks]),
-        np.concatenate([chunk.control_rows for chunk in chunks]),
-        _joined_indices([(chunk.bad_crc, len(chunk)) for chunk in chunks]),
-    )
-
-
-def _joined_indices(parts: list[tuple[np.ndarray, int]]) -> np.ndarray:
-    """Indices into parts of so many rows, as indices into all of them."""
-    before = np.cumsum([0, *(rows for _, rows in parts[:-1])])
-    return np.concatenate([indices + rows for (indices, _), rows in zip(parts, before, strict=True)])
-
-
 @dataclass(slots=True)
 class HeaderReader:
     """Reads the headers of one segment; iterate it once.
@@ -284,8 +222,8 @@ class HeaderReader:
 
     def __iter__(self) -> Iterator[HeaderBlock]:
         # Columns are made of rows that are still in the processor's cache; blocks are put together of columns.
-        groups = _in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), _joined_rows)
-        chunks = _in_groups(map(self._chunk, groups), self.block_rows, _joined_chunks)
+        groups = in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), joined_rows)
+        chunks = in_groups(map(self._chunk, groups), self.block_rows, joined_chunks)
         for chunk in chunks:
             block, fault = self._block(chunk)
             self.tail = fault or self.tail
@@ -294,7 +232,7 @@ class HeaderReader:
             if fault is not None:
                 return
 
-    def _rows(self) -> Iterator[_Rows]:
+    def _rows(self) -> Iterator[Rows]:
         """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
         dtype = row_dtype(self.grammar)
         range_end = self._range_end
@@ -330,18 +268,18 @@ class HeaderReader:
                     for at in (int(offsets[0]), int(offsets[-1])):
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
-                yield _Rows(offsets + position, rows, bad)
+                yield Rows(offsets + position, rows, bad)
             # What begins a batch that is not whole begins the next block: each byte is asked for once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
         self.tail = tail
 
-    def _chunk(self, found: _Rows) -> _Chunk:
+    def _chunk(self, found: Rows) -> Chunk:
         rows = found.rows
         columns = {name: native(rows[name]) for name in self.columns}
         control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0) if self.read_markers else _NO_ROWS
         control = control[np.flatnonzero((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0))]
-        return _Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
+        return Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
 
     @property
     def _range_end(self) -> int:
@@ -442,7 +380,7 @@ class HeaderReader:
             error = BadLengthError(what, position=8, expected=f"at least {least[row]}", found=int(length[row]))
         return row, error.in_file(self.source.name)
 
-    def _block(self, chunk: _Chunk) -> tuple[HeaderBlock, Tail | None]:
+    def _block(self, chunk: Chunk) -> tuple[HeaderBlock, Tail | None]:
         """Reads the markers. With the tail of the segment where one of them is such that a broker throws on it."""
         control, rows = chunk.control, chunk.control_rows
         types, epochs, usual = usual_markers(rows)

@@ -5,10 +5,15 @@ Rows are structured arrays whose layout is derived from ``record_batch.RECORD_BA
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
 import numpy as np
 from construct import Struct
 
 from formats import limits
+from formats.checksum import crc32, crc32c
 from formats.compression import decompress
 from formats.errors import BadLengthError, BadValueError
 from formats.layout import dtype_of
@@ -16,6 +21,7 @@ from formats.log.control_record import ControlRecordType, EndTransactionMarker, 
 from formats.log.record_batch import (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_LOG_APPEND_TIME,
+    CRC_START,
     LENGTH_MIN,
     LOG_OVERHEAD_BYTES,
     MESSAGE_HEADER_V1,
@@ -23,10 +29,16 @@ from formats.log.record_batch import (
 )
 
 __all__ = [
+    "Chunk",
+    "Rows",
     "are_current",
+    "bad_checksums",
     "bytes_of",
     "chosen_rows",
     "gather",
+    "in_groups",
+    "joined_chunks",
+    "joined_rows",
     "legacy_in_columns",
     "native",
     "read_marker",
@@ -142,3 +154,131 @@ def read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
     control = parse_control_record(record, position=header)
     assert isinstance(control.value, EndTransactionMarker)
     return control.type_id, control.value.coordinator_epoch, record.timestamp_delta
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What was found in some bytes: positions in the segment, the first bytes of each batch as rows, and those with a bad checksum."""
+
+    position_bytes: np.ndarray
+    rows: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The same in columns: as ``batch_headers.HeaderBlock``, but the control batches still as rows."""
+
+    position_bytes: np.ndarray
+    columns: dict[str, np.ndarray]
+    control: np.ndarray
+    control_rows: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.position_bytes)
+
+
+_Part = TypeVar("_Part", Rows, Chunk)
+
+
+def in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _Part]) -> Iterator[_Part]:
+    """Parts put together until they have so many rows: array operations on few rows are not worth their fixed cost."""
+    waiting: list[_Part] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += len(part)
+        if count >= rows:
+            yield waiting[0] if len(waiting) == 1 else join(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield join(waiting)
+
+
+def joined_rows(parts: list[Rows]) -> Rows:
+    """For ``in_groups``."""
+    return Rows(
+        np.concatenate([part.position_bytes for part in parts]),
+        np.concatenate([part.rows.view(f"V{part.rows.dtype.itemsize}") for part in parts]).view(parts[0].rows.dtype),
+        _joined_indices([(part.bad_crc, len(part)) for part in parts]),
+    )
+
+
+def joined_chunks(chunks: list[Chunk]) -> Chunk:
+    """For ``in_groups``."""
+    return Chunk(
+        np.concatenate([chunk.position_bytes for chunk in chunks]),
+        {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
+        _joined_indices([(chunk.control, len(chunk)) for chunk in chunks]),
+        np.concatenate([chunk.control_rows for chunk in chunks]),
+        _joined_indices([(chunk.bad_crc, len(chunk)) for chunk in chunks]),
+    )
+
+
+def _joined_indices(parts: list[tuple[np.ndarray, int]]) -> np.ndarray:
+    """Indices into parts of so many rows, as indices into all of them."""
+    before = np.cumsum([0, *(rows for _, rows in parts[:-1])])
+    return np.concatenate([indices + rows for (indices, _), rows in zip(parts, before, strict=True)])
+
+
+# ---------------------------------------------------------------------------------------------------- checksums
+
+_START = CRC_START[2]
+_CHANGED_BYTES = _START + 4
+_CHANGED = np.dtype(f"V{_CHANGED_BYTES}")
+
+
+def bad_checksums(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[int]:
+    """Indices of the batches whose checksum differs, ascending.
+
+    The plain way is one call for each batch. The fast way makes one message of the whole block: the bytes between two checksummed parts
+    (the rest of a header, 21 of them) are replaced so that the CRC register, right at the end of one batch, becomes zero, and the beginning
+    of the next batch gives it the value with which a CRC starts. One call over all bytes then ends with the last stored checksum if every
+    checksum is right. A single damaged batch always shows; two would have to cancel each other, by a chance of 2^-32. If the call
+    disagrees, the bytes are put back, and the plain way finds the bad batches.
+
+    Measured: batches of 350 bytes take 45 ns each instead of 450.
+
+    Args:
+        buffer: uint8; the batches, back to back. CHANGED by this call.
+        offsets: int64 (n,), where each begins; ``ends``: where it ends.
+        ends: see there.
+        rows: (n,) their headers as structured rows, the first bytes of each row being those of its batch.
+    """
+    if len(offsets) > 1 and (rows["magic"] == 2).all():
+        if _joined_is_right(buffer, offsets, ends, rows):
+            return []
+        _windows(buffer)[offsets] = bytes_of(rows)[:, :_CHANGED_BYTES].copy().view(_CHANGED)[:, 0]
+    return _bad_one_by_one(buffer, offsets, ends, rows)
+
+
+def _joined_is_right(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> bool:
+    joints = np.empty((len(rows) - 1, _CHANGED_BYTES), dtype=np.uint8)
+    joints[:, 4:_START] = 0
+    stored = rows["crc"]
+    # The register is the complement of the checksum, least byte first; fed with itself it becomes zero, and stays so over zeros.
+    joints[:, :4] = (~stored[:-1]).astype("<u4").view(np.uint8).reshape(-1, 4)
+    # From zero, the complement of four bytes leads where the bytes themselves lead from all ones, with which a CRC starts.
+    joints[:, _START:] = ~bytes_of(rows)[1:, _START:_CHANGED_BYTES]
+    _windows(buffer)[offsets[1:]] = joints.view(_CHANGED)[:, 0]
+    return crc32c(buffer.data[int(offsets[0]) + _START : int(ends[-1])]) == int(stored[-1])
+
+
+def _windows(buffer: np.ndarray) -> np.ndarray:
+    """What is changed of a batch that begins at each byte."""
+    return np.ndarray((len(buffer) - _CHANGED_BYTES + 1,), dtype=_CHANGED, buffer=buffer, strides=(1,))
+
+
+def _bad_one_by_one(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[int]:
+    view = buffer.data
+    bad = []
+    columns = zip(offsets.tolist(), ends.tolist(), rows["magic"].tolist(), rows["crc"].tolist(), strict=True)
+    for row, (start, end, magic, stored) in enumerate(columns):
+        function = crc32c if magic == 2 else crc32
+        if function(view[start + CRC_START[magic] : end]) != stored:
+            bad.append(row)
+    return bad

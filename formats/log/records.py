@@ -14,6 +14,7 @@ from formats import limits
 from formats.checksum import crc32
 from formats.compression import decompress, decompress_to
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
+from formats.limits import INT32_MAX
 from formats.log.record_batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     CRC_START,
@@ -25,8 +26,6 @@ from formats.log.record_batch import (
 )
 
 __all__ = ["LogRecord", "incremented_sequence", "read_records"]
-
-INT32_MAX = 2**31 - 1
 
 
 class LogRecord(NamedTuple):

@@ -71,7 +71,7 @@ def _read(data: bytes) -> QuorumState:
     if not isinstance(content, dict):
         raise BadValueError(what, expected="a JSON object", found=type(content).__name__)
     version = content.get(_VERSION)
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= limits.INT32_MAX:
         raise BadValueError(f"{what} {_VERSION}", expected="an int32, not negative", found=shown(shown_json(version)))
     schema = load_schemas("quorum-state")["QuorumStateData"]
     known = min(version, schema.versions.highest)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError
+from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from formats.text_lines import INT32, INT64, java_integer, java_lines, shown
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
 
 CHECKPOINT_VERSION = 0
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # Java's \s, which is ASCII only; Python's str.split would also take no-break spaces. A leading space makes an empty first
 # field in Java's String.split, one at the end is dropped.

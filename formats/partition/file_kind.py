@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.log.record_batch import check_batch, parse_batch_header
-from formats.partition.dumped_kind import DumpedKind
 from formats.partition.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
@@ -23,6 +23,7 @@ from formats.partition.file_names import (
     QUORUM_STATE,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    DumpedKind,
 )
 from formats.partition.producer_snapshot import ENTRY_BYTES, HEADER_BYTES, VERSION
 
@@ -30,8 +31,6 @@ __all__ = ["HEAD_BYTES", "KindOfName", "kind_of_content", "kind_of_name"]
 
 HEAD_BYTES = 1 << 16
 """First bytes of a file that ``kind_of_content`` wants to see."""
-
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 from formats.errors import BadValueError
+from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 
 __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
@@ -26,6 +27,7 @@ __all__ = [
     "REPLICATION_OFFSET_CHECKPOINT",
     "TOPIC_LENGTH_MAX",
     "DirectoryForm",
+    "DumpedKind",
     "FileKind",
     "FileSuffix",
     "PartitionDirectoryName",
@@ -57,8 +59,23 @@ TOPIC_LENGTH_MAX = 249
 """``Topic.MAX_NAME_LENGTH``: leaves room for ``-<partition>`` in a file name of 255 bytes."""
 
 FILE_NAME_LENGTH_MAX = 255
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+
+
+class DumpedKind(enum.StrEnum):
+    """What can be in a file, as ``formats.partition.file_kind`` finds out; the values are the names that a person uses."""
+
+    LOG = "log"
+    SNAPSHOT = "snapshot"
+    OFFSET_INDEX = "offset-index"
+    TIME_INDEX = "time-index"
+    TRANSACTION_INDEX = "transaction-index"
+    KRAFT_CHECKPOINT = "kraft-checkpoint"
+    LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+    OFFSET_CHECKPOINT = "offset-checkpoint"
+    PARTITION_METADATA = "partition-metadata"
+    META_PROPERTIES = "meta-properties"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    QUORUM_STATE = "quorum-state"
 
 
 class FileKind(enum.Enum):
@@ -186,7 +203,7 @@ def _offset_that_kafka_reads(name: str) -> int | None:
     if _LONG.fullmatch(text) is None or len(text) > FILE_NAME_LENGTH_MAX:
         return None
     offset = int(text)
-    return offset if -INT64_MAX - 1 <= offset <= INT64_MAX else None
+    return offset if INT64_MIN <= offset <= INT64_MAX else None
 
 
 def _file_name(kind: FileKind, offset: int) -> str:
@@ -316,7 +333,7 @@ def is_loadable_dir_name(name: str) -> bool:
             return False
         name = name[: name.rindex(".")]
     topic, _, partition = name.rpartition("-")
-    return bool(topic) and _JAVA_INT.fullmatch(partition) is not None and -INT32_MAX - 1 <= int(partition) <= INT32_MAX
+    return bool(topic) and _JAVA_INT.fullmatch(partition) is not None and INT32_MIN <= int(partition) <= INT32_MAX
 
 
 def topic_fault(topic: str) -> str | None:

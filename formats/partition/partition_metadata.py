@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from formats.errors import BadValueError, BadVersionError, TruncatedError
+from formats.limits import INT32_MAX
 from formats.text_lines import INT32, java_integer, java_lines, shown
 
 __all__ = [
@@ -119,7 +120,7 @@ def write_partition_metadata(metadata: PartitionMetadata) -> bytes:
     Raises:
         BadValueError: a value that could not be read back.
     """
-    if not 0 <= metadata.version < 2**31:
+    if not 0 <= metadata.version <= INT32_MAX:
         raise BadValueError("partition metadata version", expected="an int32, not negative", found=metadata.version)
     if metadata.topic_id == ZERO_UUID:
         raise BadValueError("topic_id", expected="a topic id other than zero", found="zero")

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.limits import INT32_MAX, INT64_MAX
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 
 __all__ = ["AivenKey", "AivenObject", "aiven_key", "parse_aiven_key"]
@@ -85,7 +86,7 @@ def parse_aiven_key(key: str) -> AivenKey | None:
         kind=AivenObject(match["kind"]),
     )
     # The last character of an id has bits to spare, which the plugin leaves at zero; and numbers end where Java's do.
-    return found if str(found) == key and found.partition < 2**31 and found.base_offset < 2**63 else None
+    return found if str(found) == key and found.partition <= INT32_MAX and found.base_offset <= INT64_MAX else None
 
 
 def aiven_key(

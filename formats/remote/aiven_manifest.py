@@ -213,8 +213,8 @@ def _typed(fields: dict[str, Any], key: str, kind: type[Any]) -> Any:
 
 def _number(fields: dict[str, Any], key: str, least: int) -> int:
     value = _typed(fields, key, int)
-    if not least <= value < 2**31:
-        raise BadValueError(f"{key} of the manifest", expected=f"{least}..{2**31 - 1}", found=value)
+    if not least <= value <= limits.INT32_MAX:
+        raise BadValueError(f"{key} of the manifest", expected=f"{least}..{limits.INT32_MAX}", found=value)
     return int(value)
 
 
@@ -268,8 +268,8 @@ def _chunk_sizes(text: str) -> tuple[int, ...]:
 
 def _size(data: bytes, least: int) -> int:
     size = least + int.from_bytes(data, "big")
-    if not 0 <= size < 2**31:
-        raise BadLengthError("size of a chunk", expected=f"0..{2**31 - 1}", found=size)
+    if not 0 <= size <= limits.INT32_MAX:
+        raise BadLengthError("size of a chunk", expected=f"0..{limits.INT32_MAX}", found=size)
     return size
 
 

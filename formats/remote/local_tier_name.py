@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.limits import INT32_MAX, INT64_MAX
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 
 __all__ = ["LocalTierFile", "LocalTierName", "parse_local_tier_name"]
@@ -75,4 +76,4 @@ def parse_local_tier_name(name: str) -> LocalTierName | None:
         segment_id=uuid_from_text(match["segment_id"]),
         kind=LocalTierFile(match["kind"]),
     )
-    return found if str(found) == name and found.partition < 2**31 and found.base_offset < 2**63 else None
+    return found if str(found) == name and found.partition <= INT32_MAX and found.base_offset <= INT64_MAX else None

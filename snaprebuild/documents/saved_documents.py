@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
+from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.documents.envelope import Head, Tail
 from snaprebuild.documents.typed import Document, Part, UnexpectedValueError, part_of
@@ -33,7 +34,6 @@ __all__ = [
     "whole",
 ]
 
-INT64_MAX = 2**63 - 1
 
 Kind = TypeVar("Kind")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from formats.limits import INT64_MAX
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ __all__ = [
     "part_of",
 ]
 
-INT64_MAX = 2**63 - 1
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 """An offset, a size or a count."""

@@ -20,7 +20,7 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers.remote_state import RemoteState, UntoldStateError, remote_state
 from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
@@ -245,10 +245,10 @@ def _judge(replica: CheckedReplica) -> None:
     replica.verdict = ReplicaVerdict.LOST
     assert replica.cause is not None
     cause = CAUSES[replica.cause]
-    lost = counted(worst.lost_count, "producer")
+    lost = pluralize(worst.lost_count, "producer")
     opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
     lacking = [each.offset for each in judged if each.lost_count]
-    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {cause}"
+    replica.why = f"{lost}{opened} lost at {worst.offset}, in {pluralize(len(lacking), 'snapshot')}. {cause}"
     message = f"lost {lost}{opened}, which wrote below its first segment"
     if worst.lost:
         message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"

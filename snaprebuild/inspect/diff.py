@@ -15,7 +15,7 @@ from formats.errors import FormatError, LimitExceededError
 from formats.partition.file_names import FileKind, parse_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import (
     ENTRY_FIELDS,
     MatchedEntries,
@@ -149,7 +149,7 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None, setting
     counts = len(match.only_a), len(match.only_b), len(match.changed_a)
     if not any(counts):
         return compared(DiffStatus.EQUAL_AFTER_EXPIRY)
-    message = f"differs from {path_a} in {counted(sum(counts), 'producer')}"
+    message = f"differs from {path_a} in {pluralize(sum(counts), 'producer')}"
     findings.append(Finding("snapshots-differ", Severity.FINDING, path_b, message))
     return compared(DiffStatus.DIFFERENT, counts, _listed_entries(entries_a, entries_b, match))
 

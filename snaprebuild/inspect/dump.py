@@ -16,11 +16,11 @@ import numpy as np
 from formats import limits
 from formats.broker.broker_files import read_clean_shutdown, read_meta_properties
 from formats.errors import BadValueError, FormatError, LimitExceededError
+from formats.limits import INT32_MAX
 from formats.metadata.quorum_state import read_quorum_state
 from formats.partition.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
-from formats.partition.dumped_kind import DumpedKind
 from formats.partition.file_kind import HEAD_BYTES, KindOfName, kind_of_content, kind_of_name
-from formats.partition.file_names import FileKind, parse_file_name
+from formats.partition.file_names import DumpedKind, FileKind, parse_file_name
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
 from formats.partition.partition_metadata import read_partition_metadata, uuid_to_text
@@ -29,7 +29,7 @@ from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.errors import GoneFileError, SnaprebuildError, UsageError
 from snaprebuild.findings import Severity, finding_of_error
-from snaprebuild.inspect.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items
+from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.inspect.dump_log import log_items
 from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.snapshots.engine.index_check import (

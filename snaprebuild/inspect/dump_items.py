@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 
 from formats.errors import FormatError
+from formats.limits import INT64_MAX, INT64_MIN
 from formats.log.batch_headers import Tail
-from formats.partition.dumped_kind import DumpedKind
-from snaprebuild.findings import Finding, Severity, counted
+from formats.partition.file_names import DumpedKind
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
-__all__ = ["BATCH_FORMS", "INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items", "Words"]
+__all__ = ["BATCH_FORMS", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items", "Words"]
 
 ROWS_MAX = 16_384
 """Items that are yielded together, if their file is in memory as a whole."""
-
-INT32_MAX = 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class ItemForm(Enum):
@@ -191,5 +189,5 @@ class Dump:
         for index, count in self._counts.values():
             first = self.findings[index]
             if count > 1:
-                message = f"{first.message}; and {counted(count - 1, 'more', 'more')} of this kind behind it"
+                message = f"{first.message}; and {pluralize(count - 1, 'more', 'more')} of this kind behind it"
                 self.findings[index] = replace(first, message=message)

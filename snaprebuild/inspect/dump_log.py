@@ -13,6 +13,7 @@ import numpy as np
 from formats import limits
 from formats.compression import CODECS
 from formats.errors import BadValueError, FormatError, LimitExceededError
+from formats.limits import INT32_MAX
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind
 from formats.log.batch_rows import row_dtype, usual_markers
 from formats.log.control_record import ControlRecord, ControlRecordType, EndTransactionMarker, parse_control_record
@@ -28,9 +29,9 @@ from formats.log.record_batch import (
     Record,
 )
 from formats.log.records import LogRecord, read_records
-from formats.partition.dumped_kind import DumpedKind
+from formats.partition.file_names import DumpedKind
 from snaprebuild.findings import Severity
-from snaprebuild.inspect.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
+from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
 from snaprebuild.storage.local.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 

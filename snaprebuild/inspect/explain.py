@@ -11,7 +11,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, in_flux
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.broker_answer import (
     VERSIONS,
     Attempt,
@@ -186,7 +186,7 @@ def explain(
             for each in explanations
         )
         if unread:
-            message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
+            message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may know it"
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))

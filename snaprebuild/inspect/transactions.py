@@ -23,7 +23,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, read_transaction_state
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
@@ -337,7 +337,7 @@ class _TransactionsTask(ReplayTask):
 
     def _tell_two_phase(self, count: int, first_offset: int) -> None:
         message = (
-            f"{counted(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
+            f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
         path = self._partition.source.directory.path
@@ -345,7 +345,7 @@ class _TransactionsTask(ReplayTask):
 
     def _tell_late(self, first_offset: int) -> None:
         partition = self._partition
-        late = counted(partition.late_count, "open transaction has", "open transactions have")
+        late = pluralize(partition.late_count, "open transaction has", "open transactions have")
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
             message += f": {partition.offsets_held} offsets are not stable"

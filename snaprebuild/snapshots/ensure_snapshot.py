@@ -217,7 +217,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     remote_from = partition.remote_from
     replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
-        # From the beginning of the log on nothing has to be proven by what lies behind the boundary.
+        # From the beginning of the log on nothing above the boundary has to prove anything.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
     return OneBoundaryTask(request, partition, replay)
 
@@ -226,6 +226,11 @@ def _check_budget(request: BoundaryRequest, wanted_bytes: int, bytes_read: int =
     if request.byte_budget is not None and wanted_bytes > request.byte_budget:
         message = f"{wanted_bytes} bytes of segments would have to be read, and the budget is {request.byte_budget}"
         raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotTaken:
+    reason: str
 
 
 class OneBoundaryTask(ReplayTask):
@@ -295,7 +300,7 @@ class OneBoundaryTask(ReplayTask):
         impossible = impossible_entries(state.entries, state.offset)
         if impossible is not None:
             raise self.refusal(f"the log leads to a state that no snapshot can hold: {impossible}", judgement)
-        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found}")
+        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
@@ -317,8 +322,8 @@ class OneBoundaryTask(ReplayTask):
         offset, read = self._request.offset, self.outcome.bytes_read
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
-    def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | str | None:
-        """The file on disk, if it is proven right; else why it is not taken, or None where there is none.
+    def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | _NotTaken | None:
+        """The file on disk, if it is proven correct; else why it is not taken, or None without one.
 
         Raises:
             SnapshotRefusedError: it may be right and hold more than the replay knows, and ``allow_less`` is not set.
@@ -327,18 +332,18 @@ class OneBoundaryTask(ReplayTask):
         path = directory.file_path(snapshot_file_name(state.offset))
         listed = dict(directory.snapshots).get(state.offset)
         if listed is not None and listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
-            return f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}"
+            return _NotTaken(f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}")
         try:
             data = directory.store.read_small(path, SNAPSHOT_BYTES_MAX)
             if data is None:
                 return None
             entries = read_entries(data, file=path)
         except FormatError as error:
-            return str(error)
+            return _NotTaken(str(error))
         except ReadFailedError as error:
             if error.errno is not None or not directory.store.is_local:
                 raise
-            return error.message  # no regular file
+            return _NotTaken(error.message)  # no regular file
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
         if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
@@ -354,7 +359,7 @@ class OneBoundaryTask(ReplayTask):
             )
             raise self.refusal(message, judgement)
         elif comparison.status is not SnapshotStatus.EQUAL:
-            return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
+            return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 

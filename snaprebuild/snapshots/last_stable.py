@@ -35,7 +35,7 @@ class Known:
     Attributes:
         value: -1 where a broker has none either.
         origin: file or rule that it was taken from.
-        is_assumed: no file tells it.
+        is_assumed: it is from no file.
     """
 
     value: int
@@ -157,7 +157,7 @@ class _StateAtMark(ReplayTask):
         """The offset, once everything was taken."""
         segments, mark = self.source.directory.segments, self._mark
         first, producer = self._first_open()
-        # Of transactions that began below the first segment only a snapshot there tells.
+        # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
         is_assumed = begins_inside and (self.replay.trusted_base is None)
         if first is None or first >= mark.value:
@@ -171,7 +171,7 @@ class _StateAtMark(ReplayTask):
         if self._state is not None:
             effect = self._state.effect
             firsts, producers = effect.txn_first_offset, effect.producer_id
-        else:  # nothing on disk lies below the mark
+        else:  # nothing on disk is below the mark
             entries = self.replay.trusted_base
             if entries is None:
                 return None, NONE

@@ -16,7 +16,7 @@ from pyspark import Accumulator, AccumulatorParam, Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.spark import summary_rows
+from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
@@ -32,7 +32,6 @@ from snaprebuild.spark.effect_files import (
     look_up,
     read_cached,
     rows_of_cached,
-    table_of_cached,
 )
 from snaprebuild.spark.packing import pack, slots
 from snaprebuild.spark.read_rows import ReadRow
@@ -130,7 +129,7 @@ class JobCache:
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
         count = min(len(units), tasks)
         task_of, slot_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count), slots(count)
-        table = table_of_cached(cached, [slot_of[task_of[units[unit]]] for unit in firsts])
+        table = read_rows.table_of(cached, [slot_of[task_of[units[unit]]] for unit in firsts])
         function = channel.wrap(partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read, counts=counts))
         return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 

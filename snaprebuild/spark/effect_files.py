@@ -13,7 +13,6 @@ import functools
 import hashlib
 import io
 import os
-import pickle
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,6 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
-from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
 from snaprebuild.storage.stores import store_of
@@ -52,7 +50,6 @@ __all__ = [
     "look_up",
     "read_cached",
     "rows_of_cached",
-    "table_of_cached",
 ]
 
 GROUP_BYTES = 16 << 20
@@ -68,10 +65,10 @@ FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
 
 KEY_BYTES = CHECKSUM_BYTES = 16
 
-_FACTS = pa.schema(
-    [field for field in summary_rows.SCHEMA if field.name not in ("partition", "piece", "job", "error", "bytes_kept", "index_hits")]
-)
-"""The part of a row of a summary that does not depend on the run."""
+OF_RUN = ("partition", "piece", "job", "error", "tail_error", "bytes_kept", "index_hits")
+
+_FACTS = pa.schema([field for field in summary_rows.SCHEMA if field.name not in OF_RUN])
+"""The part of a row of a summary that does not depend on the run, and is no pickle."""
 
 _SEGMENT = pa.schema(
     [
@@ -146,8 +143,8 @@ class EffectCache:
 
         Raises:
             UsageError: something above it is no directory.
-            RefusedError: it lies in a directory of a broker, or the store would replace what is there.
-            StorageError: an object store tells nothing.
+            RefusedError: it is in a directory of a broker, or the store would replace what is there.
+            StorageError: an object store does not answer.
         """
         check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
         self.store.prepare_writes(self.directory)
@@ -360,19 +357,9 @@ def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[
 # ---------------------------------------------------------------------------------------------------------------- reading
 
 
-def table_of_cached(segments: Sequence[CachedSegment], slots: Sequence[int]) -> pa.Table:
-    """The segments as rows for the tasks that read them from the cache, each with the slot that it goes to."""
-    table = read_rows.table_of([ReadRow(each.partition, each.task) for each in segments], slots)
-    places = pa.array([pickle.dumps(each.places) for each in segments], type=pa.binary())
-    return table.append_column("places", places)
-
-
 def rows_of_cached(batches: Iterable[pa.RecordBatch]) -> list[CachedSegment]:
-    """And back: all of a task, those of one group of rows together."""
-    found = []
-    for batch in batches:
-        for row, places in zip(read_rows.rows_of(batch.drop_columns(["places"])), batch.column("places").to_pylist(), strict=True):
-            found.append(CachedSegment(row.partition, row.task, pickle.loads(places)))  # noqa: S301  made by our own driver
+    """All segments of a task, those of one group of rows together."""
+    found = [segment for batch in batches for segment in read_rows.rows_of(batch)]
     return sorted(found, key=lambda each: (each.places[0].name, each.places[0].group))
 
 
@@ -434,7 +421,7 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
         raise ValueError("checksums were not computed")
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
-    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "bytes_read": 0}
+    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "bytes_read": 0}
     of_run["index_hits"] = 0  # only of copies in remote storage, which are not cached
     for field in summary_rows.SCHEMA:
         if field.name in of_run:
@@ -445,7 +432,7 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
 
 
 def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordBatch:
-    """The rows of a piece or range: the first one tells where it begins, the others follow it."""
+    """The rows of a piece or range: the first one has its beginning, the others follow it."""
     starts = table["start_bytes"]
     is_here = pc.is_null(starts) if start_bytes is None else pc.fill_null(pc.equal(starts, start_bytes), False)
     is_first = pc.and_(is_here, pc.and_(pc.equal(table["part"], 0), pc.equal(table["key"], key)))

@@ -6,12 +6,13 @@ and writes with the same code as a run on one machine. If a replay asks for earl
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeVar
@@ -170,11 +171,10 @@ class SparkEngine:
     ) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
         held: list[DataFrame] = []
-        settings = _Settings(self.session, SETTINGS)
         given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         cache = None if self.cache is None else JobCache(self.session, self.cache)
-        with settings, job_counters(self.session.sparkContext, self.progress) as counts:
+        with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
                     unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
@@ -263,24 +263,20 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
 
 
-class _Settings:
-    """Settings of a session for a while."""
-
-    def __init__(self, session: SparkSession, settings: dict[str, str]) -> None:
-        self._session, self._settings = session, settings
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        for key, value in self._settings.items():
-            self._before[key] = self._session.conf.get(key, None)
-            self._session.conf.set(key, value)
-
-    def __exit__(self, *_: object) -> None:
-        for key, value in self._before.items():
-            if value is None:
-                self._session.conf.unset(key)
+@contextlib.contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Changes settings of a session for a while."""
+    before = {key: session.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, was in before.items():
+            if was is None:
+                session.conf.unset(key)
             else:
-                self._session.conf.set(key, value)
+                session.conf.set(key, was)
 
 
 def _read_segments(

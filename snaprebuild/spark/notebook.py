@@ -78,16 +78,16 @@ def rebuild(
         partitions: numbers; none for all.
         offset_from: least boundary, inclusive; None for no bound.
         offset_to: greatest boundary, inclusive; likewise.
-        out: where the snapshots go; None for beside the segments.
+        out: where the snapshots go; None for next to the segments.
         boundaries: ``missing`` or ``all``.
         replay_from: ``auto``, ``window`` or ``log-start``.
         set_aside: replace snapshots that are proven wrong.
         check_crc: compute the checksum of every batch.
         drop_expired: leave expired entries out.
-        allow_unproven: write UNPROVEN ones beside the segments, too.
+        allow_unproven: write UNPROVEN ones next to the segments, too.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
-        metadata: metadata log of the cluster, which tells whether replicas may be written to; None for each broker's own.
+        metadata: metadata log of the cluster, which shows whether replicas may be written to; None for each broker's own.
         s3: how object stores are reached, and what the run may ask of them.
         dry_run: write nothing.
         receipt: file on the driver that lists what is written; None leaves none.
@@ -98,8 +98,8 @@ def rebuild(
 
     Raises:
         UsageError: nothing to read from, an option makes no sense or does not go with ``plan``, or ``out`` or ``cache`` is no directory.
-        RefusedError: one of them lies in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
-        StorageError: the receipt cannot be written, or an object store tells nothing.
+        RefusedError: one of them is in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
+        StorageError: the receipt cannot be written, or an object store does not answer.
     """
     engine = _engine(session, progress)
     table = None if results is None else result_file(os.fspath(results))

@@ -165,10 +165,14 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
 def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
     """A bucket that cannot be listed does not keep other paths from being read."""
     try:
-        return find_objects(store, root, found.faults, found.left_out)
+        objects = find_objects(store, root)
     except ReadFailedError as error:
         found.faults.append(error)
         return []
+    found.faults += objects.faults
+    if objects.left_out is not None:
+        found.left_out.append((root, objects.left_out))
+    return objects.partitions
 
 
 def listed_again(directory: PartitionDir) -> PartitionDir:
@@ -185,9 +189,8 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
             if error.errno != errno.ENOENT:
                 raise
             raise GonePartitionError("was deleted or moved while it was looked at", path=directory.path) from error
-    faults: list[ReadFailedError] = []
     assert isinstance(directory.store, Store), "objects that were listed"
-    for now in find_objects(directory.store, directory.path, faults):
+    for now in find_objects(directory.store, directory.path).partitions:
         return now
     raise GonePartitionError("is gone", path=directory.path)
 

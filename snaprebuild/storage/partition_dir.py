@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from formats.limits import INT64_MAX
 from formats.partition.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
-    INT64_MAX,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,

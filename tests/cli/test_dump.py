@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY, is_of_a_disease, partition_fixtures
 
-from formats.partition.dumped_kind import DumpedKind
+from formats.partition.file_names import DumpedKind
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.replay.difference import ENTRY_FIELDS

@@ -16,20 +16,20 @@ from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
 from snaprebuild.storage.io_limits.policy import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, WORKER_BYTES, Manners, manners
-from snaprebuild.storage.io_limits.priority import Standing, standing
+from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
 from snaprebuild.storage.local import segment_file
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Manners, Standing]]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Manners, SchedulingClass]]:
     """How this process reads segments, and where it stands, each time that it reads."""
-    found: list[tuple[Manners, Standing]] = []
+    found: list[tuple[Manners, SchedulingClass]] = []
     wait = segment_file.wait_to_read
 
     def noted(count: int) -> None:
-        found.append((manners(), standing()))
+        found.append((manners(), scheduling_class()))
         wait(count)
 
     monkeypatch.setattr(segment_file, "wait_to_read", noted)
@@ -41,8 +41,8 @@ def run(*arguments: object) -> None:
     assert done.exit_code in (0, 1), done.output
 
 
-def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[Manners, Standing]]) -> None:
-    logs, before = copy_of("kafka27-mixed", tmp_path), standing()
+def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+    logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     segment = str(next(logs.glob("*/*.log")))
     verbs = (
         ("verify", logs, *CLOCK),
@@ -66,19 +66,19 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: li
         seen.clear()
 
 
-def test_beside_a_broker(tmp_path: Path, seen: list[tuple[Manners, Standing]]) -> None:
-    logs, before = copy_of("kafka27-mixed", tmp_path), standing()
+def test_beside_a_broker(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+    logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
     assert {(each.bytes_per_second, each.stands_last) for each, _ in seen} == {(RATE_BESIDE_BROKER_BYTES, True)}
     assert {(place.policy, place.nice) for _, place in seen} == {(os.SCHED_IDLE, 19)}
     assert manners() == USUAL_MANNERS
     if os.geteuid() == 0:
-        assert standing() == before
+        assert scheduling_class() == before
 
 
-def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[Manners, Standing]]) -> None:
-    logs, before = copy_of("kafka27-mixed", tmp_path), standing()
+def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+    logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK, "--max-read-rate", 50_000_000, "--priority", "usual", "--fill-page-cache")
     assert {(each.bytes_per_second, each.stands_last, each.leaves_page_cache) for each, _ in seen} == {(50_000_000, False, False)}

@@ -111,7 +111,7 @@ def run(runs: int, seed: int = 0, met: Callable[[Seen], bool] = lambda _: True) 
     seen = Seen()
     base = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
     with (
-        mock.patch("snaprebuild.storage.io_limits.policy.stand_so"),
+        mock.patch("snaprebuild.storage.io_limits.policy.set_priority"),
         tempfile.TemporaryDirectory(prefix="live-", dir=base) as directory,
     ):
         player = Player(Path(directory))

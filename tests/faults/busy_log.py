@@ -189,5 +189,5 @@ class BusyBroker(LiveLog):
                 patched.enter_context(mock.patch.object(os, name, stepping(call)))
             for module in ("source.source", "scan.scan"):
                 patched.enter_context(mock.patch(f"snaprebuild.snapshots.{module}.lock_holder", return_value=1))
-            patched.enter_context(mock.patch("snaprebuild.storage.io_limits.policy.stand_so"))
+            patched.enter_context(mock.patch("snaprebuild.storage.io_limits.policy.set_priority"))
             yield

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import GeneratedLog, batch_of, header_of, message_of
 
 from formats.checksum import crc32c_reference
-from formats.log import batch_checksums
+from formats.log import batch_rows
 
 
 def log_of(sizes: list[int]) -> GeneratedLog:
@@ -61,7 +61,7 @@ def test_every_bit_of_every_batch() -> None:
 
 def test_right_checksums_take_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the fast way would be right only because the plain way always follows."""
-    monkeypatch.setattr(batch_checksums, "_bad_one_by_one", lambda *_: pytest.fail("one by one"))
+    monkeypatch.setattr(batch_rows, "_bad_one_by_one", lambda *_: pytest.fail("one by one"))
     assert read_fast(segment(LOG.data), check_crc=True).bad_crc == []
 
 

@@ -7,8 +7,8 @@ from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.partition.dumped_kind import DumpedKind
 from formats.partition.file_kind import HEAD_BYTES, KindOfName, kind_of_content, kind_of_name
+from formats.partition.file_names import DumpedKind
 
 TEN = "00000000000000000010"
 UUID = "L20oNJ0MSsC6VKxY_UASOw"

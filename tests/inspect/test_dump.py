@@ -18,7 +18,7 @@ from manifests import FIXTURES
 from memory_peak import measured
 
 from formats import limits
-from formats.partition.dumped_kind import DumpedKind
+from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.render.dump import JsonLines, TextLines
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.inspect import dump_log

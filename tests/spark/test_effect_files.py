@@ -22,7 +22,7 @@ from snaprebuild.replay.segment_ranges import RangeSummary, join_ranges, summari
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import effect_files, summary_rows
+from snaprebuild.spark import effect_files, read_rows, summary_rows
 from snaprebuild.spark.effect_files import (
     CachedSegment,
     CacheWriter,
@@ -33,7 +33,6 @@ from snaprebuild.spark.effect_files import (
     look_up,
     read_cached,
     rows_of_cached,
-    table_of_cached,
 )
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
 from snaprebuild.storage.local.store import LOCAL
@@ -93,7 +92,7 @@ def found(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[i
 def summaries(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[int, Any]:
     """What is kept, by base offset: as a run that asks for the tasks gets it."""
     kept = list(found(effects, tasks, told).values())
-    sent = rows_of_cached(table_of_cached(kept, [0] * len(kept)).to_batches())
+    sent = rows_of_cached(read_rows.table_of(kept, [0] * len(kept)).to_batches())
     assert sorted(sent, key=lambda each: each.task.base_offset) == sorted(kept, key=lambda each: each.task.base_offset)
     gained = {}
     for each, batches in read_cached(sent, effects, told):

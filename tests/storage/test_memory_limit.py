@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from snaprebuild.storage.io_limits.memory_limit import ROOM_BYTES_MIN
 from snaprebuild.storage.io_limits.policy import WORKER_BYTES, Manners
+from snaprebuild.storage.io_limits.process import ROOM_BYTES_MIN
 
 MIB = 1 << 20
 
@@ -16,7 +16,7 @@ GROWS = """
 import resource, sys
 import numpy as np
 from snaprebuild.storage.io_limits.policy import Manners, reading_so
-from snaprebuild.storage.io_limits.memory_limit import held_bytes
+from snaprebuild.storage.io_limits.process import held_bytes
 before = resource.getrlimit(resource.RLIMIT_DATA)
 held, first = [], held_bytes()
 most = first

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, UsageError
-from snaprebuild.storage.remote.client_config import read_client_config
-from snaprebuild.storage.remote.metadata_topic import MetadataTopic
+from snaprebuild.storage.remote.metadata_topic import MetadataTopic, read_client_config
 
 SECRET = "not-to-be-told"
 

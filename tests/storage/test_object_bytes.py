@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snaprebuild.storage.s3 import object_bytes
-from snaprebuild.storage.s3.object_bytes import ObjectBytes
-from snaprebuild.storage.s3.object_stream import Pace, ReadInto
+from snaprebuild.storage.s3.object_bytes import ObjectBytes, Pace, ReadInto
 from snaprebuild.storage.store import FileIdentity
 
 RANGE, SMALL = 64, 8

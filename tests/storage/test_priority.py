@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.io_limits.priority import Standing, standing
+from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
 
 PRINTS = """
 import json
 from snaprebuild.storage.io_limits.policy import Manners, beside_live_broker, reading_so
-from snaprebuild.storage.io_limits.priority import standing
+from snaprebuild.storage.io_limits.process import scheduling_class
 open_ = Manners(minds_brokers=True, priority_is_open=True)
-seen = [tuple(standing())]
+seen = [tuple(scheduling_class())]
 with reading_so(open_):
-    seen.append(tuple(standing()))
+    seen.append(tuple(scheduling_class()))
     beside_live_broker(1)
-    seen.append(tuple(standing()))
+    seen.append(tuple(scheduling_class()))
 with reading_so(Manners(stands_last=True)):
-    print(json.dumps([*seen, standing()]), flush=True)
+    print(json.dumps([*seen, scheduling_class()]), flush=True)
     input()
 """
 
 
 def test_standing_last() -> None:
-    before = standing()
+    before = scheduling_class()
     with subprocess.Popen([sys.executable, "-c", PRINTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first, opened, beside, last = (Standing(*each) for each in json.loads(process.stdout.readline()))
+        first, opened, beside, last = (SchedulingClass(*each) for each in json.loads(process.stdout.readline()))
         stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         oom_score = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
         process.communicate("\n")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
 __all__ = [
-    "INT64_MAX",
     "AllowUnverified",
     "AsOf",
     "Duration",
@@ -53,8 +53,6 @@ __all__ = [
     "selection_of",
 ]
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 JOBS_MAX = 1024
 """Worker processes; more than any machine has processors or disks for."""

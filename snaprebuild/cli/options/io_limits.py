@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, JOBS_MAX, Size, WholeNumber
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import JOBS_MAX, Size, WholeNumber
 
 __all__ = ["Impact", "Load", "LoadAlone", "Priority"]
 

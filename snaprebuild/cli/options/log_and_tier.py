@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    S3Options,
-    WholeNumber,
-)
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.remote_storage import opened_tier
 
 if TYPE_CHECKING:

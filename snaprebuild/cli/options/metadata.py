@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    WholeNumber,
-    quoted,
-)
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import WholeNumber, quoted
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

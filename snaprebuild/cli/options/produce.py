@@ -61,8 +61,7 @@ def announcing(
         RefusedError: the cluster has no such topic.
         ReadFailedError: the cluster does not answer.
     """
-    from snaprebuild.storage.remote.client_config import read_client_config
-    from snaprebuild.storage.remote.metadata_topic import MetadataTopic
+    from snaprebuild.storage.remote.metadata_topic import MetadataTopic, read_client_config
     from snaprebuild.tier.upload.announce import Announcer
 
     if produce_to is None:

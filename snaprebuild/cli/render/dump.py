@@ -21,7 +21,7 @@ from formats.log.control_record import (
     Voter,
     Voters,
 )
-from formats.partition.dumped_kind import DumpedKind
+from formats.partition.file_names import DumpedKind
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild import __version__
 from snaprebuild.cli.render.row_text import RowText

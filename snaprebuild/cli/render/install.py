@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.rebuild import boundary_json
 from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.staging.install import InstalledPartition, InstallResult
@@ -66,13 +66,13 @@ def print_install(result: InstallResult) -> None:
     totals = Counter(boundary.action for each in result.partitions for boundary in each.boundaries)
     title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
     if totals["written"]:
-        title = f"{counted(totals['written'], 'snapshot')} installed"
+        title = f"{pluralize(totals['written'], 'snapshot')} installed"
     if rows:
         columns = ("partition", "blocked", "boundaries", "done", "replayed", "directory")
         print_table(title, columns, rows, right=("blocked", "replayed"))
     if len(result.partitions) > ROWS_MAX:
-        print_text(f"and {counted(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
-    partitions = counted(len(result.partitions), "partition")
+        print_text(f"and {pluralize(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
+    partitions = pluralize(len(result.partitions), "partition")
     print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {_text(totals) or 'nothing'}")
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"in {sum(result.seconds.values()):.2f} s: {phases}")

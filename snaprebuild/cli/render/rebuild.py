@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
 from snaprebuild.cluster.source.verifier import verdict_json
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
@@ -107,10 +107,10 @@ def print_plan(plan: Plan) -> None:
     count = sum(len(partition.boundaries) for partition in busy)
     if rows:
         columns = ("partition", "snapshots", "replay from", "because", "to read", "confidence", "retention deletes it")
-        title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
+        title = f"{pluralize(count, 'snapshot')} in {len(busy)} of {pluralize(len(plan.partitions), 'partition')}"
         print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
-        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {counted(len(plan.partitions), 'partition')}")
+        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {pluralize(len(plan.partitions), 'partition')}")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
         rate = size_text(int(plan.rate_bytes_per_second))
@@ -133,15 +133,15 @@ def _print_not_planned(plan: Plan) -> None:
         for offset, reason in partition.not_planned
     )
     for (reason, action), count in reasons.items():
-        print_text(f"{action}: {counted(count, 'boundary', 'boundaries')}: {reason}")
+        print_text(f"{action}: {pluralize(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
-            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"
+            f"refused: {pluralize(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"
         )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
-        print_text(f"failed: {counted(faults, 'partition')} that cannot be read (named on stderr)")
+        print_text(f"failed: {pluralize(faults, 'partition')} that cannot be read (named on stderr)")
 
 
 def _print_live_brokers(plan: Plan) -> None:
@@ -242,13 +242,13 @@ def print_rebuild(result: RebuildResult) -> None:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
     done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
-    print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {done}")
     _print_not_planned(result.plan)
     if result.is_dry_run:
         _print_live_brokers(result.plan)
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
-        print_text(f"{counted(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
+        print_text(f"{pluralize(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
     if result.receipt is not None:
         in_store = any(is_object(partition.plan.target) for partition in result.partitions)
         undone = "" if in_store else " (`snaprebuild undo` takes back what it lists)"
@@ -268,7 +268,7 @@ def print_rebuild(result: RebuildResult) -> None:
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
     """The result of a plan without a boundary."""
     if missing:
-        return f"{counted(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
+        return f"{pluralize(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
     return unless_unread("nothing to rebuild", findings)
 
 
@@ -280,11 +280,13 @@ def _title(result: RebuildResult, written: int) -> str:
     )
     # A file in DIR looks like any other: its class is in this result alone.
     if result.is_dry_run:
-        return "Dry run: nothing was written" + (f"; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else "")
+        return "Dry run: nothing was written" + (
+            f"; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else ""
+        )
     done = "staged" if result.plan.request.stage else "written"
-    title = f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+    title = f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
     return (
-        f"{title}; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
+        f"{title}; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
         if unsound
         else title
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, terminal_width
 from snaprebuild.cli.table import middle_cut, printable
-from snaprebuild.findings import counted, first_of, unread_paths
+from snaprebuild.findings import first_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
@@ -84,17 +84,17 @@ def _print(text: str, indent: str = "") -> None:
 def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str]) -> None:
     """The answer and the next action, in two lines."""
     totals = result.totals
-    partitions = counted(len(result.partitions), "partition")
+    partitions = pluralize(len(result.partitions), "partition")
     again = shlex.join(words)
     if not result.partitions and not unread:
         _print("No partition was read. stderr shows why.")
         return
     affected = sum(each.totals.missing > 0 for each in result.partitions)
-    missing = f"{counted(totals.missing, 'snapshot')} missing in {affected} of {partitions}"
+    missing = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}"
     if unread:
         found = missing if totals.missing else f"No snapshot missing in the {partitions} that were read"
         names = first_of([shown(path) for path in unread])
-        print_text(f"INCOMPLETE: {counted(len(unread), 'path')} could not be read: {names}. {found}.")
+        print_text(f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read: {names}. {found}.")
         _print(
             "Next: correct what stderr lists (run as the owner of the files or as root), then scan again. Do not use this result."
         )
@@ -154,7 +154,7 @@ def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) ->
     others = len(result.partitions) - len(worst)
     if others and rows:
         _print(
-            f"{counted(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
+            f"{pluralize(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
         )
     return numbers
 
@@ -193,7 +193,7 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
         _print(
             "    If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
         )
-        after = f" after {counted(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
+        after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
         _print(f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    ")
         for outcome in failing.outcomes:
             _print(f"    {_outcome_text(outcome)}", " " * 20)
@@ -219,7 +219,7 @@ def _print_facts(result: ScanResult) -> None:
     waiting = sum(each.waiting_segments for each in result.partitions)
     if waiting:
         _print(
-            f"Waiting, not blocked: {counted(waiting, 'rolled segment')} above the last stable offset or the high watermark "
+            f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
             "(`inspect transactions` lists open transactions)."
         )
     start = _start_text(result)
@@ -233,7 +233,7 @@ def _print_facts(result: ScanResult) -> None:
         _print(f"and {len(result.log_dirs) - LOG_DIRS_MAX} more log directories (--output json lists them)")
     totals = result.totals
     _print(
-        f"read: {counted(len(result.partitions), 'partition')}, {counted(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
+        f"read: {pluralize(len(result.partitions), 'partition')}, {pluralize(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
         f"unread: {totals.unread}"
     )
 
@@ -271,7 +271,7 @@ def _start_text(result: ScanResult) -> str:
         (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
         (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
     ]
-    texts = [text.format(counted(count, what)) for count, text, what in parts if count]
+    texts = [text.format(pluralize(count, what)) for count, text, what in parts if count]
     return f"Next start: a broker {', '.join(texts)}." if texts else ""
 
 
@@ -285,7 +285,7 @@ def print_boundaries(result: ScanResult) -> None:
             if boundary.is_log_end:
                 facts.append("log end")
             if boundary.entries is not None:
-                facts.append(counted(boundary.entries, "entry", "entries"))
+                facts.append(pluralize(boundary.entries, "entry", "entries"))
             if boundary.at_next_start is not None:
                 facts.append(f"next start: {boundary.at_next_start.value}")
             lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
@@ -297,7 +297,7 @@ def print_boundaries(result: ScanResult) -> None:
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
         for run in partition.preflight.runs:
             if not run.blockers:
-                count = counted(run.segments, "closed segment")
+                count = pluralize(run.segments, "closed segment")
                 lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
         lines += _attempt_lines(partition)
         sys.stdout.write("\n".join(lines) + "\n")
@@ -320,7 +320,7 @@ def _attempt_lines(partition: PartitionScan) -> list[str]:
 
 def _before_text(attempt: NextAttempt) -> str:
     count = attempt.uploads_before
-    return f"once {counted(count, 'segment has', 'segments have')} gone up before it, " if count else ""
+    return f"once {pluralize(count, 'segment has', 'segments have')} gone up before it, " if count else ""
 
 
 def _end(partition: PartitionScan) -> str:

@@ -193,17 +193,17 @@ def _partition(partition: PreparedPartition) -> dict[str, object]:
 def _summary(result: Preparation) -> str:
     """The one line that is read in the journal of a start."""
     from snaprebuild.cli.result import size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     totals = Counter[str]()
     for each in result.partitions:
         totals.update(_counts(each))
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
-        f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
+        f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
         f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
-        f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
+        f"{size_text(totals['bytes_read'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
     receipt = result.rebuilt.receipt
     return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])

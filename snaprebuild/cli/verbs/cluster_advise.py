@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, as_of_ms, check_paths, quoted
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verbs.cluster_check import epoch_text
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers, advance_json, start_json

@@ -137,7 +137,7 @@ def _result(result: RuleResult) -> dict[str, object]:
 def _print(check: KraftCheck) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
     from snaprebuild.cluster.quorum.rules import Grade, Outcome, Rule
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = []
     for each in check.nodes:
@@ -165,8 +165,8 @@ def _print(check: KraftCheck) -> None:
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
-    held = counted(sum(result.outcome is Outcome.HELD for result in results), "rule")
-    print_text(f"{counted(len(check.nodes), 'node')}: {held} held; {violations}")
+    held = pluralize(sum(result.outcome is Outcome.HELD for result in results), "rule")
+    print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held; {violations}")
 
 
 def _print_election(election: Election) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snaprebuild.cli.options.common import INT32_MAX, INT64_MAX, S3Options, WholeNumber, moment_ms, quoted
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import S3Options, WholeNumber, moment_ms, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
@@ -171,7 +172,7 @@ def _broker_entry_json(entry: BrokerEntry) -> dict[str, object]:
 
 def _print(result: HistoryResult) -> None:
     from snaprebuild.cli.result import print_text, shown, unless_unread
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     for timeline in result.timelines.partitions.values():
         _print_partition(timeline, result)
@@ -183,7 +184,7 @@ def _print(result: HistoryResult) -> None:
     since = "the beginning" if result.first_offset == 0 else f"offset {result.first_offset}"
     if result.first_offset == result.checkpoint_end:
         since = f"a checkpoint of everything below {since}"
-    print_text(f"{shown(result.path)}: {counted(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
+    print_text(f"{shown(result.path)}: {pluralize(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
     end = result.proof.end_offset
     if end > result.last_offset:
         print_text(unless_unread("all of it is proven to be committed", result.findings))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, S3Options, Topic, quoted
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import S3Options, Topic, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 

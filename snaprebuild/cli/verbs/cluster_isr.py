@@ -83,7 +83,7 @@ def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
 def _print(result: IsrCheckResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, time_text, unless_unread
     from snaprebuild.cluster.metadata.proof import unproven_reason
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (
@@ -107,7 +107,7 @@ def _print(result: IsrCheckResult) -> None:
     where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
     print_text(
         f"offsets {result.known_from} to {result.end_offset - 1}, from {where}: "
-        f"{counted(result.changes, 'change')} of in-sync replicas, {counted(result.joins, 'replica')} joined"
+        f"{pluralize(result.changes, 'change')} of in-sync replicas, {pluralize(result.joins, 'replica')} joined"
     )
     end = result.proof.end_offset
     if result.end_offset > end:

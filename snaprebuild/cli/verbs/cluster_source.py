@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
     BrokerEpoch,
@@ -174,7 +175,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
     from collections import Counter
 
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (
@@ -194,7 +195,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
         print_text(text)
     counts = Counter(each.verdict.outcome.value for each in result.replicas)
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    print_text(f"{counted(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
+    print_text(f"{pluralize(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
 
 
 def _of(result: SourceCheck) -> str:

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT64_MAX,
-    AsOf,
-    ExpirationMs,
-    Jobs,
-    PrivateKey,
-    S3Options,
-    WholeNumber,
-    as_of_ms,
-    key_files,
-    quoted,
-)
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, PrivateKey, S3Options, WholeNumber, as_of_ms, key_files, quoted
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import (
     KeyPrefix,
@@ -218,7 +208,7 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
 
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
     row = (
@@ -240,4 +230,4 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     if dry_run:
         return
     written = os.path.join(shown(place), plan.directory_name)
-    print_text(f"written: {written} ({counted(len(plan.files), 'file')}); it takes effect when the broker next starts")
+    print_text(f"written: {written} ({pluralize(len(plan.files), 'file')}); it takes effect when the broker next starts")

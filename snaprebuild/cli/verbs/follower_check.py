@@ -99,11 +99,11 @@ def _body(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -
 
 def _print(check: FollowerCheck) -> None:
     from snaprebuild.cli.result import print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     print_replicas("Replicas", check.replicas)
     print_lost(check.replicas)
     counts = Counter(replica.verdict for replica in check.replicas)
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     live = "" if check.has_metadata else "; which copies are live is unverified"
-    print_text(f"{counted(len(check.replicas), 'replica')}: {told or 'none'}{live}")
+    print_text(f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}")

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
-    Jobs,
-    Partition,
-    PrivateKey,
-    S3Options,
-    Topic,
-    WholeNumber,
-    key_files,
-    quoted,
-)
+from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files, quoted
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
@@ -197,7 +187,7 @@ NAMES = {
 
 def _print(result: OffsetsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
@@ -226,4 +216,4 @@ def _print(result: OffsetsResult) -> None:
         columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
         print_table("Taken from", ("partition", *columns), inputs, right=columns)
     print_assumed(taken)
-    print_text(f"{counted(len(result.partitions), 'partition')}, {counted(len(rows), 'answer')}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}, {pluralize(len(rows), 'answer')}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
@@ -202,7 +203,7 @@ def _pairs(epochs: Sequence[LeaderEpochEntry]) -> list[list[int]]:
 
 def _print(plan: BootstrapPlan) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     views = [each.view for each in plan.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
@@ -245,4 +246,4 @@ def _print(plan: BootstrapPlan) -> None:
         (each.view, {**view_offsets(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark})
         for each in plan.partitions
     )
-    print_text(counted(len(plan.partitions), "partition"))
+    print_text(pluralize(len(plan.partitions), "partition"))

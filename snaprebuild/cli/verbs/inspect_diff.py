@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import INT64_MAX, Duration, S3Options, as_of_ms, check_paths, locations_of
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import Duration, S3Options, as_of_ms, check_paths, locations_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from formats.partition.dumped_kind import DumpedKind
-from snaprebuild.cli.options.common import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range
+from formats.limits import INT64_MAX, INT64_MIN
+from formats.partition.file_names import DumpedKind
+from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
 __all__ = ["inspect_dump"]
-
-
-INT64_MIN = -INT64_MAX - 1
 
 
 class DumpOutput(StrEnum):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import (
-    INT32_MAX,
-    INT64_MAX,
     AsOf,
     ExpirationMs,
     Jobs,
@@ -216,7 +215,7 @@ def _answer(answer: BrokerAnswer) -> dict[str, object]:
 
 def _print(result: ExplainResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, time_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     if not result.partitions:
         return
@@ -240,7 +239,7 @@ def _print(result: ExplainResult) -> None:
     print_table(f"Producer {result.question.producer_id}", columns, rows, right=right)
     for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
         _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
-    count = f"{counted(result.partitions_read, 'partition')} read"
+    count = f"{pluralize(result.partitions_read, 'partition')} read"
     if len(result.partitions) > DETAILED_MAX:
         count += f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
     print_text(count)

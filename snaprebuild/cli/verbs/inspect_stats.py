@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
-    INT64_MAX,
     AsOf,
     Duration,
     Jobs,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
-    INT64_MAX,
     Duration,
     Jobs,
     Partition,
@@ -170,7 +170,7 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dic
 
 def _print(result: TransactionsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
     from snaprebuild.inspect.transactions import TwoPhase
 
     labels = labels_of(each.source for each in result.partitions)
@@ -203,7 +203,7 @@ def _print(result: TransactionsResult) -> None:
     _print_commands(result)
     totals = _totals(result)
     told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{counted(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:

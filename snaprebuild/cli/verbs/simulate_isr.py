@@ -251,12 +251,12 @@ def _conclusion(losses: Sequence[Loss]) -> str:
 
 
 def _search_texts(result: SearchResult) -> Iterator[str]:
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     lost = ", ".join(f"{count} by {cause}" for cause, count in result.losses.items() if count) or "none"
-    joined = counted(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
+    joined = pluralize(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
     yield f"{result.mode}: {result.histories} histories of {result.steps} steps; losses: {lost}; {joined}"
     for cause, each in result.found.items():
-        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {counted(len(each.steps), 'step')}:"
+        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {pluralize(len(each.steps), 'step')}:"
         for step in each.steps:
             yield f"    {step}"

@@ -184,7 +184,7 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 def _print(audit: TierAudit) -> None:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import WRONG
 
     rows = []
@@ -206,4 +206,4 @@ def _print(audit: TierAudit) -> None:
         print_table("Wrong snapshots", columns, wrong, right=("from offset",))
     totals = ", ".join(f"{count} {verdict}" for verdict, count in _totals(audit.partitions).items() if count)
     live = "" if audit.has_metadata else "; which copies are live is unverified"
-    print_text(f"{counted(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")
+    print_text(f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")

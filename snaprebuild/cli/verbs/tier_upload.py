@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.limits import INT32_MAX
 from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
 from snaprebuild.cli.options.metadata import (
     BrokerEpoch,
@@ -40,7 +41,6 @@ __all__ = ["tier_upload"]
 CHUNK_SIZE = 4 << 20
 CHUNK_SIZE_MAX = 1_073_741_823
 METADATA_PARTITIONS = 50
-INT32_MAX = 2**31 - 1
 UPLOADER_MAX = 1000
 """So that a claim is far below what is read of one."""
 

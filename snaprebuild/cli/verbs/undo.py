@@ -93,7 +93,7 @@ def _file(undone: UndoneFile) -> dict[str, object]:
 
 def _print(result: UndoResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted, first_of
+    from snaprebuild.findings import first_of, pluralize
 
     by_directory: dict[str, list[UndoneFile]] = {}
     for undone in result.files:
@@ -119,7 +119,7 @@ def _print(result: UndoResult) -> None:
     if len(left) > FILES_SHOWN_MAX:
         print_text(f"and {len(left) - FILES_SHOWN_MAX} more (--output json lists them)")
     print_text(
-        f"{counted(len(result.files), 'snapshot')}: {_counts(undone.action for undone in result.files) or 'nothing to undo'}"
+        f"{pluralize(len(result.files), 'snapshot')}: {_counts(undone.action for undone in result.files) or 'nothing to undo'}"
     )
     if not result.receipt.ended:
         print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")

@@ -212,19 +212,19 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 def _print_totals(result: VerifyResult) -> None:
     """The verdict on everything, last, where it stays in sight."""
     from snaprebuild.cli.result import print_text
-    from snaprebuild.findings import BUSY_LOG, Severity, counted
+    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = result.counts.missing
-    text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    text = f"{pluralize(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
     if missing:
         are = "is" if missing == 1 else "are"
-        text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
+        text += f"; {pluralize(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
     print_text(text)
     unjudged = sum(
         any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
     )
     if unjudged:
-        print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")
+        print_text(f"{pluralize(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -10,7 +10,7 @@ from enum import Enum
 from snaprebuild.documents.saved_documents import read_head, typed_members
 from snaprebuild.documents.scan import Boundary, LogDir, Partition, Scan, Upload
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
 
@@ -195,7 +195,7 @@ class _Scan:
             reasons.append("it has no log directory of any broker")
         if faults:
             self._fleet.unread.add(self._path)
-            reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
+            reasons.append(f"{pluralize(faults, 'place')} could not be looked at, first {first}")
         reasons += self._replaced.values()
         if narrowed:
             reasons.append("it was made of chosen topics or partitions alone")

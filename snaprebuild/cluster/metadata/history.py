@@ -34,7 +34,7 @@ from snaprebuild.cluster.metadata.log_findings import (
 )
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
@@ -402,7 +402,7 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     dropped = sum(each.dropped for each in timelines.partitions.values())
     dropped += 0 if timelines.broker is None else timelines.broker.dropped
     if dropped:
-        message = f"{counted(dropped, 'older entry', 'older entries')} are left out"
+        message = f"{pluralize(dropped, 'older entry', 'older entries')} are left out"
         findings.append(Finding("history-cut", Severity.NOTE, log.path, message))
     return HistoryResult(
         path=log.path,

@@ -33,7 +33,7 @@ from snaprebuild.cluster.metadata.image_reader import fold_oldest, with_fresh_li
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, gap_finding, torn_findings
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["EVENTS_MAX", "IsrCheckResult", "IsrEvent", "IsrFault", "IsrHistory", "IsrQuestion", "JoinKind", "isr_check"]
@@ -380,10 +380,10 @@ def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
     findings += _read(log, known_from, found) if gap is None else [gap]
     findings += _findings(log, proof, found.events)
     if sum(found.counts.values()) > len(found.events):
-        more = counted(sum(found.counts.values()) - len(found.events), "more event")
+        more = pluralize(sum(found.counts.values()) - len(found.events), "more event")
         findings.append(Finding("isr-events-left-out", Severity.FINDING, log.path, f"{more}, of which none is shown"))
     if fold.fault_count:
-        message = f"{counted(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
+        message = f"{pluralize(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
         findings.append(Finding("isr-record-left-out", Severity.FINDING, log.path, message, fold.faults[0].offset))
     findings += proof_findings(log, proof, fold.offset, told=findings)
     history = found.history
@@ -439,7 +439,7 @@ def _findings(log: MetadataLog, proof: Proof, events: list[IsrEvent]) -> Iterato
             yield Finding(f"isr-{event.fault}", Severity.FINDING, log.path, f"{_text(event)}; {whether}", event.offset)
     for several in alike.values():
         first = several[0]
-        more = f"; and {counted(len(several) - 1, 'more partition')}" if len(several) > 1 else ""
+        more = f"; and {pluralize(len(several) - 1, 'more partition')}" if len(several) > 1 else ""
         yield Finding(f"isr-{first.fault}", Severity.NOTE, log.path, _text(first) + more, first.offset)
 
 

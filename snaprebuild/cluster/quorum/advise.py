@@ -38,7 +38,7 @@ from snaprebuild.cluster.quorum.log_start import (
 )
 from snaprebuild.cluster.quorum.rules import Grade, Outcome, judge_log
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, counted
+from snaprebuild.findings import Finding, pluralize
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -367,7 +367,9 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
         told.append("the listeners of this node are taken to have read everything (--listener)")
     if advice.unknown:
         ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
-        told.append(f"how far {counted(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)")
+        told.append(
+            f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)"
+        )
     if advice.unknown is None:
         told.append("which replicas there are is not known, as no image can be read")
     return told

@@ -31,7 +31,7 @@ from snaprebuild.cluster.quorum.rules import (
     judge_starts,
 )
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
@@ -365,5 +365,5 @@ def _difference(
     for kinds, whose in zip(only, ("there", "here"), strict=True):
         if kinds:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items())[:4])
-            told.append(f"{counted(len(kinds), 'record')} only {whose} ({counts})")
+            told.append(f"{pluralize(len(kinds), 'record')} only {whose} ({counts})")
     return "; ".join(told)

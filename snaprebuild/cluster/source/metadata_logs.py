@@ -33,7 +33,7 @@ from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataLog
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
 from snaprebuild.cluster.source.evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
@@ -405,7 +405,8 @@ class ClusterTruth:
         read = read_image(location, self.at, self.settings, self.deadline)
         image = read.fold.image()
         if read.fold.fault_count:
-            message = f"{counted(read.fold.fault_count, 'record')} of the metadata log left out, as brokers do: {read.fold.faults[0].error}"
+            count = pluralize(read.fold.fault_count, "record")
+            message = f"{count} of the metadata log left out, as brokers do: {read.fold.faults[0].error}"
             self.findings.append(
                 Finding("source-metadata-faults", Severity.NOTE, read.log.path, message, read.fold.faults[0].offset)
             )

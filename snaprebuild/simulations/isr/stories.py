@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from formats import limits
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.search import SearchResult
 from snaprebuild.simulations.isr.simulator import Cluster
@@ -240,11 +240,11 @@ def played_findings(played: Iterable[Played], *, of_steps: bool) -> Iterator[Fin
     for each in played:
         mode = each.cluster.mode
         for loss in each.cluster.losses:
-            what = f"{counted(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
+            what = f"{pluralize(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
             yield _of_loss(loss, each.story.name, f"{mode}: {what}, when broker {loss.leader} begins to lead")
         left_out = sum(not scene.happened for scene in each.scenes)
         if left_out and of_steps:
-            message = f"{mode}: {counted(left_out, 'step')} left out, which could not happen"
+            message = f"{mode}: {pluralize(left_out, 'step')} left out, which could not happen"
             yield Finding("isr-step-left-out", Severity.NOTE, each.story.name, message)
 
 
@@ -252,8 +252,8 @@ def search_findings(found: Iterable[SearchResult]) -> Iterator[Finding]:
     """One for each mode and cause."""
     for result in found:
         for cause, each in result.found.items():
-            lost = f"{result.losses[cause]} of {counted(result.histories, 'history', 'histories')}"
-            shortest = f"the shortest has {counted(len(each.steps), 'step')}"
+            lost = f"{result.losses[cause]} of {pluralize(result.histories, 'history', 'histories')}"
+            shortest = f"the shortest has {pluralize(len(each.steps), 'step')}"
             yield _of_loss(each.loss, "--search", f"{result.mode}: committed records, in {lost}, of which {shortest}")
 
 

@@ -278,12 +278,12 @@ class PartitionReplay:
         )
 
     def _witness_offset(self, start_index: int) -> int | None:
-        """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
+        """The least surviving snapshot at or after everything that is wanted, which may prove the window."""
         bases = [segment.base_offset for segment in self.directory.segments]
         boundaries = set(bases[start_index + 1 :])
         least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
-        behind = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
-        return next(behind, None)
+        after = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
+        return next(after, None)
 
     def _has_first_snapshot(self) -> bool:
         first = self.directory.segments[0].base_offset if self.directory.segments else 0
@@ -480,7 +480,7 @@ class PartitionReplay:
         )
 
     def _below_window(self) -> Iterator[BoundaryState]:
-        """Everything below is older than the expiration; whether a transaction is open there nobody has looked."""
+        """Everything below is older than the expiration; whether a transaction is open there is unknown."""
         reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
         judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
         for index in range(1, min(self.start_index, len(self.directory.segments) - 1) + 1):

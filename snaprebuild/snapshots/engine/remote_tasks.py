@@ -170,7 +170,7 @@ def merged(job: Job, chunks: Iterable[TaskOutcome | SkippedChunk | Failure]) -> 
 
     Args:
         job: of the partition.
-        chunks: the outcome of each chunk in order, or what stands for it. Chunks after the end of the replay are missing.
+        chunks: the outcome of each chunk in order, or what replaces it. Chunks after the end of the replay are missing.
     """
     with job.started() as task:
         outcome = task.outcome
@@ -266,5 +266,5 @@ def chunk_start_states(job: Job, starts: Sequence[int], stream: SummaryStream) -
                     pass
             if replay.damage is not None:
                 return
-        assert state is not None, "a boundary lies between two segments"
+        assert state is not None, "a boundary is between two segments"
         resume_from = replay.checkpoint(state)

@@ -58,7 +58,7 @@ LOST_MAX = 8
 
 
 def default_jobs(devices: int) -> int:
-    """Workers when nobody asks for a number: the processors, or the devices where those are more, so that none is idle."""
+    """Workers without ``--jobs``: the processors, or the devices if those are more, so that none is idle."""
     return max(min(len(os.sched_getaffinity(0)), allowed_processors()), devices)
 
 
@@ -279,7 +279,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _end_workers(pool: ProcessPoolExecutor) -> None:
-    """What they were reading is read again, or by nobody.
+    """Kills the workers. What they were reading is read again if it is still wanted.
 
     The executor does so itself where one of them died, but for a worker that was just being started: that one waits for work for ever,
     and the executor for its end.
@@ -290,10 +290,10 @@ def _end_workers(pool: ProcessPoolExecutor) -> None:
 
 
 class _Pool:
-    """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start.
+    """Worker processes. They are forked from a small server process: safe next to the threads of a progress bar, and quick to start.
 
-    That server has the environment of the moment when it was started, perhaps long ago and by somebody else. The environment tells where
-    object stores are and who asks: workers that read objects are started afresh, with the environment of now.
+    That server has the environment of the moment when it was started, perhaps long ago by other code. The environment has the
+    address of object stores and the credentials: workers that read objects are started afresh, with the environment of now.
     """
 
     def __init__(self, queues: list[_TaskQueue], jobs: int, devices: set[int]) -> None:

@@ -120,11 +120,11 @@ def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | Non
 
 
 def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
-    """The boundary behind a segment, and whether it is the log end for all that its name and size tell; behind a piece the cut.
+    """The boundary after a segment, and whether it is the log end by its name and size; after a piece the cut.
 
     Returns:
         The base offset of the next segment, or the log end. None where that is no boundary of its own: the base of a last segment without
-        batches is the boundary behind the one before it, and 0 is none.
+        batches is the boundary after the one before it, and 0 is none.
     """
     if summary.cut_offset is not None:
         return summary.cut_offset, False
@@ -201,7 +201,7 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
 
 
 def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
-    """How many producers stand in both; None if one stands there otherwise, or a live one in only one of them."""
+    """How many producers are in both; None if one differs, or a live one is in only one of them."""
     if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
         return None
     _, one, other = np.intersect1d(
@@ -216,7 +216,7 @@ def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> 
 
 @dataclass(frozen=True, slots=True)
 class WindowProof:
-    """What a snapshot behind the window proves.
+    """What a snapshot after the window proves.
 
     Attributes:
         total: effect of everything from the window to its end.
@@ -289,7 +289,7 @@ class WindowProof:
 
 
 def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
-    """Holds a window beside the snapshot behind it and the ones inside it.
+    """Compares a window with the snapshot after it and the ones inside it.
 
     Args:
         directory: the listing.

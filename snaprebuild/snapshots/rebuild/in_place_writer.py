@@ -30,7 +30,7 @@ from snaprebuild.storage.store import FileIdentity
 __all__ = ["InPlaceWriter"]
 
 ASIDE_NUMBERS_MAX = 100
-"""Snapshots of one offset that are set aside side by side."""
+"""Snapshots of one offset that may be set aside."""
 
 
 class InPlaceWriter:
@@ -106,8 +106,8 @@ class InPlaceWriter:
             RefusedError: they are not.
         """
         directory = self._directory
-        behind = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
-        for segment in directory.segments[behind - 1 : behind + 1]:
+        above = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
+        for segment in directory.segments[above - 1 : above + 1]:
             path = directory.file_path(segment.log.name)
             try:
                 is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
@@ -134,7 +134,7 @@ class InPlaceWriter:
         )
 
     def _put_back(self, offset: int, aside: str) -> None:
-        """The new file could not be written: the old one, wrong as it is, returns to its name, or the finding says where it lies."""
+        """The new file could not be written: the old one, wrong as it is, gets its name back, or a finding says where it is."""
         try:
             set_aside(self._directory.path, aside, snapshot_file_name(offset))
         except StorageError as error:

@@ -80,13 +80,16 @@ def rebuild(
     if not dry_run:
         _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
-    in_place, kept = plan.request.in_place, _Kept()
+    in_place, done = plan.request.in_place, _Done()
     # The writers end before the locks are released, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         needed = in_place and not dry_run and not plan.request.broker_running
         locks_of = _Locks(held, locks or {}, needed=needed)
         request, listed = _with_run_id(plan.request), ListedDifferences()
-        corrupt = frozenset((finding.path, finding.offset) for finding in plan.findings if finding.code == "corrupt-snapshot")
+        corrupt: dict[str, set[int | None]] = {}
+        for finding in plan.findings:
+            if finding.code == "corrupt-snapshot":
+                corrupt.setdefault(finding.path, set()).add(finding.offset)
 
         def task_of(place: int) -> RebuildTask | None:
             result = results[place]
@@ -104,7 +107,7 @@ def rebuild(
                     remove_other_name(result, offset)
             if not result.plan.boundaries:
                 return None
-            reported = frozenset(offset for path, offset in corrupt if path == result.path)
+            reported = frozenset(corrupt.get(result.path, ()))
             report = None if on_event is None or dry_run else partial(on_event, result.plan)
             job = RebuildJob(result.plan, request, plan.clock, dry_run, reported, report, deadline)
             return RebuildTask(job, result, writers, partial(listed.add, place), lock=lock, progress=progress)
@@ -119,34 +122,33 @@ def rebuild(
                 for place in due:
                     old, results[place] = results[place], _begun_anew(plan, results[place], deadline)
                     if not plan.request.stage:  # an install takes only what depends on segments that are there
-                        kept.keep(place, old, results[place].plan)
+                        _keep_done(done, place, old, results[place].plan)
         finally:
             writers.shutdown(cancel_futures=True)
-    kept.give_back(results)
+    _give_back(results, done)
     plan = replace(plan, partitions=tuple(result.plan for result in results))
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
 
 
-class _Kept:
-    """Boundaries that were done before a broker deleted the segments that they depend on: each was right at its moment."""
+_Done = dict[int, list[tuple[BoundaryPlan, BoundaryResult]]]
+"""By place of the partition: boundaries that were done before a broker deleted the segments that they depend on. Each was right then."""
 
-    def __init__(self) -> None:
-        self._of: dict[int, list[tuple[BoundaryPlan, BoundaryResult]]] = {}
 
-    def keep(self, place: int, result: PartitionResult, planned: PartitionPlan) -> None:
-        """Keeps what was done, and is not in the new plan of the partition."""
-        again = {boundary.offset for boundary in planned.boundaries}
-        by_offset = {boundary.offset: boundary for boundary in result.plan.boundaries}
-        done = [each for each in result.boundaries if each.action not in NOT_DONE and each.offset not in again]
-        self._of.setdefault(place, []).extend((by_offset[each.offset], each) for each in done)
+def _keep_done(done: _Done, place: int, result: PartitionResult, planned: PartitionPlan) -> None:
+    """Keeps what was done, and is not in the new plan of the partition."""
+    again = {boundary.offset for boundary in planned.boundaries}
+    by_offset = {boundary.offset: boundary for boundary in result.plan.boundaries}
+    kept = [each for each in result.boundaries if each.action not in NOT_DONE and each.offset not in again]
+    done.setdefault(place, []).extend((by_offset[each.offset], each) for each in kept)
 
-    def give_back(self, results: Sequence[PartitionResult]) -> None:
-        """Puts it into the final results."""
-        for place, kept in self._of.items():
-            result = results[place]
-            result.outcome.boundaries = sorted((*(each for _, each in kept), *result.boundaries), key=lambda each: each.offset)
-            planned = sorted((*(each for each, _ in kept), *result.plan.boundaries), key=lambda each: each.offset)
-            result.plan = replace(result.plan, boundaries=tuple(planned))
+
+def _give_back(results: Sequence[PartitionResult], done: _Done) -> None:
+    """Puts what was kept into the final results."""
+    for place, kept in done.items():
+        result = results[place]
+        result.outcome.boundaries = sorted((*(each for _, each in kept), *result.boundaries), key=lambda each: each.offset)
+        planned = sorted((*(each for each, _ in kept), *result.plan.boundaries), key=lambda each: each.offset)
+        result.plan = replace(result.plan, boundaries=tuple(planned))
 
 
 def _begun_anew(plan: Plan, old: PartitionResult, deadline: float | None) -> PartitionResult:

@@ -133,7 +133,7 @@ class RebuildResult:
         plan: what was carried out.
         partitions: one result for each.
         is_dry_run: nothing was written.
-        receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
+        receipt: path of the file that lists what was written; None if nothing was, or without a receipt.
         receipt_findings: what went wrong with its end.
         staged_plan: path of the plan for ``install``; None where nothing was staged.
     """

@@ -23,7 +23,7 @@ from snaprebuild.errors import (
     StorageError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.window import expired_mask
@@ -33,7 +33,6 @@ from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTas
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, remote_log_start
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
-from snaprebuild.snapshots.rebuild.output_writer import OutWriter
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     FAILED,
@@ -45,7 +44,7 @@ from snaprebuild.snapshots.rebuild.result import (
     RebuildOutcome,
 )
 from snaprebuild.snapshots.rebuild.staged_writer import StageWriter
-from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot, Report
+from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report
 from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -176,7 +175,7 @@ class RebuildTask(ReplayTask):
         left = [wanted for wanted in self._job.plan.boundaries if wanted.offset not in done]
         message, severity = f"{error.message}: nothing is missing, and not all that was there is compared", Severity.NOTE
         if left:
-            message, severity = f"{error.message}: {counted(len(left), 'snapshot')} not rebuilt", Severity.FINDING
+            message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
         self._result.say("deadline-passed", severity, message, left[0].offset if left else None)
         self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
 
@@ -340,5 +339,5 @@ def denied_finding(directory: str, count: int) -> Finding:
     owner = "its owner"
     with contextlib.suppress(OSError):
         owner = f"its owner (uid {os.stat(directory).st_uid})"
-    message = f"permission denied: {counted(count, 'snapshot')} not written. Run as {owner} or as root"
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. Run as {owner} or as root"
     return Finding("storage-failed", Severity.STORAGE, directory, message)

@@ -172,7 +172,7 @@ class Receipt:
             WriteFailedError, RefusedError: an announcement cannot be written, so that nothing may be.
         """
         if isinstance(event, WriteAnnounced):
-            self.announce_all(partition, [(event.offset, event.snapshot_class, event.entries, event.file)], sync=True)
+            self.announce_all(partition, [event], sync=True)
             return
         number, offset = self._number(partition), event.offset
         if isinstance(event, SetAsideAnnounced):
@@ -185,14 +185,12 @@ class Receipt:
             with contextlib.suppress(WriteFailedError):  # the next announcement fails, too
                 self._journal.append(line_of(settled(number=number, offset=offset)), sync=False)
 
-    def announce_all(
-        self, partition: PartitionPlan, files: Iterable[tuple[int, str, int, Fingerprint]], *, sync: bool = False
-    ) -> None:
-        """The same for several files of a partition.
+    def announce_all(self, partition: PartitionPlan, files: Iterable[WriteAnnounced], *, sync: bool = False) -> None:
+        """Records several announcements for a partition.
 
         Args:
-            partition: that they belong to.
-            files: offset, class, count of entries, bytes.
+            partition: that the files belong to.
+            files: what is announced.
             sync: wait until this is on the device; else no file may have its name before ``sync`` has returned.
 
         Raises:
@@ -202,13 +200,13 @@ class Receipt:
         steps = [
             WriteStep(
                 number=number,
-                offset=offset,
-                name=snapshot_file_name(offset),
-                snapshot_class=snapshot_class,
-                entries=entries,
-                **asdict(made),
+                offset=each.offset,
+                name=snapshot_file_name(each.offset),
+                snapshot_class=each.snapshot_class,
+                entries=each.entries,
+                **asdict(each.file),
             )
-            for offset, snapshot_class, entries, made in files
+            for each in files
         ]
         self._opened(number, partition).append("\n".join(map(line_of, steps)), sync=sync)
 

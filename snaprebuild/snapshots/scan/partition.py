@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
@@ -116,6 +116,11 @@ class _PartitionScanner:
         path = self.directory.path if name is None else self.directory.file_path(name)
         self.findings.append(Finding(code, severity, path, message, offset))
 
+    def _say_of(self, offsets: Sequence[int], code: str, severity: Severity, message: str, noun: str = "snapshot") -> None:
+        """Adds one finding about all of these offsets, if there are any: ``{count}`` and ``{some}`` of the message are replaced."""
+        if offsets:
+            self._say(code, severity, message.format(count=pluralize(len(offsets), noun), some=_some(offsets)))
+
     @property
     def _severity(self) -> Severity:
         """Of what matters only to tiered storage."""
@@ -163,19 +168,16 @@ class _PartitionScanner:
         directory = self.directory
         for name in directory.misnamed:
             self._say("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
-        for name in directory.unreadable:
-            message = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
-            self._say("not-a-regular-file", Severity.FINDING, message, name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
-        for name in directory.lone_indexes:
-            message = (
-                "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
-            )
-            self._say("index-without-segment", lone, message, name=name)
-        for name in directory.temporary:
-            self._say("left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it", name=name)
+        for names, code, severity, message in (
+            (directory.unreadable, "not-a-regular-file", Severity.FINDING, _IRREGULAR),
+            (directory.lone_indexes, "index-without-segment", lone, _LONE_INDEX),
+            (directory.temporary, "left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it"),
+        ):
+            for name in names:
+                self._say(code, severity, message, name=name)
         if directory.deleted:
-            self._say("left-over-deleted", Severity.NOTE, f"{counted(len(directory.deleted), 'file')} marked for deletion")
+            self._say("left-over-deleted", Severity.NOTE, f"{pluralize(len(directory.deleted), 'file')} marked for deletion")
         if directory.sub_directories:
             self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
         self._look_at_owners()
@@ -194,7 +196,7 @@ class _PartitionScanner:
         """Only the cleaner leaves a closed segment without a batch."""
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
-            count = counted(len(empty), "closed segment")
+            count = pluralize(len(empty), "closed segment")
             message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
             self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
 
@@ -283,13 +285,11 @@ class _PartitionScanner:
 
     def _say_what_is_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
         missing = self.needs.missing
-        if missing:
-            message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {_some(missing)}"
-            self._say("missing-snapshots", Severity.FINDING, message)
+        message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {{some}}"
+        self._say_of(missing, "missing-snapshots", Severity.FINDING, message)
         made = [boundary.offset for boundary in boundaries if boundary.state is SnapshotStatus.REGENERATED]
-        if made:
-            message = f"the broker makes {counted(len(made), 'snapshot')} itself at its next start: {_some(made)}"
-            self._say("regenerated-at-next-start", Severity.NOTE, message)
+        message = "the broker makes {count} itself at its next start: {some}"
+        self._say_of(made, "regenerated-at-next-start", Severity.NOTE, message)
 
     def _other_snapshots(
         self, due: frozenset[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
@@ -303,26 +303,14 @@ class _PartitionScanner:
         self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]
     ) -> None:
         stray = {offset: fate for offset, fate in others if offset not in self.known_bases}
-        if stray:
-            fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
-            message = f"{counted(len(stray), 'snapshot')} without a segment: {_some([*stray])}{fate}"
-            self._say("stray-snapshots", Severity.NOTE, message)
-        empty = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.EMPTY]
-        if empty:
-            message = (
-                f"has no snapshot, so the broker writes EMPTY ones at its next start: {_some(empty)}; "
-                "it forgets its producers and open transactions, and may upload beyond the last stable offset"
-            )
-            self._say("empty-at-next-start", self._severity, message)
-        removed = [
-            boundary.offset
-            for boundary in boundaries
-            if boundary.at_next_start is AtNextStart.REMOVED and boundary.offset > self.log_start
-        ]
-        if removed:
-            count = counted(len(removed), "snapshot")
-            message = f"the broker removes {count} at its next start and writes none instead: {_some(removed)}"
-            self._say("removed-at-next-start", self._severity, message)
+        fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
+        self._say_of([*stray], "stray-snapshots", Severity.NOTE, "{count} without a segment: {some}" + fate)
+        after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
+        empty = [offset for offset, fate in after.items() if fate is AtNextStart.EMPTY]
+        self._say_of(empty, "empty-at-next-start", self._severity, _EMPTY_AT_START)
+        removed = [offset for offset, fate in after.items() if fate is AtNextStart.REMOVED and offset > self.log_start]
+        message = "the broker removes {count} at its next start and writes none instead: {some}"
+        self._say_of(removed, "removed-at-next-start", self._severity, message)
 
     # ------------------------------------------------------------ the upload
 
@@ -333,9 +321,8 @@ class _PartitionScanner:
         blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset()))
         for blocker, why in _EXPLAINED.items():
             offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
-            if offsets:
-                message = f"{counted(len(offsets), 'closed segment')} cannot be uploaded ({_some(offsets)}): {why}"
-                self._say(blocker.value, Severity.FINDING, message)
+            message = "{count} cannot be uploaded ({some}): " + why
+            self._say_of(offsets, blocker.value, Severity.FINDING, message, "closed segment")
         if self.source.is_tiered:
             message = (
                 "remote storage is on already: what was uploaded is not in these files, so blocked segments may be in the tier"
@@ -385,7 +372,7 @@ class _PartitionScanner:
             return 0
         waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
         if waiting:
-            count = counted(waiting, "closed segment")
+            count = pluralize(waiting, "closed segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
@@ -417,6 +404,15 @@ class _PartitionScanner:
             stuck_bytes_after_rebuild=stuck_after_rebuild,
         )
 
+
+_IRREGULAR = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
+
+_LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
+
+_EMPTY_AT_START = (
+    "has no snapshot, so the broker writes EMPTY ones at its next start: {some}; "
+    "it forgets its producers and open transactions, and may upload beyond the last stable offset"
+)
 
 # The missing snapshot has a finding of its own.
 _EXPLAINED = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, first_of, pluralize, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
@@ -111,7 +111,7 @@ def _foreign(state: LogDirState) -> list[Finding]:
     names = foreign_directories(state)
     if not names:
         return []
-    count = counted(len(names), "directory", "directories")
+    count = pluralize(len(names), "directory", "directories")
     message = f"has {count} that no partition is named like ({first_of(names)}): a broker does not start so"
     return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 

@@ -16,7 +16,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
-from snaprebuild.findings import GONE, Finding, Severity, counted, finding_of_error, first_of
+from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.snapshots.source.broker_properties import (
     expiration_of,
@@ -112,7 +112,7 @@ class Selection:
         Args:
             found: all of them, selected or not.
         """
-        count = f"{counted(len(found), 'partition')} found"
+        count = f"{pluralize(len(found), 'partition')} found"
         names = {directory.name.topic for directory in found}
         matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
         if not names:

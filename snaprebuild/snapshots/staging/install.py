@@ -28,7 +28,7 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, counted, exit_code_of, finding_of_error
+from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.partition_replay import Clock
@@ -251,7 +251,7 @@ class _Install:
             request = staged.request if is_before_stop else replace(staged.request, stage=())
             return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run)
         except DeadlinePassedError as error:
-            message = f"{error.message}: {counted(len(staged.due), 'snapshot')} not installed"
+            message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
@@ -284,7 +284,7 @@ class _Install:
                 for each in linking:
                     links = [one for one in each.links if one.offset not in each.copies]
                     if links:
-                        files = ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
+                        files = (WriteAnnounced(one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
                         self._receipt.announce_all(each.result.plan, files)
                 self._receipt.sync()
         except (WriteFailedError, RefusedError) as error:

@@ -260,11 +260,10 @@ def replay_rolled_since(
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
         checked = by_path[result.plan.source.directory.path]
-        into = checked.result
-        into.outcome.add(result.outcome)
-        told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
+        checked.result.outcome.add(result.outcome)
+        rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
-            if wanted.offset not in told:
+            if wanted.offset not in rebuilt:
                 why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
                 action = SKIPPED if result.plan.verdict is None else REFUSED
                 checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)

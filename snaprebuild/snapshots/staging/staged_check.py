@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
-from snaprebuild.findings import Severity, counted
+from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock
@@ -181,7 +181,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     if checked.copies:
         what = " and ".join(sorted(set(checked.copies.values())))
         message = (
-            f"{counted(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
+            f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         )
         checked.result.say("installed-as-copy", Severity.NOTE, message)
     _tell_not_due(checked, no_more)

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 
-from snaprebuild.storage.io_limits.memory_limit import lift_limit, limit_memory
 from snaprebuild.storage.io_limits.page_cache import PageReader, page_reader
-from snaprebuild.storage.io_limits.priority import LAST, stand_so, standing
+from snaprebuild.storage.io_limits.process import IDLE, lift_limit, limit_memory, scheduling_class, set_priority
 from snaprebuild.storage.io_limits.read_rate import ReadRate, SharedRate
 
 __all__ = [
@@ -112,7 +111,7 @@ def _behave(wanted: Manners, rate: ReadRate | None = None) -> None:
     if rate is not None or wanted.bytes_per_second != _manners.bytes_per_second:
         _rate = rate or (None if wanted.bytes_per_second is None else ReadRate(wanted.bytes_per_second))
     if wanted.stands_last and not _manners.stands_last:
-        stand_so(LAST)
+        set_priority(IDLE)
     if wanted.max_memory_bytes is not None and wanted.max_memory_bytes != _manners.max_memory_bytes:
         limit_memory(wanted.max_memory_bytes)
     _manners = wanted
@@ -121,13 +120,13 @@ def _behave(wanted: Manners, rate: ReadRate | None = None) -> None:
 @contextlib.contextmanager
 def reading_so(wanted: Manners) -> Iterator[None]:
     """This process reads so for a while."""
-    before, place, memory_limit = _manners, standing(), resource.getrlimit(resource.RLIMIT_DATA)[0]
+    before, place, memory_limit = _manners, scheduling_class(), resource.getrlimit(resource.RLIMIT_DATA)[0]
     _behave(wanted)
     try:
         yield
     finally:
         if _manners.stands_last and not before.stands_last:
-            stand_so(place)
+            set_priority(place)
         if _manners.max_memory_bytes is not None:
             lift_limit(memory_limit)
         _behave(before)

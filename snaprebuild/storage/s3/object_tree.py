@@ -21,7 +21,7 @@ from snaprebuild.storage.partition_dir import (
 )
 from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
 
-__all__ = ["ObjectEntry", "ObjectStatus", "find_objects"]
+__all__ = ["FoundObjects", "ObjectEntry", "ObjectStatus", "find_objects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class _Tree:
     """Takes the keys of one listing in order."""
 
     store: Store
-    faults: list[ReadFailedError]
     open: list[_Open]
+    faults: list[ReadFailedError] = field(default_factory=list)
     odd: int = 0
     first_odd: str = ""
 
@@ -136,23 +136,33 @@ class _Tree:
         return found
 
 
-def find_objects(
-    store: Store, root: str, faults: list[ReadFailedError], left_out: list[tuple[str, str]] | None = None
-) -> list[PartitionDir]:
+@dataclass(frozen=True, slots=True)
+class FoundObjects:
+    """Partition directories of an object store.
+
+    Attributes:
+        faults: errors of directories that could not be taken in.
+        left_out: a message if there are keys that no file below a directory has; it names one.
+    """
+
+    partitions: list[PartitionDir]
+    faults: list[ReadFailedError]
+    left_out: str | None
+
+
+def find_objects(store: Store, root: str) -> FoundObjects:
     """Partition directories at or below ``root``.
 
     Args:
         store: that holds them.
         root: ``s3://bucket/prefix``, without a slash at its end.
-        faults: gets what could not be taken in.
-        left_out: gets where there are keys that no file below a directory has, and which.
 
     Raises:
         UsageError: nothing lies there.
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    tree = _Tree(store, faults, [_Open(root)])
+    tree = _Tree(store, [_Open(root)])
     is_empty = True
     for key, status in store.list_below(root):
         is_empty = False
@@ -161,7 +171,8 @@ def find_objects(
         raise UsageError("no object lies below it", path=root)
     while len(tree.open) > 1:
         tree.leave()
-    if tree.odd and left_out is not None:
-        message = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
-        left_out.append((root, message))
-    return tree.leave()
+    left_out = None
+    if tree.odd:
+        left_out = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
+    partitions = tree.leave()
+    return FoundObjects(partitions, tree.faults, left_out)

@@ -45,7 +45,7 @@ from botocore.response import StreamingBody
 from snaprebuild import __version__
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.s3.answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
-from snaprebuild.storage.s3.object_stream import ReadInto
+from snaprebuild.storage.s3.object_bytes import ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.store import OBJECT_SCHEME, S3Settings
 from snaprebuild.storage.thread_pool import THREADS

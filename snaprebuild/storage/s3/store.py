@@ -37,8 +37,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.listing import Listing
-from snaprebuild.storage.s3.object_bytes import ObjectBytes
-from snaprebuild.storage.s3.object_stream import PIECE_BYTES, Pace, ReadInto
+from snaprebuild.storage.s3.object_bytes import PIECE_BYTES, ObjectBytes, Pace, ReadInto
 from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.s3.requests import (

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
-from formats.partition.file_names import INT64_MAX
+from formats.limits import INT64_MAX
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers

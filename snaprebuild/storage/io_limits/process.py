@@ -1,4 +1,8 @@
-"""How much this process counts beside others that want the same processor, disk and memory."""
+"""What this process may take of the machine: its priority for processor and disk, who is killed first, and how much memory it may hold.
+
+The kernel limits what a process may reserve (``RLIMIT_DATA``), and libraries reserve much that they never touch: so what is reserved now
+does not count, and what is held now does. An allocation that goes too far fails, which ends one partition and leaves the others.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ import ctypes
 import functools
 import os
 import platform
+import resource
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["LAST", "Standing", "stand_so", "standing"]
+__all__ = ["IDLE", "SchedulingClass", "held_bytes", "lift_limit", "limit_memory", "scheduling_class", "set_priority"]
 
 _SYSCALLS = {"x86_64": (252, 251), "aarch64": (31, 30), "ppc64le": (274, 273), "s390x": (283, 282)}
 """Numbers of ``ioprio_get`` and ``ioprio_set``, which no C library offers."""
@@ -22,8 +28,8 @@ OOM_SCORE_MAX = 1000
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
-class Standing(NamedTuple):
-    """A place among processes; None what cannot be told, or is not wanted.
+class SchedulingClass(NamedTuple):
+    """Priorities of a process; each None where it is unknown, or not wanted.
 
     Attributes:
         policy: of the scheduler of processors, with its ``nice`` value.
@@ -37,13 +43,13 @@ class Standing(NamedTuple):
     oom_score: int | None
 
 
-LAST = Standing(os.SCHED_IDLE, NICE_MAX, _IDLE << _CLASS_SHIFT, OOM_SCORE_MAX)
-"""Behind all others: whoever else wants the processor has it at once (``SCHED_IDLE``), the disk too where its scheduler heeds the class
-(``mq-deadline`` and ``bfq`` do, ``none`` does not), and this process is killed first for want of memory."""
+IDLE = SchedulingClass(os.SCHED_IDLE, NICE_MAX, _IDLE << _CLASS_SHIFT, OOM_SCORE_MAX)
+"""After all others: any other process gets the processor at once (``SCHED_IDLE``), and the disk if its scheduler heeds the class
+(``mq-deadline`` and ``bfq`` do, ``none`` does not). This process is killed first if memory runs out."""
 
 
-def stand_so(wanted: Standing) -> None:
-    """Takes a place, each part as far as the system lets us; what was given up of the processor comes back to nobody but root."""
+def set_priority(wanted: SchedulingClass) -> None:
+    """Sets each priority as far as the system allows it. A process that is not root can only lower them."""
     if wanted.policy is not None:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, wanted.policy, os.sched_param(0))
@@ -58,7 +64,7 @@ def stand_so(wanted: Standing) -> None:
             _OOM_SCORE.write_text(str(wanted.oom_score))
 
 
-def standing() -> Standing:
+def scheduling_class() -> SchedulingClass:
     """Of this process (of this thread, as the kernel counts the first three)."""
     policy = nice = io = oom_score = None
     with contextlib.suppress(OSError):
@@ -69,7 +75,7 @@ def standing() -> Standing:
         io = _io_priority()
     with contextlib.suppress(OSError, ValueError):
         oom_score = int(_OOM_SCORE.read_text())
-    return Standing(policy, nice, io, oom_score)
+    return SchedulingClass(policy, nice, io, oom_score)
 
 
 def _io_priority(wanted: int | None = None) -> int:
@@ -94,3 +100,35 @@ def _syscall() -> Callable[..., int]:
     function = ctypes.CDLL(None, use_errno=True).syscall
     function.restype = ctypes.c_long
     return function
+
+
+THREAD_STACK_BYTES = 1 << 20
+"""Instead of 8 MiB, which would be reserved for each thread that starts under a limit."""
+
+ROOM_BYTES_MIN = 16 << 20
+"""What a process may take in any case: the begin of reading a segment."""
+
+
+def _status(name: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
+
+
+def held_bytes() -> int:
+    """Anonymous memory of this process."""
+    return _status("RssAnon:")
+
+
+def limit_memory(most_bytes: int) -> None:
+    """From now on this process holds so many bytes at most."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    room = max(most_bytes - held_bytes(), ROOM_BYTES_MIN)
+    wanted = _status("VmData:") + room
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    threading.stack_size(THREAD_STACK_BYTES)
+
+
+def lift_limit(before: int) -> None:
+    """Takes it back; ``before`` is the soft limit that the process had."""
+    resource.setrlimit(resource.RLIMIT_DATA, (before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    threading.stack_size(0)
