@@ -1,20 +1,18 @@
-"""What a broker answers: to a data batch of a producer, from its state in memory, and to OffsetsForLeaderEpoch, from its leader epochs.
+"""What a broker answers to a data batch of a producer, from its state in memory.
 
 A leader checks a data batch in this order: is it one of the last five batches again, is its epoch too old, does its sequence follow, and is
 it part of the open transaction. Versions differ in the names of errors and in what they accept from a producer without state or batch.
 
 Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3;
-``DefaultRecordBatch.incrementSequence``; ``LeaderEpochFileCache`` (KIP-101).
+``DefaultRecordBatch.incrementSequence``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.producer_snapshot import ProducerEntry
 
 __all__ = [
@@ -24,11 +22,8 @@ __all__ = [
     "Attempt",
     "BatchInMemory",
     "BrokerAnswer",
-    "EpochEnd",
     "ProducerMemory",
     "answer_to",
-    "end_of_epoch",
-    "epoch_of",
     "last_sequence_of",
     "next_sequence",
 ]
@@ -191,45 +186,3 @@ def _why_accepted(memory: ProducerMemory, attempt: Attempt) -> str:
     if memory.epoch == -1:
         return "does not know the producer: a retry is written again, and no older epoch is fenced"
     return "a new epoch begins with 0" if attempt.epoch != memory.epoch else "the next in sequence"
-
-
-# ---------------------------------------------------------------------------------------------------------------- leader epochs
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """A leader epoch, and the offset after its last record."""
-
-    epoch: int
-    end_offset: int
-
-
-def epoch_of(epochs: Sequence[LeaderEpochEntry], offset: int) -> int | None:
-    """The leader epoch in which an offset was written, or would be; None for an offset before all epochs."""
-    before = None
-    for entry in epochs:
-        if entry.start_offset >= offset:
-            return entry.epoch if entry.start_offset == offset else before
-        before = entry.epoch
-    return before
-
-
-def end_of_epoch(epochs: Sequence[LeaderEpochEntry], epoch: int, log_end: int) -> EpochEnd | None:
-    """The answer of a leader to OffsetsForLeaderEpoch.
-
-    Args:
-        epochs: of its log, ascending.
-        epoch: the requested one.
-        log_end: its log end offset.
-
-    Returns:
-        The requested epoch and its end, or those of the epoch before it if the log has no record of it; None if the log has only earlier
-        epochs.
-    """
-    if epochs and epochs[-1].epoch == epoch:
-        return EpochEnd(epoch, log_end)
-    higher = next((entry for entry in epochs if entry.epoch > epoch), None)
-    if higher is None or epoch < 0:
-        return None
-    floor = [entry.epoch for entry in epochs if entry.epoch <= epoch]
-    return EpochEnd(floor[-1] if floor else epoch, higher.start_offset)

@@ -186,23 +186,23 @@ class Knowledge:
     expiration_ms: int
 
 
-def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Knowledge) -> Comparison:
+def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: Knowledge) -> Comparison:
     """Compares a snapshot with the replay up to its offset.
 
     Args:
-        truth: the prefix effect, from the first segment on disk (or composed on a trusted snapshot).
+        replayed: the prefix effect, from the first segment on disk (or composed on a trusted snapshot).
         found: entries of the file, of ``ENTRY_DTYPE``, any order.
         offset: the offset in its name.
         knowledge: what the replay may claim.
     """
-    expected = entries_of(truth)
+    expected = entries_of(replayed)
     impossible = impossible_entries(found, offset)
     if impossible is not None:
         return Comparison(SnapshotStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
     found = sorted_entries(found)
     if np.array_equal(expected, found):
         return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
-    missing, extra, changed = _differing(truth, expected, found, knowledge)
+    missing, extra, changed = _differing(replayed, expected, found, knowledge)
     ranked = sorted((*missing.first(), *extra.first(), *changed.first()), key=lambda each: (each[0], each[1].producer_id))
     counts = (
         len(expected),
@@ -276,7 +276,7 @@ def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> 
 
 
 def _differing(
-    truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, knowledge: Knowledge
+    replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, knowledge: Knowledge
 ) -> tuple[_Differing, _Differing, _Differing]:
     """Producers that are missing, extra, and changed. Both arrays of entries are sorted by producer id, without duplicates."""
     expected_is_live = ~expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
@@ -284,16 +284,16 @@ def _differing(
     match = match_entries(expected, found)
     live = expected_is_live[match.changed_a] | found_is_live[match.changed_b]
     return (
-        _missing(truth, expected, match.only_a[expected_is_live[match.only_a]], knowledge),
+        _missing(replayed, expected, match.only_a[expected_is_live[match.only_a]], knowledge),
         _extra(found, match.only_b[found_is_live[match.only_b]], knowledge),
-        _changed(truth, expected, found, match.changed_a[live], match.changed_b[live], knowledge),
+        _changed(replayed, expected, found, match.changed_a[live], match.changed_b[live], knowledge),
     )
 
 
-def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
+def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
     # The offset of the newest marker is unknown, so a producer without a batch counts only if the log start is at the first segment.
     all_retained = knowledge.log_start_offset <= knowledge.first_offset
-    is_certain = truth.assigned[rows] & (all_retained | (expected["last_offset"][rows] >= knowledge.log_start_offset))
+    is_certain = replayed.assigned[rows] & (all_retained | (expected["last_offset"][rows] >= knowledge.log_start_offset))
 
     def difference(index: int) -> Difference:
         entry = expected[rows[index]]
@@ -320,10 +320,10 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
 
 
 def _changed(
-    truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
+    replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> _Differing:
     """Producers of whom some field differs: by the first field that differs for certain, or the first that differs."""
-    is_open = _open_fields(truth, rows, found, found_rows, knowledge)
+    is_open = _open_fields(replayed, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
     for number, name in enumerate(ENTRY_FIELDS):
@@ -346,43 +346,43 @@ def _changed(
 
 
 def _open_fields(
-    truth: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
+    replayed: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
     """For each field the producers of whom the retained log does not fix it, so that the value in the file may be correct."""
-    assigned = truth.assigned[rows]
+    assigned = replayed.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
-    batch = _is_batch_open(truth, rows, found["last_offset"][found_rows], knowledge)
+    batch = _is_batch_open(replayed, rows, found["last_offset"][found_rows], knowledge)
     is_open = dict.fromkeys(ENTRY_FIELDS, batch) | {
         "epoch": fixed,
         "timestamp": fixed,
-        "coordinator_epoch": _is_coordinator_epoch_open(truth, rows, found["coordinator_epoch"][found_rows], knowledge),
-        "current_txn_first_offset": _is_transaction_open(truth, rows, found["current_txn_first_offset"][found_rows], knowledge),
+        "coordinator_epoch": _is_coordinator_epoch_open(replayed, rows, found["coordinator_epoch"][found_rows], knowledge),
+        "current_txn_first_offset": _is_transaction_open(replayed, rows, found["current_txn_first_offset"][found_rows], knowledge),
     }
     return {name: np.where(assigned, mask, not knowledge.is_complete) for name, mask in is_open.items()}
 
 
-def _is_coordinator_epoch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+def _is_coordinator_epoch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     # A producer that expired and came back has no coordinator epoch until the next marker.
-    lost = (claimed == NONE) & (truth.last_batch_kind[rows] == ENDS_WITH_DATA)
-    return np.where(truth.marked[rows], lost, not knowledge.is_complete)
+    lost = (claimed == NONE) & (replayed.last_batch_kind[rows] == ENDS_WITH_DATA)
+    return np.where(replayed.marked[rows], lost, not knowledge.is_complete)
 
 
-def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
-    may_come_in_open = ~truth.txn_is_set[rows] & (truth.fail_open[rows] == NONE) & (not knowledge.is_complete)
+def _is_transaction_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+    may_come_in_open = ~replayed.txn_is_set[rows] & (replayed.fail_open[rows] == NONE) & (not knowledge.is_complete)
     came_in_open = may_come_in_open & (claimed >= 0) & (claimed < knowledge.first_offset)
     # For a broker that recovered from a log start offset inside the transaction, it begins there.
-    first = truth.txn_first_offset[rows]
-    begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= truth.last_offset[rows])
+    first = replayed.txn_first_offset[rows]
+    begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= replayed.last_offset[rows])
     is_open: np.ndarray = came_in_open | begins_late
     return is_open
 
 
-def _is_batch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+def _is_batch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     # A producer that expired and came back with only a marker has no batch; but one whose marker closed a transaction had not expired.
     # A producer also has no batch if that is below the log start offset from which a broker recovered, and its marker is not.
-    last_kind, batch = truth.last_batch_kind[rows], truth.batch[rows]
+    last_kind, batch = replayed.last_batch_kind[rows], replayed.batch[rows]
     came_back = (last_kind != ENDS_WITH_DATA) & (last_kind != ENDS_CLOSING)
-    cut_off = (last_kind != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
+    cut_off = (last_kind != ENDS_WITH_DATA) & (replayed.last_offset[rows] < knowledge.log_start_offset)
     has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)
     # A batch that was deleted before the first marker of its producer is not known either.
     was_deleted = (batch == IF) & (claimed < knowledge.first_offset) & (not knowledge.is_complete)

@@ -100,13 +100,13 @@ def deciding(rows: np.ndarray) -> np.ndarray:
     is_data = acting["kind"] <= BatchKind.TRANSACTIONAL
     keep.update(np.flatnonzero(is_data)[-BATCHES_IN_MEMORY:].tolist())
     markers = np.flatnonzero(~is_data)
-    behind = 0
+    after_marker = 0
     if len(markers):
-        behind = int(markers[-1]) + 1
-        keep.add(behind - 1)
-    opening = np.flatnonzero(acting["kind"][behind:] == BatchKind.TRANSACTIONAL)
+        after_marker = int(markers[-1]) + 1
+        keep.add(after_marker - 1)
+    opening = np.flatnonzero(acting["kind"][after_marker:] == BatchKind.TRANSACTIONAL)
     if len(opening):
-        keep.add(behind + int(opening[0]))
+        keep.add(after_marker + int(opening[0]))
     kept: np.ndarray = acting[sorted(keep)]
     return kept
 

@@ -16,7 +16,7 @@ from snaprebuild.replay.segment_effect import IDENTITY, NONE, ClosedTransactions
 __all__ = ["Levels", "RunningEffect", "joined", "stacked"]
 
 Levels = tuple[SegmentEffect, ...]
-"""Consecutive effects, which stand for their composition."""
+"""Consecutive effects, in place of their composition."""
 
 
 def stacked(levels: Levels, effect: SegmentEffect) -> Levels:

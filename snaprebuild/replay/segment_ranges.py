@@ -10,7 +10,7 @@ one counts: if offsets ascend, the others begin after the cut, and if they do no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Unpack
 
@@ -52,7 +52,6 @@ class RangeSummary:
     bytes_read: int
     cut_offset: int | None = None
     cut_batch_offset: int | None = None
-    bytes_kept: int = 0
 
 
 class WhyWhole(Enum):
@@ -149,6 +148,4 @@ def join_ranges(
     summaries = summaries_of(pieces, part.base_offset, cuts, tail=part.tail, size_bytes=part.source_bytes, is_last=is_last)
     if any(each.facts.disorder_offset is not None for each in summaries):
         return WhyWhole.DISORDER
-    # Nothing of a segment with cuts is kept.
-    *before, last = summaries
-    return (*before, replace(last, bytes_kept=sum(each.bytes_kept for each in parts)))
+    return summaries

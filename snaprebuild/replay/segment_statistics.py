@@ -233,8 +233,8 @@ def _median_range(sizes: KeyedColumns) -> tuple[int, int] | None:
 
 def _smallest_size(code: int) -> int:
     """The smallest size in bytes with this code."""
-    size_log2, behind = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
-    return -((-((1 << _SIZE_BITS) + behind) << size_log2) >> _SIZE_BITS)  # rounded up
+    size_log2, fraction = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
+    return -((-((1 << _SIZE_BITS) + fraction) << size_log2) >> _SIZE_BITS)  # rounded up
 
 
 def statistics_of_block(block: HeaderBlock) -> SegmentStatistics:

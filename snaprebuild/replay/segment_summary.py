@@ -131,7 +131,6 @@ class SegmentSummary:
     contents: BatchContents
     tail: Tail
     bytes_read: int
-    bytes_kept: int = 0
 
     @property
     def facts(self) -> SegmentFacts:

@@ -23,6 +23,7 @@ from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, Clos
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
+from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary
 from snaprebuild.snapshots.engine.remote_tasks import Outcome
 
 __all__ = [
@@ -67,7 +68,7 @@ PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
 
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
-_BOTH = ("cut_offset", "cut_batch_offset", "bytes_read", "bytes_kept")
+_BOTH = ("cut_offset", "cut_batch_offset", "bytes_read")
 _PIECE = ("size_bytes", *_BOTH)
 _RANGE = ("start_bytes", "end_bytes", "source_bytes", *_BOTH)
 _FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
@@ -90,7 +91,10 @@ SCHEMA = pa.schema(
         ("part", pa.int32()),
         ("job", pa.binary()),
         ("error", pa.binary()),
-        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE))),
+        *(
+            (name, pa.int64())
+            for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE, "bytes_kept"))
+        ),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
@@ -237,12 +241,16 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 def _summary(base_offset: int, first: Row, more: list[Row]) -> SegmentSummary:
     numbers = {name: first[name] for name in _PIECE}
-    return SegmentSummary(base_offset, contents=_contents(first, more), tail=_tail(first), **numbers)
+    values = {"contents": _contents(first, more), "tail": _tail(first), **numbers}
+    cached = first["bytes_kept"]
+    return CachedSummary(base_offset, **values, bytes_cached=cached) if cached else SegmentSummary(base_offset, **values)
 
 
 def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
     numbers = {name: first[name] for name in _RANGE}
-    return RangeSummary(base_offset, contents=_contents(first, more), tail=_tail(first), **numbers)
+    values = {"contents": _contents(first, more), "tail": _tail(first), **numbers}
+    cached = first["bytes_kept"]
+    return CachedRange(base_offset, **values, bytes_cached=cached) if cached else RangeSummary(base_offset, **values)
 
 
 def _contents(first: Row, more: list[Row]) -> BatchContents:

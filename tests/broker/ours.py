@@ -18,7 +18,7 @@ from snaprebuild.followers.leader_view import view_partition
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
 from snaprebuild.replay import segment_summary
-from snaprebuild.replay.broker_answer import end_of_epoch
+from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom

@@ -18,8 +18,10 @@ from strategies import logs
 
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.replay.segment_ranges import RangeSummary, join_ranges, summarise_range
+from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.partition_task import CachedSummary
+from snaprebuild.snapshots.engine.remote_tasks import joined
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import effect_files, read_rows, summary_rows
@@ -135,8 +137,10 @@ def test_what_is_kept_is_what_was_read(
     for task in tasks:
         (read,), (again,) = read_segment(task), kept[task.base_offset]
         same(again, read)
-        assert (again.bytes_read, again.bytes_kept) == (0, task.identity.size_bytes)
-        assert read.bytes_kept == 0 < read.bytes_read
+        assert isinstance(again, CachedSummary)
+        assert (again.bytes_read, again.bytes_cached) == (0, task.identity.size_bytes)
+        assert not isinstance(read, CachedSummary)
+        assert read.bytes_read > 0
 
 
 def ranges(task: ReadTask, *starts: int) -> Iterator[tuple[int, RangeSummary]]:
@@ -153,12 +157,12 @@ def test_a_segment_in_ranges(tmp_path: Path) -> None:
             effects = keep(tmp_path / "effects", (task, list(rows_of_range(0, number, part))))
     told = Told()
     outcome = summaries(effects, [task], told)[0]
-    joined = join_ranges(outcome)
-    assert isinstance(joined, tuple)
-    (whole,) = joined
+    assert isinstance(outcome, list)
+    (whole,) = joined(outcome, task)
+    assert isinstance(whole, CachedSummary)
     (read,) = read_segment(task)
     same(whole, read)
-    assert (whole.bytes_read, whole.bytes_kept, told) == (0, len(FIVE), [])
+    assert (whole.bytes_read, whole.bytes_cached, told) == (0, len(FIVE), [])
     for _ in range(2):  # one way through the segment is gone, and then the other
         (kept,) = found(effects, [task], told).values()
         (tmp_path / "effects" / kept.places[-1].name).unlink()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from formats.errors import FormatError
 from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
+from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_CACHE_HITS",
     "CacheHits",
+    "CachedRange",
+    "CachedSummary",
     "Engine",
     "Job",
     "PartitionTask",
@@ -51,6 +54,20 @@ Reads = Callable[[Sequence[int]], list[ReadTask]]
 
 
 @dataclass(frozen=True, slots=True)
+class CachedSummary(SegmentSummary):
+    """The summary of a segment of which this many bytes were not read, because an earlier run kept their effect."""
+
+    bytes_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRange(RangeSummary):
+    """The summary of a range that was not read: see ``CachedSummary``."""
+
+    bytes_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CacheHits:
     """Segments that were not read because an earlier run kept their effects (``spark.effect_cache``), and their bytes."""
 
@@ -59,7 +76,7 @@ class CacheHits:
 
     def with_segment(self, summary: SegmentSummary) -> CacheHits:
         """With one more if it was kept."""
-        return CacheHits(self.segments + 1, self.size_bytes + summary.bytes_kept) if summary.bytes_kept else self
+        return CacheHits(self.segments + 1, self.size_bytes + summary.bytes_cached) if isinstance(summary, CachedSummary) else self
 
     def __add__(self, other: CacheHits) -> CacheHits:
         return CacheHits(self.segments + other.segments, self.size_bytes + other.size_bytes)
