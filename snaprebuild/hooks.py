@@ -29,8 +29,7 @@ from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
-from snaprebuild.tier.upload.prepare import prepare_segment
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+from snaprebuild.tier.upload.prepare import PreparedUpload, prepare_segment
 
 __all__ = [
     "EnsuredSnapshot",

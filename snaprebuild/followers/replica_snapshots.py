@@ -1,4 +1,4 @@
-"""The snapshots of a replica, each beside its own segments replayed on a state that is known from elsewhere."""
+"""Compares the snapshots of a replica with a replay of its own segments, which begins with a state from remote storage."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SnapshotsWork(BoundaryWork):
         directory = source.directory
         count, end = len(directory.segments), known_log_end(directory)
         replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
-        # Of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing lies above it.
+        # Of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing is above it.
         super().__init__(source, replay, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
         self.snapshots: list[CheckedSnapshot] = []
         self.findings: list[Finding] = []
@@ -114,7 +114,7 @@ class SnapshotsWork(BoundaryWork):
         self._may_list = may_list
 
     def taken(self, index: int, summary: SegmentSummary) -> None:
-        """Damage is told."""
+        """Damage is a finding."""
         self.findings += segment_findings(self.source, index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
@@ -146,7 +146,7 @@ class SnapshotsWork(BoundaryWork):
         self.findings.append(finding_of_error(error, self.source.directory.path))
 
     def finish(self) -> None:
-        """Damage that ended the replay is told."""
+        """Damage that ended the replay is a finding."""
         super().finish()
         damage = self.replay.damage
         if damage is not None:

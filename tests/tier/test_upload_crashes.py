@@ -23,10 +23,9 @@ from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.inventory import CopyState, tier_inventory
-from snaprebuild.tier.upload.copy import Uploader
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
-from snaprebuild.tier.upload.request import UploadRequest
-from snaprebuild.tier.upload.result import TierUpload
+from snaprebuild.tier.upload.fence import Uploader
+from snaprebuild.tier.upload.model import TierUpload, UploadRequest
+from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.upload import tier_upload
 
 CLAIM = ".snaprebuild-claims/"
