@@ -99,6 +99,10 @@ class _End(_Step, frozen=True, tag="end"):
     ended_ms: int
 
 
+_HEADER = msgspec.json.Decoder(_Header)
+_STEP = msgspec.json.Decoder(AnnouncedRepair | _Repaired | _End)
+
+
 class RepairReceipt:
     """The receipt of a run that repairs. It is created with the first announcement."""
 
@@ -241,9 +245,9 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             if store is None:
-                store = _checked_store(msgspec.json.decode(line, type=_Header).store)
+                store = _checked_store(_HEADER.decode(line).store)
             else:
-                step = msgspec.json.decode(line, type=AnnouncedRepair | _Repaired | _End)
+                step = _STEP.decode(line)
                 if isinstance(step, AnnouncedRepair):
                     _check_key(step.manifest.key)
                     found.append(step)
