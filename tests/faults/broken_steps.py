@@ -303,8 +303,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "directory: a name is removed that a live run holds",
         DIRECTORIES,
-        "            self.calls.lock(fd)\n            # Whoever",
-        "            # Whoever",
+        "            self.calls.lock(fd)\n            # The run",
+        "            # The run",
     ),
     BrokenCode(
         "directory: a name is removed that leads to another file by now",
