@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.read_rows import ranges_of

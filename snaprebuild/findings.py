@@ -1,4 +1,4 @@
-"""What a verb has to say about its input, and the exit code that follows."""
+"""What a command found out about its input, and the exit code that follows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Finding:
     """One thing found.
 
     Attributes:
-        code: stable name, words joined by dashes; the list stands in docs/findings.md.
+        code: stable name, words joined by dashes; docs/findings.md lists them.
         severity: what it weighs.
         path: file or directory concerned.
         message: one sentence for a person.

@@ -19,16 +19,21 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot, Origin
-from snaprebuild.snapshots.one_boundary import BoundaryRequest, replay_to_boundary
-from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
-from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity
+from snaprebuild.snapshots.ensure_snapshot import (
+    BoundaryRequest,
+    EnsuredSnapshot,
+    Origin,
+    ValidatedSnapshot,
+    Validity,
+    replay_to_boundary,
+)
+from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.upload.prepare import prepare_segment
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 
@@ -262,7 +267,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
         store.prepare_writes(out)
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, bytes_read=ensured.bytes_read) from error
-    if not create_in_turn(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
+    if not create_or_wait(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
             with store.open_bytes(path) as found:
                 is_same = found.size_bytes == len(ensured.data) and store.read_small(path, len(ensured.data)) == ensured.data

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from segment_summaries import summarise_segment
 
 from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
-from snaprebuild.replay.segment_summary import summarise_segment
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)

@@ -22,7 +22,7 @@ from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.local.document_mode import respect_umask
+from snaprebuild.storage.local.process_settings import respect_umask
 
 __all__ = ["app", "main"]
 

@@ -110,8 +110,11 @@ def json_text(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def _indented(value: object, columns: int) -> str:
-    # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
-    return json.dumps(value, indent=2, default=str).replace("\n", "\n" + " " * columns)
+    import msgspec
+
+    # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered. Not msgspec.json: names of files
+    # need be no UTF-8.
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).replace("\n", "\n" + " " * columns)
 
 
 def shown(path: str) -> str:
@@ -227,8 +230,11 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
         Exit: always, else.
     """
 
-    def document() -> dict[str, object]:
-        return verdict_document(*result.form, result.body(), result.findings)
+    def document() -> Mapping[str, object]:
+        from snaprebuild.documents.envelope import members_of_document
+
+        made = result.document()
+        return made if isinstance(made, Mapping) else members_of_document(made, result.findings)
 
     def print_result() -> None:
         if out.as_json:
@@ -308,7 +314,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
         UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
     """
-    from snaprebuild.storage.local.small_file import check_place
+    from snaprebuild.storage.local.document_file import check_place
 
     named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
     taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
@@ -337,6 +343,6 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     Raises:
         WriteFailedError: it cannot be written.
     """
-    from snaprebuild.storage.local.small_file import write_text_file
+    from snaprebuild.storage.local.document_file import write_text_file
 
     write_text_file(path, json_text(result))

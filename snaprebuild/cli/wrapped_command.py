@@ -17,7 +17,7 @@ from snaprebuild.cli.streams import tell
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.local.parent_death import end_with_parent
+from snaprebuild.storage.local.process_settings import end_with_parent
 
 __all__ = ["Inherited", "WithCommand", "start_after", "wrapped_command"]
 

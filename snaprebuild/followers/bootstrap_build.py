@@ -30,15 +30,15 @@ from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.replay.broker_answer import epoch_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.broker_lock import hold
-from snaprebuild.storage.local.directory_kind import BROKER_FILES
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.storage.partition_dir import BROKER_FILES
+from snaprebuild.storage.store import Ownership
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage

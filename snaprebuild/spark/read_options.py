@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import Selection
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.stores import store_of
 
 __all__ = ["MODES", "ReadOptions"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from formats.limits import RANGES_MAX
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.summary_rows import PIECES_MAX
 from snaprebuild.storage.store import FileIdentity
 

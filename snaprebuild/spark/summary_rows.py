@@ -21,12 +21,11 @@ from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.replay.batch_contents import BatchContents
-from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
+from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
-from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.summary_stream import Outcome
+from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
+from snaprebuild.snapshots.engine.remote_tasks import Outcome
 
 __all__ = [
     "CLOSE_BYTES",
@@ -63,7 +62,7 @@ _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(),
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
 _CLOSES = {
     f"close_{field.name}": (field.name, getattr(NO_CLOSES, field.name).dtype.str[1:].replace("b1", "?"))
-    for field in fields(TransactionCloses)
+    for field in fields(ClosedTransactions)
 }
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Of the effect on one producer; ``CLOSE_BYTES`` of one closed transaction."""
@@ -93,7 +92,7 @@ SCHEMA = pa.schema(
         ("part", pa.int32()),
         ("job", pa.binary()),
         ("error", pa.string()),
-        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_left_out", *_PIECE, *_RANGE))),
+        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE))),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
@@ -158,7 +157,7 @@ def _contents_row(contents: BatchContents) -> Row:
     row: Row = {name: getattr(facts, name) for name in _FACTS}
     row |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
     bad = np.array(facts.bad_crc, dtype=np.int64).reshape(-1, 2)
-    return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_left_out": contents.commits_left_out}
+    return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_omitted": contents.commits_omitted}
 
 
 def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
@@ -254,14 +253,14 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
         bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
         **{name: first[name] for name in _FACTS},
     )
-    return BatchContents(facts, _effect(first, more), first["commits_left_out"])
+    return BatchContents(facts, _effect(first, more), first["commits_omitted"])
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
     columns = {}
     for column, (name, dtype) in _EFFECT.items():
         columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
-    closes = TransactionCloses(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
+    closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
 
 

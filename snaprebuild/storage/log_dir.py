@@ -30,11 +30,20 @@ from formats.partition.file_names import (
 )
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedError, UsageError
-from snaprebuild.storage.local.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, list_partition_dir, partition_dir_of_entries
+from snaprebuild.storage.partition_dir import (
+    BROKER_FILES,
+    ENTRIES_MAX,
+    REMOTE_LOG_INDEX_CACHE,
+    PartitionDir,
+    is_partition,
+    leads_to_directory,
+    list_partition_dir,
+    partition_dir_of_entries,
+)
 from snaprebuild.storage.s3.object_tree import find_objects
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute, is_object
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.storage.stores import store_of
 from snaprebuild.storage.thread_pool import at_once
 
 __all__ = [
@@ -48,7 +57,6 @@ __all__ = [
     "read_leader_epochs",
     "read_log_dir",
     "read_topic_id",
-    "store_of",
 ]
 
 DEPTH_MAX = 32
@@ -116,15 +124,6 @@ class Discovery:
     faults: list[ReadFailedError] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
-
-
-def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
-    """The store that a location leads into."""
-    if not is_object(location):
-        return LOCAL
-    from snaprebuild.storage.s3.store import S3Store  # the SDK takes longer to import than most commands take
-
-    return S3Store(settings)
 
 
 def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Discovery:

@@ -9,20 +9,58 @@ from __future__ import annotations
 import bisect
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from formats.partition.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
+from formats.partition.file_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
+    INT64_MAX,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    FileKind,
+    FileSuffix,
+    PartitionDirectoryName,
+    parse_file_name,
+)
 from snaprebuild.errors import GonePartitionError, ReadFailedError
-from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, Status, Store
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadStore, Status, Store
 
-__all__ = ["ENTRIES_MAX", "Entry", "ListedFile", "PartitionDir", "SegmentFiles", "list_partition_dir", "partition_dir_of_entries"]
+__all__ = [
+    "BROKER_FILES",
+    "ENTRIES_MAX",
+    "REMOTE_LOG_INDEX_CACHE",
+    "Entry",
+    "ListedFile",
+    "PartitionDir",
+    "SegmentFiles",
+    "is_partition",
+    "leads_to_directory",
+    "list_partition_dir",
+    "partition_dir_of_entries",
+]
 
 ENTRIES_MAX = 2_000_000
 """Files of one directory: 100,000 segments with their indexes are 400,000; more than this is no partition."""
+
+REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
+"""The broker's own cache of remote indexes; nothing in it is a partition."""
+
+BROKER_FILES = (
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    LOCK_FILE_NAME,
+)
+"""Any of these in a directory makes it a broker's log directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +88,7 @@ class SegmentFiles:
         offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
         until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
-        index_hits: of a copy in remote storage, the hits of its indexes (``replay.index_hits``) where they agree with the segment; None
+        index_hits: of a copy in remote storage, the hits of its indexes (``replay.segment_facts``) where they agree with the segment; None
             where they are not compared.
         compared_bytes: of the small files that are compared with it, as they are stored.
     """
@@ -197,6 +235,24 @@ class Entry(Protocol):
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
         """Size, times, owner and mode; of an object the ETag, too, as ``st_etag``."""
+
+
+def is_partition(entries: Collection[Entry]) -> bool:
+    """A directory that is named like a partition is one if a file of it is, or if it is empty; ``data-1`` may be a disk of a broker."""
+    names = {entry.name for entry in entries}
+    if not names.isdisjoint(BROKER_FILES):
+        return False
+    if any(parse_file_name(name) is not None for name in names):
+        return True
+    return not any(leads_to_directory(entry) for entry in entries)
+
+
+def leads_to_directory(entry: Entry) -> bool:
+    """Whether to look inside. A link that leads nowhere, or around in a circle, hides only itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def partition_dir_of_entries(

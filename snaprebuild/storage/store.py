@@ -7,32 +7,37 @@ what they belong to, and two of equal settings are equal.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from formats.log.batch_headers import SegmentBytes
-from snaprebuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
 __all__ = [
     "ABOVE_BUCKETS",
     "OBJECT_SCHEME",
     "USUAL_S3",
     "FileIdentity",
+    "LargeObjects",
     "NarrowStore",
     "OpenBytes",
+    "Ownership",
     "ReadStore",
+    "ReplacingStore",
     "S3Settings",
     "Status",
     "Store",
+    "WholeObject",
     "absolute",
     "common_ancestor",
+    "holds_bytes",
     "is_object",
+    "parts_of",
     "relative",
 ]
 
@@ -41,6 +46,9 @@ OBJECT_SCHEME = "s3://"
 
 ABOVE_BUCKETS = "s3:"
 """What ``os.path.dirname`` makes of a bucket; nothing lies there."""
+
+BLOCK_BYTES = 1 << 20
+"""Of a large file, compared at once."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -102,6 +110,27 @@ class FileIdentity:
     def row(self) -> tuple[int, int, int | str]:
         """Size, modification time, and inode or ETag: how documents name an input."""
         return self.size_bytes, self.mtime_ns, self.inode if self.etag is None else self.etag
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns a file and who may use it.
+
+    Attributes:
+        mode: the nine permission bits.
+    """
+
+    uid: int
+    gid: int
+    mode: int
+
+    @classmethod
+    def of(cls, status: Status) -> Self:
+        """Takes owner, group and permission bits of a file, usually of the segment that a snapshot belongs to."""
+        return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode) & 0o777)
+
+    def __str__(self) -> str:
+        return f"owner {self.uid}, group {self.gid}, mode {self.mode:04o}"
 
 
 class OpenBytes(SegmentBytes, Protocol):
@@ -269,6 +298,81 @@ class Store(ReadStore, Protocol):
         """
 
 
+class LargeObjects(Protocol):
+    """Creation of large files, which never replaces one."""
+
+    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
+        """As ``Store.prepare_writes``, for files up to a size.
+
+        Raises:
+            RefusedError: the store would replace what is there.
+            StorageError: it cannot be told.
+        """
+
+    def create(self, location: str, source: OpenBytes) -> None:
+        """Creates a file with the bytes of an open one. What an earlier run began is gone on with, where the store keeps parts.
+
+        Raises:
+            AlreadyExistsError: the name is taken, perhaps by this very run, whose answer was lost: ``holds`` tells.
+            BusyError, RefusedError, WriteFailedError, OutcomeUnknownError: as ``Store.create``.
+            ReadFailedError: the source cannot be read.
+        """
+
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """Whether a file has the bytes of an open one; None where there is none.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class WholeObject:
+    """An object as it was read.
+
+    Attributes:
+        data: all of its bytes.
+        identity: what it was when they were read: a replacement is held to it.
+        kept: headers that a replacement repeats, where a store has them: storage class, encryption, what its writer says of it.
+        not_kept: what a replacement would lose, so that it is refused; None where nothing is lost.
+    """
+
+    data: bytes = field(repr=False)
+    identity: FileIdentity
+    kept: Mapping[str, object] = field(default_factory=dict)
+    not_kept: str | None = None
+
+
+class ReplacingStore(Protocol):
+    """Conditional replacement."""
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        """All bytes of an object with what it is; None when it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be read, or is larger than ``bytes_max``.
+            RefusedError: a limit of the run is used up.
+        """
+
+    def prepare(self, directory: str) -> None:
+        """Makes sure, before anything is replaced below a directory, that conditions are honoured there.
+
+        Raises:
+            RefusedError: they are not.
+            StorageError: it cannot be told.
+        """
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        """Replaces an object that is still what it was; it is the old one or the new one, whole, at every moment.
+
+        Raises:
+            RefusedError: it is another one now, or gone, or may not be written; it was not touched.
+            BusyError: another run writes it now.
+            WriteFailedError: nothing took effect.
+            OutcomeUnknownError: it is the old one or the new one, and nobody tells which.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class S3Settings:
     """How an object store is reached. No secret stands in it: those come from the usual chain of the SDK, or from files.
@@ -339,3 +443,38 @@ def relative(location: str, ancestor: str) -> str:
 def _as_path(location: str) -> str:
     location = absolute(location)
     return "/" + location.removeprefix(OBJECT_SCHEME) if is_object(location) else location
+
+
+def parts_of(source: OpenBytes, part_bytes: int) -> Iterator[memoryview]:
+    """All bytes of an open file, in pieces; each is gone when the next is asked for.
+
+    Raises:
+        RefusedError: it became shorter, or changed; this is known before the last piece is followed by the end.
+        ReadFailedError: it cannot be read.
+    """
+    buffer = bytearray(min(part_bytes, source.size_bytes))
+    for start in range(0, source.size_bytes, part_bytes):
+        part = memoryview(buffer)[: min(part_bytes, source.size_bytes - start)]
+        if source.read_into(start, part) != len(part):
+            raise RefusedError("became shorter while it was read", path=source.name)
+        yield part
+    source.check_unchanged()
+
+
+def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | None:
+    """Whether a file has the bytes of an open one, all of which are read; None where there is none.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+    """
+    try:
+        found = store.open_bytes(location)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    with found:
+        if found.size_bytes != source.size_bytes:
+            return False
+        pairs = zip(parts_of(found, BLOCK_BYTES), parts_of(source, BLOCK_BYTES), strict=True)
+        return all(one == other for one, other in pairs)

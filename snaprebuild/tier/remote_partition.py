@@ -21,13 +21,12 @@ from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, R
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, counted
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, Ownership, ReadStore, S3Settings, Store
 from snaprebuild.storage.thread_pool import at_once
 from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_code, listed_partitions, manifest_bytes, missing_objects
 from snaprebuild.tier.inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects

@@ -12,7 +12,7 @@ from log_dirs import entries_in, snapshot_name, truth
 from manifests import FIXTURES
 from moved_in_time import entries_moved, moved_in_time, ms_to_present
 
-from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.broker_lock import broker_version
 
 pytestmark = pytest.mark.broker
 

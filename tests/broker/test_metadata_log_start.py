@@ -18,8 +18,7 @@ from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.facts import read_node
-from snaprebuild.cluster.quorum.log_names import NameEffect, effect_of_name
-from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome
+from snaprebuild.cluster.quorum.rules import Grade, NameEffect, Outcome, effect_of_name
 
 pytestmark = pytest.mark.kafka
 

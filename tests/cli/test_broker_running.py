@@ -22,7 +22,7 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
-from snaprebuild.storage.local.broker_process import broker_version
+from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")

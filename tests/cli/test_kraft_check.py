@@ -11,11 +11,10 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.metadata.listing import open_metadata_log
-from snaprebuild.cluster.metadata.log import MetadataLog
+from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
 from snaprebuild.cluster.quorum.check import CODES, kraft_check
-from snaprebuild.cluster.quorum.log_start_rules import Outcome, Rule
+from snaprebuild.cluster.quorum.rules import Outcome, Rule
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
 

@@ -20,7 +20,7 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import result_table
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
-from snaprebuild.storage.local.new_file import new_file
+from snaprebuild.storage.local.document_file import new_file
 
 PARQUET = pytest.mark.full
 """Needs pyarrow, which is installed only with the extra `spark`."""

@@ -9,39 +9,33 @@ from __future__ import annotations
 from broken_code import BrokenCode
 
 (
-    ATOMIC,
-    PLACE,
+    PUBLISH,
+    DIRECTORIES,
     CALLS,
     WHOLE,
-    REPLACE,
+    REGULAR,
     DIRECTORY,
-    NEW,
-    SMALL,
-    JOURNAL,
-    DURABLE,
+    DOCUMENT,
     LINKED,
     LOCK,
     LOCAL,
-    LARGE,
+    PORTS,
     S3,
     REQUESTS,
     MULTIPART,
     S3_REPLACE,
 ) = (
-    "snaprebuild.storage.local.atomic_file",
-    "snaprebuild.storage.local.output_directory",
+    "snaprebuild.storage.local.publish",
+    "snaprebuild.storage.local.directories",
     "snaprebuild.storage.local.file_calls",
     "snaprebuild.storage.local.whole_file",
-    "snaprebuild.storage.local.replace_file",
+    "snaprebuild.storage.local.regular_file",
     "snaprebuild.storage.local.new_directory",
-    "snaprebuild.storage.local.new_file",
-    "snaprebuild.storage.local.small_file",
-    "snaprebuild.storage.local.journal_file",
-    "snaprebuild.storage.local.durable_directory",
-    "snaprebuild.storage.local.linked_files",
+    "snaprebuild.storage.local.document_file",
+    "snaprebuild.storage.local.hard_links",
     "snaprebuild.storage.local.record_lock",
     "snaprebuild.storage.local.store",
-    "snaprebuild.storage.large_objects",
+    "snaprebuild.storage.store",
     "snaprebuild.storage.s3.store",
     "snaprebuild.storage.s3.requests",
     "snaprebuild.storage.s3.multipart",
@@ -60,288 +54,281 @@ WRITER, IN_PLACE, RECEIPT, STAGED, STAGED_CHECK, INSTALL, REPAIR, UNDO_FILE, UPL
 )
 
 BROKEN_STEPS = (
-    # ------------------------------------------------------------------------------------------------ a new file (atomic_file)
+    # ------------------------------------------------------------------------------------------------ a new file (publish)
     BrokenCode(
         "create: a left-over temporary file is not removed",
-        ATOMIC,
+        PUBLISH,
         "        _remove_leftover(place, temporary_name)\n        _refuse_existing",
         "        _refuse_existing",
     ),
     BrokenCode(
         "create: a left-over temporary file is written over",
-        ATOMIC,
-        "        _remove_leftover(place, temporary_name)\n        _refuse_existing(place, name)\n"
-        "        fd = _open_temporary(place, temporary_name)\n",
+        PUBLISH,
+        "        _remove_leftover(place, temporary_name)\n        _refuse_existing(place, name)\n",
         "        _refuse_existing(place, name)\n"
-        "        fd = place.calls.open(temporary_name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=place.fd)\n",
+        "        place = OpenDirectory(place.fd, place.shown, type('Calls', (), {'__getattr__': lambda _, n: getattr(calls, n), 'open':\n"
+        "            lambda _, n, flags, *more, **rest: calls.open(n, flags & ~os.O_EXCL, *more, **rest)})())\n",
     ),
     BrokenCode(
         "create: a left-over temporary file is trusted and gets the name",
-        ATOMIC,
+        PUBLISH,
         "    with opened(directory, calls) as place:\n        _remove_leftover(place, temporary_name)\n",
-        "    with opened(directory, calls) as place:\n        if place.exists(temporary_name):\n"
+        "    with opened(directory, calls) as place:\n        if place.is_taken(temporary_name):\n"
         "            return calls.rename_noreplace(temporary_name, name, dir_fd=place.fd)\n",
     ),
     BrokenCode(
         "create: a left-over that is no regular file is removed",
-        ATOMIC,
+        PUBLISH,
         "if not stat.S_ISREG(place.calls.stat(temporary_name, dir_fd=place.fd).st_mode):",
         "if False:",
     ),
     BrokenCode(
         "create: the temporary file may be that of another run",
-        ATOMIC,
+        PUBLISH,
         "flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
         "flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW",
     ),
     BrokenCode(
         "create: the temporary file is not locked",
-        ATOMIC,
-        "            _lock_temporary(place, temporary_name, fd)\n            try:\n"
-        "                _take_ownership(place, temporary_name, fd, owner)\n                _write",
-        "            try:\n                _take_ownership(place, temporary_name, fd, owner)\n                _write",
+        PUBLISH,
+        "            temporary.lock()\n",
+        "            pass\n",
     ),
-    BrokenCode("create: without locks it is written all the same", ATOMIC, "raise failure from error", "return"),
+    BrokenCode("create: without locks it is written all the same", PUBLISH, "raise failure from error", "return"),
     BrokenCode(
         "create: the lock may be on a file that lost its name",
-        ATOMIC,
-        "is_ours = place.leads_to(temporary_name, fd)",
+        PUBLISH,
+        "is_ours = self.place.leads_to(self.name, self.fd)",
         "is_ours = True",
     ),
     BrokenCode(
         "create: the lock ends before the temporary name is removed",
-        ATOMIC,
-        "            _finish(place, temporary_name if is_linked",
-        "            place.close(fd)\n            _finish(place, temporary_name if is_linked",
+        PUBLISH,
+        "        _finish(self.place, self.name if is_linked",
+        "        self.place.close(self.fd)\n        _finish(self.place, self.name if is_linked",
     ),
-    BrokenCode("create: owner and mode are not set", ATOMIC, "    if owner is None:\n        return\n", "    return\n"),
-    BrokenCode("create: the owner is not set", ATOMIC, "if (found.uid, found.gid) != (owner.uid, owner.gid):", "if False:"),
-    BrokenCode("create: the mode is not set", ATOMIC, "if found.mode != owner.mode:", "if False:"),
+    BrokenCode("create: owner and mode are not set", PUBLISH, "        if owner is not None:\n", "        if False:\n"),
+    BrokenCode("create: the owner is not set", PUBLISH, "if (found.uid, found.gid) != (owner.uid, owner.gid):", "if False:"),
+    BrokenCode("create: the mode is not set", PUBLISH, "if found.mode != owner.mode:", "if False:"),
     BrokenCode(
         "create: the mode is set before the owner",
-        ATOMIC,
-        "        if (found.uid, found.gid) != (owner.uid, owner.gid):\n            place.calls.fchown(fd, owner.uid, owner.gid)\n"
-        "        if found.mode != owner.mode:\n            place.calls.fchmod(fd, owner.mode)\n",
-        "        if found.mode != owner.mode:\n            place.calls.fchmod(fd, owner.mode)\n"
-        "        if (found.uid, found.gid) != (owner.uid, owner.gid):\n            place.calls.fchown(fd, owner.uid, owner.gid)\n",
+        PUBLISH,
+        "            if (found.uid, found.gid) != (owner.uid, owner.gid):\n"
+        "                self.place.calls.fchown(self.fd, owner.uid, owner.gid)\n"
+        "            if found.mode != owner.mode:\n                self.place.calls.fchmod(self.fd, owner.mode)\n",
+        "            if found.mode != owner.mode:\n                self.place.calls.fchmod(self.fd, owner.mode)\n"
+        "            if (found.uid, found.gid) != (owner.uid, owner.gid):\n"
+        "                self.place.calls.fchown(self.fd, owner.uid, owner.gid)\n",
     ),
     BrokenCode(
         "create: an owner that the file system does not keep is accepted",
-        ATOMIC,
-        "keep their own.\n            found = Ownership.of(calls.fstat(fd))",
-        "keep their own.\n            found = owner",
+        PUBLISH,
+        "keep their own.\n                found = Ownership.of(calls.fstat(self.fd))",
+        "keep their own.\n                found = owner",
     ),
     BrokenCode(
         "create: owner and mode are set after the bytes are written",
-        ATOMIC,
-        "                _take_ownership(place, temporary_name, fd, owner)\n"
-        "                _write(place, temporary_name, fd, blocks)\n",
-        "                _write(place, temporary_name, fd, blocks)\n"
-        "                _take_ownership(place, temporary_name, fd, owner)\n",
+        PUBLISH,
+        "        if owner is not None:\n            self._take_ownership(owner)\n        self._write(blocks)\n",
+        "        self._write(blocks)\n        if owner is not None:\n            self._take_ownership(owner)\n",
     ),
     BrokenCode(
         "create: a short write is accepted",
-        ATOMIC,
-        "            while rest:\n                taken = ",
-        "            if rest:\n                taken = ",
+        PUBLISH,
+        "                while rest:\n                    taken = ",
+        "                if rest:\n                    taken = ",
     ),
     BrokenCode(
         "create: a write that takes no bytes is accepted",
-        ATOMIC,
+        PUBLISH,
         'raise OSError(errno.EIO, "the file system takes no bytes")',
         "break",
     ),
-    BrokenCode("create: the file is not synced", ATOMIC, "        place.calls.fsync(fd)\n", ""),
+    BrokenCode("create: the file is not synced", PUBLISH, "            self.sync()\n", ""),
     BrokenCode(
         "create: an error of the sync is ignored",
-        ATOMIC,
-        "        place.calls.fsync(fd)\n",
-        "        with contextlib.suppress(OSError):\n            place.calls.fsync(fd)\n",
+        PUBLISH,
+        "            self.sync()\n",
+        "            with contextlib.suppress(OSError):\n                self.sync()\n",
     ),
-    BrokenCode("create: it is not read back", ATOMIC, "                _read_back(place, temporary_name, fd, blocks)\n", ""),
-    BrokenCode("create: what is read back is not compared", ATOMIC, "if difference is not None:", "if False:"),
+    BrokenCode("create: it is not read back", PUBLISH, "        self._read_back(blocks)\n", ""),
+    BrokenCode("create: what is read back is not compared", PUBLISH, "if difference is not None:", "if False:"),
     BrokenCode(
         "create: what is read back may be too short",
-        ATOMIC,
+        PUBLISH,
         "            if not found or found != wanted:\n",
         "            if not found:\n                return None\n            if found != wanted:\n",
     ),
     BrokenCode(
         "create: what is read back may be too long",
-        ATOMIC,
+        PUBLISH,
         "return position if calls.read(fd, 1) else None",
         "return None",
     ),
     BrokenCode(
         "create: an error of reading back is ignored",
-        ATOMIC,
-        "        difference = _first_difference(calls, again, blocks)\n    except OSError as error:\n        raise",
-        "        difference = _first_difference(calls, again, blocks)\n    except OSError as error:\n        return\n        raise",
+        PUBLISH,
+        "            difference = _first_difference(calls, again, blocks)\n        except OSError as error:\n            raise",
+        "            difference = _first_difference(calls, again, blocks)\n        except OSError as error:\n            return\n"
+        "            raise",
     ),
     BrokenCode(
         "create: it is read back from memory",
-        ATOMIC,
-        "as the kernel remembers them\n        calls.forget_cached(fd)",
-        "as the kernel remembers them\n        pass",
+        PUBLISH,
+        "as the kernel remembers them\n            calls.forget_cached(self.fd)",
+        "as the kernel remembers them\n            pass",
     ),
     BrokenCode(
         "create: another file is read back",
-        ATOMIC,
-        "if not os.path.samestat(calls.fstat(again), calls.fstat(fd)):",
+        PUBLISH,
+        "if not os.path.samestat(calls.fstat(again), calls.fstat(self.fd)):",
         "if False:",
     ),
     BrokenCode(
         "create: the caller is not asked before the name",
-        ATOMIC,
-        "if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n"
-        "                is_linked",
-        "is_linked",
+        PUBLISH,
+        "            if before_name is not None:\n                before_name(temporary.status())\n",
+        "",
     ),
     BrokenCode(
         "create: the caller is asked after the name",
-        ATOMIC,
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n"
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n",
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n"
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n",
+        PUBLISH,
+        "            if before_name is not None:\n                before_name(temporary.status())\n            temporary.link_as(name)\n",
+        "            temporary.link_as(name)\n            if before_name is not None:\n                before_name(temporary.status())\n",
     ),
     BrokenCode(
         "create: the name comes before the bytes and the sync",
-        ATOMIC,
-        "                _write(place, temporary_name, fd, blocks)\n                _read_back(place, temporary_name, fd, blocks)\n"
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n"
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n",
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n"
-        "                _write(place, temporary_name if is_linked else name, fd, blocks)\n"
-        "                _read_back(place, temporary_name if is_linked else name, fd, blocks)\n"
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n",
+        PUBLISH,
+        "        self._write(blocks)\n        self._read_back(blocks)\n",
+        "        self.place.calls.link(self.name, self.name.removesuffix('.tmp'), dir_fd=self.place.fd)\n"
+        "        self._write(blocks)\n        self._read_back(blocks)\n",
     ),
     BrokenCode(
         "create: the name comes before reading back",
-        ATOMIC,
-        "                _read_back(place, temporary_name, fd, blocks)\n"
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n"
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n",
-        "                if before_name is not None:\n                    before_name(_status_of(place, temporary_name, fd))\n"
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n"
-        "                _read_back(place, temporary_name if is_linked else name, fd, blocks)\n",
+        PUBLISH,
+        "        self._read_back(blocks)\n\n    def",
+        "        self.place.calls.link(self.name, self.name.removesuffix('.tmp'), dir_fd=self.place.fd)\n"
+        "        self._read_back(blocks)\n\n    def",
     ),
     BrokenCode(
         "create: an existing file is replaced",
-        ATOMIC,
+        PUBLISH,
         "place.calls.link(temporary_name, name, dir_fd=place.fd)",
         "place.calls.rename(temporary_name, name, dir_fd=place.fd)",
     ),
     BrokenCode(
         "create: without hard links an existing file is replaced",
-        ATOMIC,
+        PUBLISH,
         "place.calls.rename_noreplace(temporary_name, name, dir_fd=place.fd)",
         "place.calls.rename(temporary_name, name, dir_fd=place.fd)",
     ),
     BrokenCode(
         "create: after an error the name is not looked at",
-        ATOMIC,
-        "        if _has_name(place, name, fd, error):\n",
-        "        if False:\n",
+        PUBLISH,
+        'if _has_name(place, name, fd, error, "may exist (giving the name"):',
+        "if False:",
     ),
     BrokenCode(
         "create: another file under the name is taken for ours",
-        ATOMIC,
-        "        if _has_name(place, name, fd, error):\n",
-        "        if error.errno == errno.EEXIST:\n",
+        PUBLISH,
+        'if _has_name(place, name, fd, error, "may exist (giving the name"):',
+        "if error.errno == errno.EEXIST:",
     ),
     BrokenCode(
         "create: an unknown outcome is reported as a failure",
-        ATOMIC,
-        'raise place.unknown(name, f"may exist (giving the name failed with: {reason_of(cause)})", error) from cause',
+        PUBLISH,
+        'raise place.unknown(name, f"{risk} failed with: {reason_of(cause)})", error) from cause',
         "return False",
     ),
     BrokenCode(
         "create: the entry of an existing file is not synced",
-        ATOMIC,
+        PUBLISH,
         'failure = place.sync_failure(name, "exists and may not survive a power failure")\n    return failure or',
         "failure = None\n    return failure or",
     ),
     BrokenCode(
         "create: after a failure the temporary file stays",
-        ATOMIC,
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n            except BaseException as error:\n"
-        "                is_removed = _remove_own(place, temporary_name, fd)\n",
-        "                is_linked = _give_name(place, temporary_name, name, fd)\n            except BaseException as error:\n"
-        "                is_removed = True\n",
+        PUBLISH,
+        "is_removed = temporary.is_named or temporary.remove()",
+        "is_removed = True",
     ),
     BrokenCode(
         "create: after a failure the temporary file of another run is removed",
-        ATOMIC,
-        "        if place.leads_to(temporary_name, fd):\n",
-        "        if True:\n",
+        PUBLISH,
+        "            if self.place.leads_to(self.name, self.fd):\n",
+        "            if True:\n",
     ),
     BrokenCode(
         "create: the temporary name is not removed",
-        ATOMIC,
+        PUBLISH,
         "            place.calls.unlink(temporary_name, dir_fd=place.fd)\n        except FileNotFoundError",
         "            pass\n        except FileNotFoundError",
     ),
     BrokenCode(
         "create: that the temporary name stays is not reported",
-        ATOMIC,
+        PUBLISH,
         '            failure = place.unknown(name, "exists, whole, but has its temporary name too", error)\n',
         "",
     ),
     BrokenCode(
         "create: the directory is not synced",
-        ATOMIC,
+        PUBLISH,
         'failure = place.sync_failure(name, "exists and may not survive a power failure") or failure',
         "pass",
     ),
     BrokenCode(
         "create: the directory is synced before the temporary name is removed",
-        ATOMIC,
-        "            _finish(place, temporary_name if is_linked else None, name)\n",
-        "            _finish(place, None, name)\n            if is_linked:\n"
-        "                calls.unlink(temporary_name, dir_fd=place.fd)\n",
+        PUBLISH,
+        "        _finish(self.place, self.name if is_linked else None, name)\n",
+        "        _finish(self.place, None, name)\n        if is_linked:\n"
+        "            self.place.calls.unlink(self.name, dir_fd=self.place.fd)\n",
     ),
     BrokenCode(
         "create: an error of the directory's sync is not reported",
-        ATOMIC,
+        PUBLISH,
         "    if failure is not None:\n        failure.leftover",
         "    if False:\n        failure.leftover",
     ),
-    # ------------------------------------------------------------------------------------------------ the directory (place)
-    BrokenCode("directory: it is not synced", PLACE, "            self.calls.fsync(self.fd)\n", "            pass\n"),
-    BrokenCode("directory: an error of the sync is ignored", PLACE, "            return failure\n", "            return None\n"),
+    # ------------------------------------------------------------------------------------------------ directories
+    BrokenCode("directory: it is not synced", DIRECTORIES, "            self.calls.fsync(self.fd)\n", "            pass\n"),
+    BrokenCode(
+        "directory: an error of the sync is ignored", DIRECTORIES, "            return failure\n", "            return None\n"
+    ),
     BrokenCode(
         "directory: after any error of the sync a look at the name is enough",
-        PLACE,
-        "if error.errno in _NO_DIRECTORY_SYNC and self.exists(name):",
-        "if self.exists(name):",
+        DIRECTORIES,
+        "if error.errno in _NO_DIRECTORY_SYNC and self._exists(name):",
+        "if self._exists(name):",
     ),
     BrokenCode(
         "directory: a name is removed that a live run holds",
-        PLACE,
+        DIRECTORIES,
         "            self.calls.lock(fd)\n            # Whoever",
         "            # Whoever",
     ),
     BrokenCode(
         "directory: a name is removed that leads to another file by now",
-        PLACE,
+        DIRECTORIES,
         "if not is_meant(fd) or not self.leads_to(name, fd):",
         "if not is_meant(fd):",
     ),
     BrokenCode(
         "directory: a file is removed that is not meant",
-        PLACE,
+        DIRECTORIES,
         "if not is_meant(fd) or not self.leads_to(name, fd):",
         "if not self.leads_to(name, fd):",
     ),
     BrokenCode(
         "directory: two files with one name are taken for one file",
-        PLACE,
+        DIRECTORIES,
         "return os.path.samestat(self.calls.stat(name, dir_fd=self.fd), status)",
-        "return self.exists(name)",
+        "return self._exists(name)",
     ),
     BrokenCode(
-        "directory: a name may lead out of it", PLACE, 'if name in ("", ".", "..") or "/" in name or "\\0" in name:', "if False:"
+        "directory: a name may lead out of it",
+        DIRECTORIES,
+        'if name in ("", ".", "..") or "/" in name or "\\0" in name:',
+        "if False:",
     ),
     # ------------------------------------------------------------------------------------------------ system calls (file_calls)
     BrokenCode("calls: fsync is not called", CALLS, "os.fsync(fd)", "pass"),
@@ -457,60 +444,64 @@ BROKEN_STEPS = (
     # ------------------------------------------------------------------------------------------------ a file is replaced
     BrokenCode(
         "replace: a left-over temporary file is not removed",
-        ATOMIC,
-        "    _remove_leftover(place, temporary_name)\n    fd = _open_temporary",
-        "    fd = _open_temporary",
+        PUBLISH,
+        "        _remove_leftover(place, temporary_name)\n        with temporary_file",
+        "        with temporary_file",
     ),
     BrokenCode(
         "replace: the temporary file is not locked",
-        ATOMIC,
-        "        _lock_temporary(place, temporary_name, fd)\n        try:\n            _take",
-        "        try:\n            _take",
+        PUBLISH,
+        "            temporary.lock()\n",
+        "            pass\n",
     ),
     BrokenCode(
         "replace: owner and mode are not set",
-        ATOMIC,
-        "            _take_ownership(place, temporary_name, fd, owner)\n            _write(place, temporary_name, fd, lambda",
-        "            _write(place, temporary_name, fd, lambda",
+        PUBLISH,
+        "temporary.fill(lambda: (data,), owner)",
+        "temporary.fill(lambda: (data,), None)",
     ),
-    BrokenCode("replace: it is not read back", ATOMIC, "            _read_back(place, temporary_name, fd, lambda: (data,))\n", ""),
+    BrokenCode("replace: it is not read back", PUBLISH, "        self._read_back(blocks)\n", ""),
     BrokenCode(
         "replace: after a failure the temporary file stays",
-        ATOMIC,
-        "            yield fd\n        except BaseException as error:\n"
-        "            is_removed = _remove_own(place, temporary_name, fd)\n",
-        "            yield fd\n        except BaseException as error:\n            is_removed = True\n",
+        PUBLISH,
+        "is_removed = temporary.is_named or temporary.remove()",
+        "is_removed = True",
     ),
     BrokenCode(
-        "replace: it may have changed before", REPLACE, "Ownership.of(_still(place, name, was))", "Ownership.of(os.stat(path))"
+        "replace: it may have changed before", PUBLISH, "Ownership.of(_unchanged(place, name, was))", "Ownership.of(os.stat(path))"
     ),
-    BrokenCode("replace: it may have changed meanwhile", REPLACE, "            _still(place, name, was)\n", ""),
-    BrokenCode("replace: another file may have the name", REPLACE, "or FileIdentity.of(status) != was:", "or False:"),
+    BrokenCode("replace: it may have changed meanwhile", PUBLISH, "            _unchanged(place, name, was)\n", ""),
+    BrokenCode("replace: another file may have the name", PUBLISH, "or FileIdentity.of(status) != was:", "or False:"),
     BrokenCode(
         "replace: it is written in place",
-        REPLACE,
-        "            _rename(place, temporary_name, name, fd)\n",
+        PUBLISH,
+        "            temporary.rename_over(name)\n",
         '            with open(path, "wb") as file:\n                file.write(data)\n'
         "            calls.unlink(temporary_name, dir_fd=place.fd)\n",
     ),
     BrokenCode(
         "replace: the directory is not synced",
-        REPLACE,
+        PUBLISH,
         'if failure := place.sync_failure(name, "was replaced, and may be the old one after a power failure"):',
         "if failure := None:",
     ),
-    BrokenCode("replace: after an error the name is not looked at", REPLACE, "if place.leads_to(name, fd):", "if False:"),
+    BrokenCode(
+        "replace: after an error the name is not looked at",
+        PUBLISH,
+        'if not _has_name(place, name, self.fd, error, "may have been replaced (renaming"):',
+        "if True:",
+    ),
     BrokenCode(
         "replace: an unknown outcome is reported as a failure",
-        REPLACE,
-        "raise OutcomeUnknownError(message, path=place.path(name), errno=unseen.errno) from error",
-        "pass",
+        PUBLISH,
+        'raise place.unknown(name, f"{risk} failed with: {reason_of(cause)})", error) from cause',
+        "return False",
     ),
     BrokenCode(
         "replace: a file that changes while it is read is taken",
-        REPLACE,
-        "if size != status.st_size or FileIdentity.of(os.fstat(fd)) != identity:",
-        "if False:",
+        REGULAR,
+        "    if has_changed(status, now):\n        raise",
+        "    if False:\n        raise",
     ),
     # ------------------------------------------------------------------------------------------------ a directory of a partition
     BrokenCode(
@@ -562,64 +553,97 @@ BROKEN_STEPS = (
     # ------------------------------------------------------------------------------------------------ files of our own
     BrokenCode(
         "plan: it may be written among the files of a broker",
-        SMALL,
-        "    check_place(path)\n    directory, name",
-        "    directory, name",
+        DOCUMENT,
+        "    check_place(path)\n    with _published",
+        "    with _published",
     ),
     BrokenCode(
-        "plan: any file is replaced", SMALL, "if name in names and not _is_own(os.path.join(directory, name)):", "if False:"
+        "plan: any file is replaced", DOCUMENT, "if name in names and not _is_own(os.path.join(directory, name)):", "if False:"
     ),
-    BrokenCode("plan: it is not synced", SMALL, "            os.fsync(file.fileno())\n", ""),
-    BrokenCode("plan: it is synced before all bytes are written", SMALL, "            file.flush()\n", ""),
-    BrokenCode("plan: only its writer may read it", SMALL, "        os.chmod(temporary, document_mode())\n", ""),
+    BrokenCode("plan: it is not synced", DOCUMENT, "            temporary.sync()\n", ""),
+    BrokenCode(
+        "plan: it is synced before all bytes are written",
+        DOCUMENT,
+        '            with open(temporary.fd, "wb", closefd=False) as file:\n                yield file\n            temporary.sync()\n',
+        '            with open(temporary.fd, "wb", closefd=False) as file:\n                yield file\n                temporary.sync()\n',
+    ),
+    BrokenCode("plan: only its writer may read it", DOCUMENT, "document_mode(), is_locked", "0o600, is_locked"),
     BrokenCode(
         "plan: it is written in place",
-        SMALL,
-        "        os.replace(temporary, path)\n",
-        '        with open(path, "w") as old, open(temporary) as new:\n            old.write(new.read())\n'
-        "        os.unlink(temporary)\n",
+        DOCUMENT,
+        "                temporary.rename_over(name)\n",
+        '                with open(path, "wb") as old, open(os.path.join(directory, temporary_name), "rb") as new:\n'
+        "                    old.write(new.read())\n                os.unlink(os.path.join(directory, temporary_name))\n",
     ),
-    BrokenCode("plan: the directory is not synced", SMALL, "        sync_entries(directory)\n", ""),
-    BrokenCode("plan: after a failure the temporary file stays", SMALL, "os.unlink(temporary)", "pass"),
-    BrokenCode("table: it may be written among the files of a broker", NEW, "    check_journal_place(path)\n", ""),
-    BrokenCode("table: it is not synced", NEW, "            os.fsync(file.fileno())\n", ""),
-    BrokenCode("table: it is synced before all bytes are written", NEW, "            file.flush()\n", ""),
-    BrokenCode("table: only its writer may read it", NEW, "            os.fchmod(file.fileno(), document_mode())\n", ""),
     BrokenCode(
-        "table: an existing file is replaced", NEW, "OS.link(temporary, name, dir_fd=fd)", "OS.rename(temporary, name, dir_fd=fd)"
+        "plan: the directory is not synced",
+        PUBLISH,
+        'if failure := place.sync_failure(name, "was replaced, and may be the old one after a power failure"):',
+        "if failure := None:",
+    ),
+    BrokenCode(
+        "plan: after a failure the temporary file stays",
+        PUBLISH,
+        "is_removed = temporary.is_named or temporary.remove()",
+        "is_removed = True",
+    ),
+    BrokenCode(
+        "table: it may be written among the files of a broker",
+        DOCUMENT,
+        "    check_new_place(path)\n    with _published",
+        "    with _published",
+    ),
+    BrokenCode("table: it is not synced", DOCUMENT, "            temporary.sync()\n", ""),
+    BrokenCode(
+        "table: it is synced before all bytes are written",
+        DOCUMENT,
+        '            with open(temporary.fd, "wb", closefd=False) as file:\n                yield file\n            temporary.sync()\n',
+        '            with open(temporary.fd, "wb", closefd=False) as file:\n                yield file\n                temporary.sync()\n',
+    ),
+    BrokenCode("table: only its writer may read it", DOCUMENT, "document_mode(), is_locked", "0o600, is_locked"),
+    BrokenCode(
+        "table: an existing file is replaced",
+        PUBLISH,
+        "place.calls.link(temporary_name, name, dir_fd=place.fd)",
+        "place.calls.rename(temporary_name, name, dir_fd=place.fd)",
     ),
     BrokenCode(
         "table: without hard links an existing file is replaced",
-        NEW,
-        "OS.rename_noreplace(temporary, name, dir_fd=fd)",
-        "OS.rename(temporary, name, dir_fd=fd)",
+        PUBLISH,
+        "place.calls.rename_noreplace(temporary_name, name, dir_fd=place.fd)",
+        "place.calls.rename(temporary_name, name, dir_fd=place.fd)",
     ),
     BrokenCode(
-        "table: the directory is not synced", NEW, "        sync_entries(directory)\n        return False", "        return False"
+        "table: the directory is not synced",
+        PUBLISH,
+        'failure = place.sync_failure(name, "exists and may not survive a power failure") or failure',
+        "pass",
     ),
     BrokenCode(
-        "table: without hard links the directory is not synced",
-        NEW,
-        "            sync_entries(directory)\n            return True",
-        "            return True",
+        "table: after a failure the temporary file stays",
+        PUBLISH,
+        "is_removed = temporary.is_named or temporary.remove()",
+        "is_removed = True",
     ),
-    BrokenCode("table: after a failure the temporary file stays", NEW, "os.unlink(temporary)", "pass"),
-    BrokenCode("directories: a new one is not synced", DURABLE, "    sync_entries(parent)\n", ""),
+    BrokenCode("directories: a new one is not synced", DIRECTORIES, "    sync_entries(parent)\n", ""),
     BrokenCode(
         "directories: only the last new one is synced",
-        DURABLE,
+        DIRECTORIES,
         "    make_directories(parent)\n",
         "    os.makedirs(parent, exist_ok=True)\n",
     ),
-    BrokenCode("directories: no names are synced", DURABLE, "        os.fsync(fd)\n", "        pass\n"),
+    BrokenCode("directories: no names are synced", DIRECTORIES, "        os.fsync(fd)\n", "        pass\n"),
     BrokenCode(
-        "directories: an error of the sync is ignored", DURABLE, "            raise\n    finally", "            pass\n    finally"
+        "directories: an error of the sync is ignored",
+        DIRECTORIES,
+        "            raise\n    finally",
+        "            pass\n    finally",
     ),
     BrokenCode(
         "local: the directory may not survive",
         LOCAL,
-        "                make_directories(directory)\n",
-        "                os.makedirs(directory, exist_ok=True)\n",
+        "        make_directories(directory)\n    except",
+        "        os.makedirs(directory, exist_ok=True)\n    except",
     ),
     BrokenCode("local: the owner is not passed on", LOCAL, "            owner=owner,\n", "            owner=None,\n"),
     BrokenCode(
@@ -630,75 +654,77 @@ BROKEN_STEPS = (
     ),
     BrokenCode(
         "large file: the directory may not survive",
-        LARGE,
-        "            make_directories(directory)\n",
-        "            os.makedirs(directory, exist_ok=True)\n",
+        LOCAL,
+        "        make_directories(directory)\n    except",
+        "        os.makedirs(directory, exist_ok=True)\n    except",
     ),
     BrokenCode(
         "large file: a source that became shorter is accepted",
-        LARGE,
+        PORTS,
         "if source.read_into(start, part) != len(part):",
         "if source.read_into(start, part) < 0:",
     ),
     BrokenCode(
         "large file: one with other bytes is taken for ours",
-        LARGE,
+        PORTS,
         "return all(one == other for one, other in pairs)",
         "return True",
     ),
     BrokenCode(
         "large file: the size is not compared",
-        LARGE,
+        PORTS,
         "        if found.size_bytes != source.size_bytes:\n            return False\n",
         "",
     ),
     # ------------------------------------------------------------------------------------------------ journals and receipts
-    BrokenCode("journal: a line is not synced", JOURNAL, "            os.fsync(self._fd)\n", ""),
+    BrokenCode("journal: a line is not synced", DOCUMENT, "            os.fsync(self._fd)\n", ""),
     BrokenCode(
         "journal: a line that is written during a sync counts as synced",
-        JOURNAL,
+        DOCUMENT,
         "self._synced = covered",
         "self._synced = self._written",
     ),
-    BrokenCode("journal: a short write is accepted", JOURNAL, "                while data:\n", "                if data:\n"),
+    BrokenCode("journal: a short write is accepted", DOCUMENT, "                while data:\n", "                if data:\n"),
     BrokenCode(
         "journal: lines follow one that was not written",
-        JOURNAL,
+        DOCUMENT,
         "                if self._failure is not None:\n",
         "                if False:\n",
     ),
     BrokenCode(
         "journal: an error of the sync is ignored",
-        JOURNAL,
+        DOCUMENT,
         "            self._failure = self._failed(error)\n            raise self._failure from error\n\n    def sync",
         "            pass\n\n    def sync",
     ),
-    BrokenCode("journal: an existing file is appended to", JOURNAL, "| os.O_CREAT | os.O_EXCL |", "| os.O_CREAT |"),
+    BrokenCode("journal: an existing file is appended to", DOCUMENT, "| os.O_CREAT | os.O_EXCL |", "| os.O_CREAT |"),
     BrokenCode(
         "journal: an existing name is not looked at",
-        JOURNAL,
+        DOCUMENT,
         "    if os.path.lexists(path):\n        raise",
         "    if False:\n        raise",
     ),
-    BrokenCode("journal: it may be written among the files of a broker", JOURNAL, "    check_place(path)\n", ""),
-    BrokenCode("journal: its name is not synced", JOURNAL, "            sync_entries(directory)\n", ""),
+    BrokenCode(
+        "journal: it may be written among the files of a broker", DOCUMENT, "    check_place(path)\n    if not", "    if not"
+    ),
+    BrokenCode("journal: its name is not synced", DOCUMENT, "            sync_entries(directory)\n", ""),
     BrokenCode(
         "journal: the directories above it may not survive",
-        JOURNAL,
+        DOCUMENT,
         "            make_directories(directory)\n",
         "            os.makedirs(directory, exist_ok=True)\n",
     ),
-    BrokenCode("journal: one that cannot begin stays", JOURNAL, "os.unlink(path)  # nothing", "pass  # nothing"),
+    BrokenCode("journal: one that cannot begin stays", DOCUMENT, "os.unlink(path)  # nothing", "pass  # nothing"),
     BrokenCode(
         "receipt: a line is not on the device before what it announces",
         RECEIPT,
-        "journal.append(self._line(step, number, offset, **facts))",
-        "journal.append(self._line(step, number, offset, **facts), sync=False)",
+        "journal.append(self._line(step, number, event.offset, **facts, **_facts(event.file)))",
+        "journal.append(self._line(step, number, event.offset, **facts, **_facts(event.file)), sync=False)",
     ),
     BrokenCode(
         "receipt: a file is not announced",
         WRITER,
-        "            receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)\n",
+        "            report(rebuilt.announcement(Fingerprint.of(data, mtime_ns)))\n",
         "",
     ),
     BrokenCode(
@@ -710,18 +736,18 @@ BROKEN_STEPS = (
     BrokenCode(
         "receipt: what is set aside is not announced",
         IN_PLACE,
-        "                self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n",
+        "                self._report(SetAsideAnnounced(offset, name, found))\n",
         "",
     ),
     BrokenCode(
         "receipt: what is set aside is announced after it was moved",
         IN_PLACE,
-        "                self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n"
+        "                self._report(SetAsideAnnounced(offset, name, found))\n"
         "            with contextlib.suppress(AlreadyExistsError):\n"
         "                set_aside(self._directory.path, snapshot_file_name(offset), name)\n",
         "                pass\n            with contextlib.suppress(AlreadyExistsError):\n"
         "                set_aside(self._directory.path, snapshot_file_name(offset), name)\n"
-        "                self._receipt and self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n",
+        "                self._report and self._report(SetAsideAnnounced(offset, name, found))\n",
     ),
     BrokenCode("in place: the lock is not looked at before the name", WRITER, "        check()\n", ""),
     BrokenCode(
@@ -783,8 +809,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "install: a link to the directory is followed",
         LINKED,
-        "os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
-        "os.O_RDONLY | os.O_DIRECTORY",
+        "flags = os.O_NOFOLLOW",
+        "flags = 0",
     ),
     BrokenCode("install: the receipt is not synced before the links", INSTALL, "                self._receipt.sync()\n", ""),
     BrokenCode(
@@ -805,17 +831,22 @@ BROKEN_STEPS = (
     BrokenCode(
         "object: it is put without If-None-Match",
         S3,
-        'self.put(location, data, IfNoneMatch="*", **metadata)',
-        "self.put(location, data, **metadata)",
+        'already_exists(location), IfNoneMatch="*", **metadata)',
+        "already_exists(location), **metadata)",
     ),
     BrokenCode(
-        "object: 412 counts as success", S3, "if outcome is PutOutcome.DONE:", "if outcome in (PutOutcome.DONE, PutOutcome.TAKEN):"
+        "object: 412 counts as success",
+        S3,
+        "return outcome is PutOutcome.DONE\n            if not may_be_done:\n",
+        "return outcome is PutOutcome.DONE\n            if outcome is PutOutcome.TAKEN:\n                return True\n"
+        "            if not may_be_done:\n",
     ),
     BrokenCode(
         "object: 409 counts as success",
         S3,
-        "if outcome is PutOutcome.DONE:",
-        "if outcome in (PutOutcome.DONE, PutOutcome.CONFLICT):",
+        "return outcome is PutOutcome.DONE\n            if not may_be_done:\n",
+        "return outcome is PutOutcome.DONE\n            if outcome is PutOutcome.CONFLICT:\n                return True\n"
+        "            if not may_be_done:\n",
     ),
     BrokenCode("object: no checksum is sent", S3, "Body=data, ChecksumSHA256=digest, **fields", "Body=data, **fields"),
     BrokenCode(
@@ -827,20 +858,20 @@ BROKEN_STEPS = (
     BrokenCode(
         "object: it is not read back where the answer has no checksum",
         S3,
-        "                self._check_written(location, data)\n",
-        "",
+        "            self._check_written(location, data)\n",
+        "            pass\n",
     ),
     BrokenCode("object: what is read back is not compared", S3, "        if found != data:\n", "        if False:\n"),
     BrokenCode(
         "object: a lost answer counts as success",
         S3,
-        "if may_be_there and self._is_ours(location, data, reason):",
-        "if may_be_there:",
+        "if may_be_done and is_done(reason):",
+        "if may_be_done:",
     ),
     BrokenCode(
         "object: after a lost answer it is not looked up",
         S3,
-        "if may_be_there and self._is_ours(location, data, reason):",
+        "if may_be_done and is_done(reason):",
         "if False:",
     ),
     BrokenCode("object: after a lost answer other bytes are taken for ours", S3, "if there != data or (run", "if (run"),
@@ -871,13 +902,13 @@ BROKEN_STEPS = (
     BrokenCode(
         "object: a store that ignores If-None-Match is written to",
         S3,
-        'an object could be replaced: nothing is written here"\n                raise',
-        'an object could be replaced: nothing is written here"\n                return\n                raise',
+        'an object could be replaced: nothing is written here"\n        raise',
+        'an object could be replaced: nothing is written here"\n        return\n        raise',
     ),
     BrokenCode(
         "object: the probe of the store stays",
         S3,
-        "            finally:\n                self.delete_probe(location)\n",
+        "            finally:\n                self._delete_probe(location)\n",
         "            finally:\n                pass\n",
     ),
     BrokenCode(
@@ -896,29 +927,37 @@ BROKEN_STEPS = (
         "            before_name(0)\n",
     ),
     # ------------------------------------------------------------------------------------------------ an object is replaced
-    BrokenCode("replaced object: it is put without If-Match", S3_REPLACE, "IfMatch=was.identity.etag, **was.kept", "**was.kept"),
+    BrokenCode(
+        "replaced object: it is put without If-Match",
+        S3_REPLACE,
+        'fields = {"IfMatch": was.identity.etag, **was.kept}',
+        "fields = dict(was.kept)",
+    ),
     BrokenCode(
         "replaced object: 412 counts as success",
-        S3_REPLACE,
+        S3,
         "if outcome in (PutOutcome.DONE, PutOutcome.UNPROVEN):",
         "if outcome in (PutOutcome.DONE, PutOutcome.UNPROVEN, PutOutcome.TAKEN):",
     ),
     BrokenCode(
-        "replaced object: its headers are lost", S3_REPLACE, "IfMatch=was.identity.etag, **was.kept", "IfMatch=was.identity.etag"
+        "replaced object: its headers are lost",
+        S3_REPLACE,
+        'fields = {"IfMatch": was.identity.etag, **was.kept}',
+        'fields = {"IfMatch": was.identity.etag}',
     ),
     BrokenCode(
         "replaced object: tags and locks are lost", S3_REPLACE, "        if was.not_kept is not None:\n", "        if False:\n"
     ),
     BrokenCode(
         "replaced object: a lost answer counts as success",
-        S3_REPLACE,
-        "if may_be_done and self._is_done(location, data, was, reason):",
+        S3,
+        "if may_be_done and is_done(reason):",
         "if may_be_done:",
     ),
     BrokenCode(
         "replaced object: after a lost answer it is not looked up",
-        S3_REPLACE,
-        "if may_be_done and self._is_done(location, data, was, reason):",
+        S3,
+        "if may_be_done and is_done(reason):",
         "if False:",
     ),
     BrokenCode(
@@ -938,7 +977,7 @@ BROKEN_STEPS = (
     BrokenCode(
         "parts: 412 counts as success",
         MULTIPART,
-        "                self._abort(location, upload_id)\n                raise _taken(location)",
+        "                self._abort(location, upload_id)\n                raise already_exists(location)",
         "                return",
     ),
     BrokenCode(
@@ -968,14 +1007,14 @@ BROKEN_STEPS = (
     BrokenCode(
         "parts: a lost answer is reported as a failure",
         MULTIPART,
-        "            if (is_gone or not is_known) and self._is_there(location, reason):\n                raise _taken(location)\n",
+        "            if (is_gone or not is_known) and self._is_there(location, reason):\n                raise already_exists(location)\n",
         "            if not is_known:\n                break\n",
     ),
     BrokenCode(
         "parts: an unknown outcome is reported as a failure",
         MULTIPART,
-        "        if not is_known:\n            message",
-        "        if False:\n            message",
+        "        if not is_known:\n            raise",
+        "        if False:\n            raise",
     ),
     BrokenCode(
         "parts: a store that ignores If-None-Match is written to",

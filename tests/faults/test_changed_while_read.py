@@ -18,14 +18,13 @@ import snaprebuild
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.replay.segment_effect import entries_of
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_range, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment, read_tasks
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.large_objects import parts_of
 from snaprebuild.storage.local import regular_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store import parts_of
 
 AS_OF_MS = 1795266500000
 NO_SEGMENT_IS_READ = {

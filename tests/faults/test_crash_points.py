@@ -20,9 +20,10 @@ from crash_model import Content, Disk, State, build_state, read_state
 from recorded_calls import Call, NoHardLinks, NoRenameWithoutReplace, PretendedOwners, RecordedCalls, ShortWrites
 
 from snaprebuild.errors import AlreadyExistsError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
 from snaprebuild.storage.local.file_calls import OS, FileCalls
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.whole_file import aside_name, remove_second_name, set_aside
+from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"

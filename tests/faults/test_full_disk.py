@@ -14,9 +14,10 @@ import pytest
 from recorded_calls import METHODS, NoHardLinks, RecordedCalls, ShortWrites, failing_at, failing_from
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
 from snaprebuild.storage.local.file_calls import OS, FileCalls
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.whole_file import remove_second_name
+from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"

@@ -15,8 +15,9 @@ import pytest
 from write_three_files import BEGIN, DATA, END, NAMES, OWNER
 
 from snaprebuild.errors import AlreadyExistsError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.whole_file import remove_second_name
+from snaprebuild.storage.store import Ownership
 
 WRITER = Path(__file__).with_name("write_three_files.py")
 ROOT = Path(__file__).parents[2]

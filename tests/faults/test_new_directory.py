@@ -11,9 +11,9 @@ import pytest
 from recorded_calls import RecordedCalls, failing_at
 
 from snaprebuild.errors import AlreadyExistsError, SnaprebuildError
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.local.file_calls import OS, FileCalls
 from snaprebuild.storage.local.new_directory import create_partition_directory
+from snaprebuild.storage.store import Ownership
 
 FILES = {f"{6:020d}.log": b"", f"{6:020d}.snapshot": b"snapshot", "leader-epoch-checkpoint": b"0\n0\n"}
 

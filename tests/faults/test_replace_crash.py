@@ -13,7 +13,8 @@ from recorded_calls import RecordedCalls, ShortWrites, failing_at, failing_from
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local.file_calls import OS, FileCalls
-from snaprebuild.storage.local.replace_file import TEMPORARY_SUFFIX, read_identified, replace_file
+from snaprebuild.storage.local.publish import TEMPORARY_SUFFIX, replace_file
+from snaprebuild.storage.local.regular_file import read_identified
 
 NAME = "x.indexes"
 TEMPORARY = NAME + TEMPORARY_SUFFIX
@@ -117,7 +118,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
         return data
 
     monkeypatch.setattr(os, "read", grows)
-    with pytest.raises(SnaprebuildError, match="changes while it is read"):
+    with pytest.raises(SnaprebuildError, match="changed while it was read"):
         read_identified(str(directory / NAME), 1000)
 
 

@@ -8,7 +8,8 @@ import resource
 from recorded_calls import RecordedCalls
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.publish import create_file
+from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
 

@@ -8,7 +8,8 @@ import sys
 
 from recorded_calls import RecordedCalls
 
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.publish import create_file
+from snaprebuild.storage.store import Ownership
 
 BEGIN, END = "/the-writing-begins", "/the-writing-ends"
 # Only root may give a file away.

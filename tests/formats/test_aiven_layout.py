@@ -23,7 +23,6 @@ from formats.partition.partition_metadata import uuid_from_text
 from formats.remote.aiven_encryption import DataKey, PrivateKey
 from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest, write_aiven_manifest
-from formats.remote.aiven_metadata import AivenMetadata, read_aiven_metadata
 
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PRIVATE_KEY = PrivateKey.of_pem((AIVEN / "keys" / "key1.private.pem").read_bytes())
@@ -314,27 +313,3 @@ def test_a_data_key_for_another_private_key(change: Any) -> None:
 def test_what_is_no_private_key() -> None:
     with pytest.raises(BadValueError, match="an RSA key in PEM without a password"):
         PrivateKey.of_pem((AIVEN / "keys" / "key1.public.pem").read_bytes())
-
-
-# ---------------------------------------------------------------------------------------------------------------- custom metadata
-
-
-def test_custom_metadata_as_the_plugin_writes_it() -> None:
-    found = json.loads((AIVEN / "custom-metadata.json").read_text())
-    assert len(found) == 2
-    for key, written in found.items():
-        expected = AivenMetadata(written["sum_of_object_sizes"], "tier/", key.removeprefix("tier/"))
-        data = bytes.fromhex(written["custom_metadata_hex"])
-        assert read_aiven_metadata(data) == expected
-        for size in range(1, len(data)):
-            with pytest.raises(FormatError):
-                read_aiven_metadata(data[:size])
-        with pytest.raises(BadLengthError, match="its end"):
-            read_aiven_metadata(data + b"\0")
-
-
-def test_custom_metadata_of_nothing_and_of_other_tags() -> None:
-    assert read_aiven_metadata(b"") == AivenMetadata()
-    assert read_aiven_metadata(bytes.fromhex("02 0903aabbcc 000104")) == AivenMetadata(remote_size=2)
-    with pytest.raises(BadLengthError, match="length of remote_size: expected 1, found 2"):
-        read_aiven_metadata(bytes.fromhex("01 00020400"))

@@ -19,8 +19,8 @@ from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedE
 from snaprebuild.snapshots.staging import install
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.local.linked_files import link_files
-from snaprebuild.storage.replacing import LocalReplacing
+from snaprebuild.storage.local.hard_links import link_files
+from snaprebuild.storage.local.store import LocalReplacing
 
 WRONG = snapshot_name(2)
 ASIDE = f"{WRONG}.set-aside.1"

@@ -33,14 +33,16 @@ from snaprebuild.errors import BusyError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import output_writer as write_out
-from snaprebuild.snapshots.rebuild.rebuild import WRITERS, rebuild
+from snaprebuild.snapshots.rebuild import writer
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.task import WRITERS
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
-from snaprebuild.storage.local import atomic_file
+from snaprebuild.storage.local import publish
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
@@ -229,7 +231,7 @@ def test_another_run_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
 ) -> None:
     """Its file is waited for so long and no longer; all others are written."""
-    monkeypatch.setattr(write_out, "BUSY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(writer, "BUSY_SECONDS_MAX", 0.3)
     another_run(b"never to be whole", "hangs")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -452,7 +454,7 @@ def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> Non
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker from 3.8 on removes the file when it stops; the next one makes another: nothing is written any more."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    create = atomic_file.create_file
+    create = publish.create_file
     written = []
 
     def create_and_replace(directory: object, name: str, *arguments: object, **named: object) -> None:
@@ -472,7 +474,7 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
 def test_states_that_wait_to_be_written_are_few_where_they_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, at_once: set[int]
 ) -> None:
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild.PENDING_BYTES_MAX", limit)
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.task.PENDING_BYTES_MAX", limit)
     write = write_out.OutWriter.write
     writing: set[int] = set()
     most = [0]

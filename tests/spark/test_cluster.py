@@ -377,7 +377,7 @@ def announced(receipt: Path) -> dict[str, str]:
         if step.get("step") == "partition":
             partitions[step["number"]] = step["topic_partition"]
         elif step.get("step") == "write":
-            found[f"{partitions[step['partition']]}/{step['name']}"] = step["sha256"]
+            found[f"{partitions[step['number']]}/{step['name']}"] = step["sha256"]
     return found
 
 

@@ -20,9 +20,10 @@ import pytest
 from open_files import nothing_left_open
 
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
 from snaprebuild.storage.local.file_calls import OS, FileCalls
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.whole_file import aside_name, remove_file, remove_second_name, set_aside, sync_directory
+from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000001123.snapshot"
 TEMPORARY = "00000000000000001123.snapshot.tmp"

@@ -11,8 +11,8 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.storage.local import journal_file
-from snaprebuild.storage.local.journal_file import JournalFile, check_journal_place
+from snaprebuild.storage.local import document_file
+from snaprebuild.storage.local.document_file import JournalFile, check_new_place
 
 
 def test_lines_of_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_writes_that_take_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_file_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_file, "check_journal_place", lambda path: Path(path).write_text("another's\n"))
+    monkeypatch.setattr(document_file, "check_new_place", lambda path: Path(path).write_text("another's\n"))
     with pytest.raises(WriteFailedError, match="cannot be created: File exists"):
         JournalFile(str(tmp_path / "journal"), "first")
     assert (tmp_path / "journal").read_text() == "another's\n"
@@ -86,8 +86,8 @@ def test_where_it_may_stand(tmp_path: Path) -> None:
     (tmp_path / "plan").write_text('{"schema": "snaprebuild.saved-plan/1"}')  # which another plan may replace
     for path in (logs / "journal", *(tmp_path / name for name in ("there", "dangling", "plan", "meta.properties"))):
         with pytest.raises(RefusedError):
-            check_journal_place(str(path))
+            check_new_place(str(path))
     with pytest.raises(WriteFailedError, match="is no directory"):
-        check_journal_place(str(tmp_path / "there" / "journal"))
-    check_journal_place(str(tmp_path / "not" / "yet" / "journal"))
+        check_new_place(str(tmp_path / "there" / "journal"))
+    check_new_place(str(tmp_path / "not" / "yet" / "journal"))
     assert not (tmp_path / "not").exists()

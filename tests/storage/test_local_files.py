@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import ChangedFileError, RefusedError
-from snaprebuild.storage import large_objects
-from snaprebuild.storage.large_objects import LocalLargeObjects
-from snaprebuild.storage.local.atomic_file import Ownership
-from snaprebuild.storage.local.durable_directory import make_directories, sync_entries
-from snaprebuild.storage.local.journal_file import JournalFile
+from snaprebuild.storage.local import store as local_store
+from snaprebuild.storage.local.directories import make_directories, sync_entries
+from snaprebuild.storage.local.document_file import JournalFile
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.local.store import LOCAL, LocalLargeObjects
+from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
 DATA = bytes(range(200))
@@ -107,7 +106,7 @@ def test_the_owner_is_passed_on(tmp_path: Path) -> None:
     "other", [DATA[:-1], DATA[:100], DATA + b"x", DATA[:-1] + b"x"], ids=["a byte less", "half", "a byte more", "another byte"]
 )
 def test_another_large_file_is_known(tmp_path: Path, other: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_objects, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(local_store, "BLOCK_BYTES", 50)
     (tmp_path / "source").write_bytes(DATA)
     (tmp_path / "there").write_bytes(other)
     with SegmentFile(str(tmp_path / "source")) as source:

@@ -12,9 +12,9 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.storage.local import new_file as module
+from snaprebuild.storage.local import document_file
+from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.local.file_calls import FileCalls
-from snaprebuild.storage.local.new_file import new_file
 
 DATA = b"a row\n" * 10
 
@@ -25,7 +25,7 @@ class Calls(FileCalls):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, *, has_links: bool = True) -> None:
         self.seen: list[tuple[str, bytes | None]] = []
         self._path, self._has_links, self._fsync = path, has_links, os.fsync
-        monkeypatch.setattr(module, "OS", self)
+        monkeypatch.setattr(document_file, "OS", self)
         monkeypatch.setattr(os, "fsync", self.synced)
 
     def synced(self, fd: int) -> None:

@@ -13,9 +13,8 @@ from manifests import FIXTURES, PartitionFixture
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage import partition_dir
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import FileIdentity, Ownership
 
 NAME = PartitionDirectoryName("t", 0)
 

@@ -37,6 +37,7 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool as at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.s3 import answers as s3_answers
+from snaprebuild.storage.s3 import listing as s3_listing
 from snaprebuild.storage.s3 import object_bytes
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
@@ -517,7 +518,7 @@ def test_a_long_listing_is_parted(faulty: FaultyStore, brokers: int, partitions:
     listings = len(faulty.seen)
     at_least = -(-len(keys) // page)
     directories = brokers * partitions + brokers
-    assert at_least <= listings <= 1.3 * at_least + directories / page + 2 * s3.DIRECTORIES_ENOUGH
+    assert at_least <= listings <= 1.3 * at_least + directories / page + 2 * s3_listing.DIRECTORIES_ENOUGH
 
 
 def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
@@ -597,8 +598,8 @@ def test_a_listing_of_gigabytes_is_refused(status: str, faulty: FaultyStore, mon
 
 
 def test_a_listing_without_end(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "KEYS_MAX", 50)
-    monkeypatch.setattr(s3, "ANSWERS_MAX", 20)
+    monkeypatch.setattr(s3_listing, "KEYS_MAX", 50)
+    monkeypatch.setattr(s3_listing, "ANSWERS_MAX", 20)
     faulty.page = 10
     for fault, ask in itertools.product(("endless", "endless-empty"), ("list", "names")):
         faulty.faults, faulty.lasting = {"GET": [fault]}, {"GET"}

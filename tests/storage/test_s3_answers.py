@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.storage.replacing import replacing
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
+from snaprebuild.storage.stores import replacing
 
 Answer = tuple[int, dict[str, str], bytes]
 PLACE = "s3://b/p/a"

@@ -10,8 +10,8 @@ from faulty_store import FaultyStore, faulty_store
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.s3 import multipart as s3_multipart
 from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3 import store as s3_store
 from snaprebuild.storage.s3.multipart import S3LargeObjects
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
@@ -27,7 +27,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultySt
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3_multipart, "_probed", set())
+    monkeypatch.setattr(s3_store, "_probed", set())
     (tmp_path / "log").write_bytes(DATA)
     with faulty_store() as store:
         yield store

@@ -9,13 +9,11 @@ from faulty_store import FaultyStore, etag_of, faulty_store
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage.replacing import WholeObject
-from snaprebuild.storage.s3 import replace as s3_replace
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.replace import S3Replacing
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store import S3Settings, WholeObject
 
 LOCATION, KEY = "s3://bucket/t-0/x.indexes", "bucket/t-0/x.indexes"
 
@@ -117,7 +115,7 @@ def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> No
 
 def test_the_probe(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
-    monkeypatch.setattr(s3_replace, "_probed", set())
+    monkeypatch.setattr(s3, "_probed", set())
     for _ in range(2):
         replacing(faulty).prepare("s3://bucket/t-0")
     assert faulty.objects == {KEY: b"old"}

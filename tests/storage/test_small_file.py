@@ -11,9 +11,9 @@ import pytest
 from open_files import nothing_left_open
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage.local import regular_file, small_file
+from snaprebuild.storage.local import document_file, regular_file
+from snaprebuild.storage.local.document_file import check_place, write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file, read_small_file
-from snaprebuild.storage.local.small_file import check_place, write_text_file
 
 OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'
 
@@ -61,7 +61,7 @@ def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "plan.json").read_text() == "text"
 
 
-@pytest.mark.parametrize("call", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.json"
     path.write_text(OLDER)
@@ -69,7 +69,7 @@ def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Pa
     def fails(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(small_file.os, call, fails)
+    monkeypatch.setattr(document_file.os, call, fails)
     with pytest.raises(WriteFailedError, match="No space left on device") as caught:
         write_text_file(str(path), ["new"])
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def test_a_regular_file_that_would_have_to_be_waited_for(tmp_path: Path, monkeyp
         ends.append(writing)
         return reading, os.stat(path)
 
-    for module in (small_file, regular_file):
+    for module in (document_file, regular_file):
         monkeypatch.setattr(module, "open_regular_file", opened)
     try:
         with open_named_file(str(tmp_path / "there")) as file, pytest.raises(BlockingIOError):

@@ -18,12 +18,11 @@ from watched_store import Calls, CrashError, Watched
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild import prepare_upload
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.storage.large_objects import large_objects_of
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.stores import large_objects_of, store_of
 from snaprebuild.tier.upload.announce import Announcer
 from snaprebuild.tier.upload.copy import Uploader
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload

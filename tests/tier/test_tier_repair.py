@@ -20,15 +20,14 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.storage.local.journal_file import JournalFile
+from snaprebuild.storage.local.document_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
-from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
-from snaprebuild.storage.s3 import replace as s3_replace
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import ReplacingStore, S3Settings, Store, WholeObject
+from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
 from snaprebuild.tier.repair import repair as operation
@@ -348,7 +347,6 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3_replace, "_probed", set())
     monkeypatch.setattr(s3, "_probed", set())
     with faulty_store() as store:
         yield store

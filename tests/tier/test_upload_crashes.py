@@ -15,13 +15,12 @@ from object_store import ObjectStore
 from watched_store import Calls, CrashError, Watched
 
 from snaprebuild import prepare_upload
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.storage.large_objects import large_objects_of
-from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.stores import large_objects_of, store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
 from snaprebuild.tier.upload.copy import Uploader
 from snaprebuild.tier.upload.prepared_upload import PreparedUpload
@@ -150,23 +149,23 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it has its name: what is left of it has a name that nobody knows, and goes with the next run."""
-    from snaprebuild.storage.local import atomic_file
+    from snaprebuild.storage.local import publish
 
     logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"
-    named = atomic_file._give_name
+    named = publish._give_name
 
     def crash(place: Any, temporary_name: str, name: str, fd: int) -> bool:
         if name.endswith(kind):
             raise CrashError
         return named(place, temporary_name, name, fd)
 
-    removed = atomic_file._remove_own
+    removed = publish.TemporaryFile.remove
     with monkeypatch.context() as patch:
-        patch.setattr(atomic_file, "_give_name", crash)
-        patch.setattr(atomic_file, "_remove_own", lambda *_: True)  # as where the process is killed
+        patch.setattr(publish, "_give_name", crash)
+        patch.setattr(publish.TemporaryFile, "remove", lambda *_: True)  # as where the process is killed
         with pytest.raises(CrashError):
             run(logs, str(root), S3Settings(run="first"))
-    assert atomic_file._remove_own is removed
+    assert publish.TemporaryFile.remove is removed
     (left,) = [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
     before = {key: data for key, data in files(root).items() if key != left}
     check_what_is_told(before, str(root), S3Settings())

@@ -217,9 +217,10 @@ def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, s
     Raises:
         UsageError: there is no such directory.
     """
-    from snaprebuild.storage.log_dir import directory_fault, store_of
+    from snaprebuild.storage.log_dir import directory_fault
     from snaprebuild.storage.remote.listing import split_key_prefix
     from snaprebuild.storage.store import absolute
+    from snaprebuild.storage.stores import store_of
 
     settings, root = s3.settings(), absolute(location)
     store = store_of(root, settings)

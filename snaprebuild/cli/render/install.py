@@ -41,7 +41,7 @@ def _partition(installed: InstalledPartition) -> dict[str, object]:
         "topic_partition": staged.topic_partition,
         "staged": staged.target,
         "bytes_blocked": staged.bytes_blocked,
-        "bytes_read": 0 if installed.result is None else installed.result.bytes_read,
+        "bytes_read": 0 if installed.result is None else installed.result.outcome.bytes_read,
         "boundaries": [boundary_json(boundary) for boundary in installed.boundaries],
     }
 
@@ -60,7 +60,7 @@ def print_install(result: InstallResult) -> None:
             first, last = boundaries[0].offset, boundaries[-1].offset
             offsets = f"{first} .. {last}" if first != last else str(first)
         actions = Counter(boundary.action for boundary in boundaries)
-        read = 0 if each.result is None else each.result.bytes_read
+        read = 0 if each.result is None else each.result.outcome.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
         rows.append((each.staged.topic_partition, blocked, offsets, _text(actions), size_text(read), shown(each.staged.path)))
     totals = Counter(boundary.action for each in result.partitions for boundary in each.boundaries)

@@ -10,16 +10,17 @@ from snaprebuild.cluster.metadata.image_model import (
     LOST_DIRECTORY,
     BrokerRegistration,
     LeaderRecoveryState,
+    Mask,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
     TopicImage,
     directory_text,
+    mask_of,
+    mechanism_name,
 )
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import unproven_reason
-from snaprebuild.cluster.metadata.secrets import Mask, mask_of
-from snaprebuild.cluster.metadata.security_entries import mechanism_name
 from snaprebuild.findings import counted, first_of
 
 __all__ = ["ids_text", "print_image"]

@@ -10,7 +10,7 @@ from snaprebuild.cli.result import print_table, print_text, shown
 from snaprebuild.findings import counted
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.receipts.receipt_list import ReceiptList
+    from snaprebuild.snapshots.receipts.verify_receipt import ReceiptList
 
 __all__ = ["print_receipts", "receipts_document"]
 

@@ -56,7 +56,7 @@ def undone_result(result: TierUndo) -> Result:
         "copies": [_undone_copy(each) for each in result.copies],
         "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
     }
-    return Result(FORM, lambda: body, result.findings, lambda: _print_undone(result))
+    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print_undone(result))
 
 
 def _undone_copy(undone: UndoneRepair) -> dict[str, object]:

@@ -9,13 +9,13 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cluster.quorum.log_start_rules import Followers
+from snaprebuild.cluster.quorum.rules import Followers
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
-    from snaprebuild.cluster.quorum.election_check import Election, Standing
+    from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-    from snaprebuild.cluster.quorum.log_start_rules import RuleResult
+    from snaprebuild.cluster.quorum.rules import RuleResult
 
 __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
 
@@ -53,7 +53,7 @@ def cluster_check(
     out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    return Result(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
+    return Result.untyped(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:
@@ -136,7 +136,7 @@ def _result(result: RuleResult) -> dict[str, object]:
 
 def _print(check: KraftCheck) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
-    from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome, Rule
+    from snaprebuild.cluster.quorum.rules import Grade, Outcome, Rule
     from snaprebuild.findings import counted
 
     rows = []

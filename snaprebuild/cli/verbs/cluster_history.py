@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snaprebuild.cli.render.timeline_chart import ChartLine, Glyphs
-    from snaprebuild.cluster.metadata.history import HistoryResult, LogPoint
+    from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, LogPoint, Moment, PartitionTimeline
     from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
-    from snaprebuild.cluster.metadata.timeline import BrokerEntry, BrokerTimeline, Moment, PartitionTimeline
 
 __all__ = ["cluster_history"]
 
@@ -89,7 +88,7 @@ def cluster_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    return Result(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:

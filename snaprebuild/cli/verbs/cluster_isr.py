@@ -11,8 +11,7 @@ from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, 
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
-    from snaprebuild.cluster.metadata.isr_history import IsrEvent
+    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrEvent
 
 __all__ = ["cluster_isr"]
 
@@ -41,7 +40,7 @@ def cluster_isr(
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    return Result(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def _body(result: IsrCheckResult) -> dict[str, object]:

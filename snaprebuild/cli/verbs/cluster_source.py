@@ -109,7 +109,9 @@ def cluster_source(
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
-    return Result(("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything))
+    return Result.untyped(
+        ("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything)
+    )
 
 
 def _body(result: SourceCheck) -> dict[str, object]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["fleet"]
 
@@ -130,7 +130,7 @@ def fleet(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    return Result(
+    return Result.untyped(
         ("fleet", 1),
         lambda: _body(result),
         result.findings,
@@ -144,7 +144,7 @@ def _write_page(result: FleetResult, path: str) -> None:
     from snaprebuild import __version__
     from snaprebuild.report.from_fleet import fleet_page
     from snaprebuild.report.page import page_pieces
-    from snaprebuild.storage.local.small_file import write_text_file
+    from snaprebuild.storage.local.document_file import write_text_file
 
     write_text_file(path, page_pieces(fleet_page(_body(result), "fleet", __version__)))
 

@@ -119,7 +119,7 @@ def follower_build(
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.followers.bootstrap_target import judge_target
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object
@@ -146,7 +146,7 @@ def follower_build(
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
-    return Result(
+    return Result.untyped(
         ("follower-build", 1),
         lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,

@@ -66,7 +66,7 @@ def follower_fetch_path(
     out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
-    return Result(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result.untyped(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:

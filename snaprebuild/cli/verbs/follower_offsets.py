@@ -133,7 +133,7 @@ def follower_offsets(
     Timestamps from 0 on are looked for there first, then on disk. What no file tells is assumed, and marked with a star.
     """
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))
@@ -141,7 +141,7 @@ def follower_offsets(
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
-    return Result(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result.untyped(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:

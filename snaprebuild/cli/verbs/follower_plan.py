@@ -116,7 +116,7 @@ def follower_plan(
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))
@@ -132,7 +132,7 @@ def follower_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
+    return Result.untyped(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
 
 
 def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:

@@ -72,7 +72,7 @@ def follower_repair(
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
@@ -99,7 +99,7 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("follower-repair", 1),
         lambda: _document(repair, tier.root, dry_run, seconds),
         repair.findings,

@@ -125,7 +125,7 @@ def inspect_explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result.untyped(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def report(
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     result = make_report(files or [], html, title)
-    return Result(("report", 1), lambda: _body(result), [], lambda: _print(result))
+    return Result.untyped(("report", 1), lambda: _body(result), [], lambda: _print(result))
 
 
 def _body(result: ReportResult) -> dict[str, object]:

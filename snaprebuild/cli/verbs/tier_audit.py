@@ -85,7 +85,7 @@ def tier_audit(
     producers did before it is not known, and a snapshot that nothing contradicts is unproven.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit
@@ -116,7 +116,7 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("tier-audit", 1),
         lambda: _body(result, clock.as_of_ms, clock.expiration_ms, seconds),
         result.findings,

@@ -36,7 +36,9 @@ def tier_inventory(
     check_paths([store, *(metadata_log or [])])
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     inventory = look(place, root, metadata_log or (), settings, prefix)
-    return Result(("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True)
+    return Result.untyped(
+        ("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True
+    )
 
 
 def _body(inventory: TierInventory) -> dict[str, object]:

@@ -69,7 +69,7 @@ def tier_repair(
     is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
 
@@ -111,7 +111,7 @@ def _repaired(result: TierRepair, clock: Clock) -> Result:
         "copies": [_copy(each) for each in result.copies],
         "effect": list(EFFECT) if _is_any(result) else [],
     }
-    return Result(FORM, lambda: body, result.findings, lambda: _print(result))
+    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print(result))
 
 
 def _none_wrong(result: TierRepair) -> str:

@@ -28,7 +28,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.storage.store import Store
     from snaprebuild.tier.upload.announce import Announcer
@@ -171,12 +171,11 @@ def tier_upload(
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.source.source import live_broker_notes, open_source
-    from snaprebuild.storage.large_objects import large_objects_of
-    from snaprebuild.storage.local.journal_file import check_journal_place
-    from snaprebuild.storage.log_dir import store_of
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
+    from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
+    from snaprebuild.storage.stores import large_objects_of, store_of
     from snaprebuild.tier.inventory import read_remote_logs
     from snaprebuild.tier.upload.copy import Uploader
     from snaprebuild.tier.upload.request import UploadRequest
@@ -191,12 +190,13 @@ def tier_upload(
             "with --produce-to the topic itself is read and told: neither --records-file nor --metadata-log go with it"
         )
     if records is not None and not dry_run:
-        check_journal_place(records)  # before the work, which would be told nowhere
+        check_new_place(records)  # before the work, which would be told nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
     clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
     source = open_source([path], settings=settings)
+    yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
@@ -250,7 +250,7 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    return Result(
+    return Result.untyped(
         ("tier-upload", 1),
         lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,
@@ -332,7 +332,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
 
 def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:
     """Writes the file, if there is anything to say."""
-    from snaprebuild.storage.local.new_file import new_file
+    from snaprebuild.storage.local.document_file import new_file
     from snaprebuild.tier.upload.records import record_lines
 
     if result.copies:

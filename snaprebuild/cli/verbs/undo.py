@@ -36,9 +36,9 @@ def undo(
     remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
     since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
-    from snaprebuild.snapshots.receipts.receipt_list import list_receipts, schema_of
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
+    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, schema_of
     from snaprebuild.tier.repair.undo import SCHEMA, load_undo_file, undo_repairs
 
     if receipt is None:
@@ -46,12 +46,13 @@ def undo(
 
         out.begin()
         listed = list_receipts()
-        return Result(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
+        return Result.untyped(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
     check_paths([receipt])
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
         from snaprebuild.cli.render.tier_undo import undone_result
-        from snaprebuild.storage.log_dir import directory_fault, store_of
+        from snaprebuild.storage.log_dir import directory_fault
+        from snaprebuild.storage.stores import store_of
 
         root, announced = load_undo_file(receipt)
         store = store_of(root, s3.settings())
@@ -59,7 +60,7 @@ def undo(
             raise UsageError(fault, path=root)
         return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    return Result(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result.untyped(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _document(result: UndoResult) -> dict[str, object]:

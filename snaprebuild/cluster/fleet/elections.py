@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.source.output_directory import check_output
-from snaprebuild.storage.local.durable_directory import make_directories
-from snaprebuild.storage.local.small_file import check_place, write_text_file
+from snaprebuild.storage.local.directories import make_directories
+from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["Election", "Elections", "elections_of", "write_elections"]
 

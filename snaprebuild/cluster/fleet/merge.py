@@ -11,8 +11,7 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
-from snaprebuild.cluster.fleet.restart_order import Step, restart_order
-from snaprebuild.cluster.fleet.smallest_cover import Cover, smallest_cover
+from snaprebuild.cluster.fleet.restart_plan import Cover, Step, restart_order, smallest_cover
 from snaprebuild.findings import Finding, Severity, counted
 from snaprebuild.snapshots.source.source import TopicKind, topic_kind_of
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
-from snaprebuild.cluster.metadata.commit import EpochLineage
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
+from snaprebuild.cluster.metadata.proof import EpochLineage
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, counted, first_of
 

@@ -118,7 +118,7 @@ class CrossCheck:
         """The ``.txnindex`` of the segment that ends here beside the transactions that the replay saw aborted; a finding if they differ."""
         if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
             return None
-        if state.has_doubts:
+        if state.is_unsound:
             self._index_tells_nothing = True
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)

@@ -1,65 +1,66 @@
-"""Writes snapshots to another place (``--out``): everything that was asked for, and never over what stands there."""
+"""Writes snapshots to another place (``--out``): everything that was asked for, and never over an existing file."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries, snapshot_size
-from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
+from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
-from snaprebuild.snapshots.receipts.receipt import ReceiptSink
+from snaprebuild.snapshots.rebuild.writer import (
+    RebuiltSnapshot,
+    Report,
+    create_or_wait,
+    create_snapshot,
+    log_class,
+    remove_other_name,
+)
 
-__all__ = ["OutWriter", "create_in_turn"]
-
-BUSY_SECONDS_MAX = 30.0
-"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
-
-BUSY_STEP_SECONDS = 0.05
+__all__ = ["OutWriter"]
 
 
-class OutWriter(SnapshotWriter):
+class OutWriter:
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(
-        self, result: PartitionResult, request: Request, clock: Clock, receipt: ReceiptSink | None, *, dry_run: bool
-    ) -> None:
+    def __init__(self, result: PartitionResult, request: Request, clock: Clock, report: Report | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
             request: what was asked for.
             clock: expiry, for comparing with what is there.
-            receipt: gets what is written; None leaves none.
+            report: takes the events; None for none.
             dry_run: write nothing.
         """
         self._result = result
         self._takes_unsound = request.boundaries == "all"
         self._clock = clock
-        self._receipt = receipt
+        self._report = report
         self._dry_run = dry_run
         self._names: frozenset[str] | None = None
         self._names_lock = threading.Lock()
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """As ``SnapshotWriter.write``."""
-        tell_class(self._result, rebuilt)
+        """Writes a snapshot unless its name is taken. Several may be written at once.
+
+        Raises:
+            StorageError: it cannot be written, or what is there cannot be read.
+        """
+        log_class(self._result, rebuilt)
         if rebuilt.judgement.snapshot_class is SnapshotClass.UNSOUND and not self._takes_unsound:
             return rebuilt.not_written("an UNSOUND snapshot is written with --boundaries all only")
         is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
-            if create_in_turn(lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
+            if create_or_wait(lambda: create_snapshot(rebuilt, None, self._report)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
             if is_equal is None:
@@ -72,7 +73,7 @@ class OutWriter(SnapshotWriter):
         return rebuilt.result(KEPT)
 
     def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
-        """Of objects one listing tells; one that appears behind it is found when its name turns out to be taken."""
+        """For objects, one listing is made. One that appears after it is found when its name turns out to be taken."""
         if rebuilt.store.is_local:
             return True
         with self._names_lock:
@@ -92,29 +93,3 @@ class OutWriter(SnapshotWriter):
         except FormatError:
             return False
         return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
-
-
-def create_in_turn(create: Callable[[], None]) -> bool:
-    """Creates a file. One that another run writes now is waited for: most likely it is the same.
-
-    Args:
-        create: creates it, as ``Store.create`` does.
-
-    Returns:
-        False where its name is taken.
-
-    Raises:
-        StorageError: as ``create``.
-    """
-    deadline = time.monotonic() + BUSY_SECONDS_MAX
-    while True:
-        try:
-            create()
-        except AlreadyExistsError:
-            return False
-        except BusyError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(BUSY_STEP_SECONDS)
-        else:
-            return True

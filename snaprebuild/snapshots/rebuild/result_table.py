@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.rebuild.result import RebuildResult
-from snaprebuild.storage.local.new_file import new_file
+from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.store import is_object
 
 __all__ = ["PARQUET_SCHEMA_NAME", "result_file", "write_results"]

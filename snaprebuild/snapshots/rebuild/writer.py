@@ -1,56 +1,61 @@
-"""What rebuilt snapshots are handed to; ``write_in_place`` and ``write_out`` are the two ways to write them."""
+"""Rebuilt snapshots, and what the three writers of them share (``in_place_writer``, ``output_writer``, ``staged_writer``)."""
 
 from __future__ import annotations
 
 import bisect
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import write_entries
-from snaprebuild.errors import SnaprebuildError, StorageError
+from snaprebuild.errors import AlreadyExistsError, BusyError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.rebuild.result import REFUSED, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.receipts.receipt import ReceiptSink
-from snaprebuild.storage.local.atomic_file import Ownership
+from snaprebuild.snapshots.receipts.receipt import WriteAnnounced, WriteEvent, WriteSettled
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile
-from snaprebuild.storage.store import Store, is_object
+from snaprebuild.storage.store import Ownership, Store, is_object
 
 __all__ = [
     "RebuiltSnapshot",
-    "SnapshotWriter",
+    "Report",
+    "create_or_wait",
     "create_snapshot",
+    "log_class",
     "owner_of_snapshot",
     "remove_other_name",
     "segment_of_snapshot",
-    "tell_class",
     "too_little_proven",
 ]
 
 log = logging.getLogger(__name__)
 
+BUSY_SECONDS_MAX = 30.0
+"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
+
+BUSY_STEP_SECONDS = 0.05
+
+Report = Callable[[WriteEvent], None]
+"""Takes an event about a file of the partition. An announcement that it cannot record raises, and then the file gets no name."""
+
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSnapshot:
-    """What the replay gave for a wanted boundary.
+    """The state at a wanted boundary, as a file to write.
 
     Attributes:
-        wanted: the boundary.
-        target: directory that the snapshot goes to.
-        store: that holds it.
+        target: directory that it goes to, in ``store``.
         entries: of ``ENTRY_DTYPE``, by producer id.
-        judgement: class and reasons.
-        found: the snapshot that stands at this boundary in the partition, beside the replay; None without one.
+        found: comparison with the snapshot that is at this boundary in the partition; None without one.
     """
 
     wanted: BoundaryPlan
@@ -69,6 +74,10 @@ class RebuiltSnapshot:
         """Its bytes."""
         return write_entries(self.entries)
 
+    def announcement(self, file: Fingerprint) -> WriteAnnounced:
+        """The event before ``file`` gets its name."""
+        return WriteAnnounced(self.wanted.offset, self.judgement.snapshot_class.value, len(self.entries), file)
+
     def not_written(self, why: str, action: str = REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
         reasons = (why, *self.judgement.reasons)
@@ -82,7 +91,7 @@ class RebuiltSnapshot:
         )
 
     def result(self, action: str, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
-        """The result of one that is there, or is to be."""
+        """The result of one that is there, or would be."""
         return BoundaryResult(
             self.wanted.offset,
             self.wanted.is_log_end,
@@ -96,25 +105,11 @@ class RebuiltSnapshot:
         )
 
 
-class SnapshotWriter(Protocol):
-    """Writes the snapshots of one partition. Several are written at once, each by a call of its own."""
-
-    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """Gives a rebuilt snapshot its name where that is due, and tells what became of it.
-
-        Raises:
-            AlreadyExistsError: a file of this name appeared meanwhile.
-            StorageError: it cannot be written, or what is there cannot be read.
-            RefusedError: nothing may be written here any more.
-        """
-        ...
-
-
-def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
-    """Logs the class of a snapshot that is to be written; one that proves too little is a finding."""
+def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
+    """Logs the class of a snapshot before it is written. A class with too little proof is a finding."""
     wanted, judgement = rebuilt.wanted, rebuilt.judgement
     klass, reasons = judgement.snapshot_class, "; ".join(judgement.reasons)
-    log.info("%s at %d: %s: %s", result.plan.source.directory.path, wanted.offset, klass.value, reasons)
+    log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
     if not klass.may_go_in_place:
         code = f"{klass.value.lower()}-boundary"
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
@@ -142,32 +137,29 @@ def owner_of_snapshot(partition: PartitionPlan, offset: int) -> Ownership:
 
 
 def create_snapshot(
-    rebuilt: RebuiltSnapshot,
-    owner: Ownership | None,
-    partition: PartitionPlan,
-    receipt: ReceiptSink | None,
-    check: Callable[[], None] = lambda: None,
+    rebuilt: RebuiltSnapshot, owner: Ownership | None, report: Report | None, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes the file, which stands in the receipt before it has its name.
+    """Writes the file. It is announced before it has its name.
 
     Args:
         rebuilt: what is written.
         owner: owner, group and mode; None for the process.
-        partition: that it belongs to.
-        receipt: is told of it.
-        check: called before it gets its name; what it raises leaves nothing behind.
+        report: takes the events; None for none.
+        check: called before it gets its name; what it raises leaves nothing in place.
 
     Raises:
         AlreadyExistsError: the name is taken.
         StorageError: as ``Store.create``, or the receipt cannot be written.
     """
     offset, data = rebuilt.wanted.offset, rebuilt.data()
+    announced = False
 
     def announce(mtime_ns: int) -> None:
+        nonlocal announced
         check()
-        if receipt is not None:
-            made = Fingerprint.of(data, mtime_ns)
-            receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)
+        if report is not None:
+            report(rebuilt.announcement(Fingerprint.of(data, mtime_ns)))
+            announced = True
 
     try:
         rebuilt.store.create(
@@ -179,15 +171,41 @@ def create_snapshot(
             before_name=announce,
         )
     except SnaprebuildError as error:
-        if receipt is not None:
-            receipt.settle(partition, offset, error)
+        if report is not None and announced:  # what another attempt at the same file announced is not settled by this one
+            report(WriteSettled(offset, error))
         raise
-    if receipt is not None:
-        receipt.settle(partition, offset)
+    if report is not None:
+        report(WriteSettled(offset))
+
+
+def create_or_wait(create: Callable[[], None]) -> bool:
+    """Creates a file. If another run is writing it, waits for that: most likely it is the same.
+
+    Args:
+        create: creates it, as ``Store.create`` does.
+
+    Returns:
+        False if its name is taken.
+
+    Raises:
+        StorageError: as ``create``.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS_MAX
+    while True:
+        try:
+            create()
+        except AlreadyExistsError:
+            return False
+        except BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_STEP_SECONDS)
+        else:
+            return True
 
 
 def remove_other_name(result: PartitionResult, offset: int) -> None:
-    """Removes the temporary name that a killed run left to a whole snapshot. It harms nobody, so that it is no failure where it stays."""
+    """Removes the temporary name that a killed run left to a whole snapshot. It is harmless, so it is no failure if it stays."""
     name, target = snapshot_temporary_file_name(offset), result.plan.target
     if is_object(target):
         return

@@ -1,4 +1,4 @@
-"""The lock that tells whether a broker uses a log directory.
+"""The lock that a broker keeps on its log directories, and which release of Kafka holds it.
 
 A broker keeps a record lock on the file ``.lock`` in each of its log directories from start to stop (`LogManager.lockLogDirs`,
 `FileLock`, `FileChannel.tryLock`). The file alone means nothing: up to 3.7 it stays behind when the broker stops, and nothing is
@@ -12,17 +12,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from formats.partition.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local import record_lock
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
+from snaprebuild.storage.store import Ownership
 
-__all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "hold", "lock_holder"]
+__all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "broker_version", "hold", "lock_holder"]
 
 LOCK_FILE_NAME = ".lock"
 """`LogManager.LockFileName`."""
@@ -228,3 +231,34 @@ def _is_named(path: str, fd: int) -> bool:
         return os.path.samestat(os.lstat(path), os.fstat(fd))
     except OSError:
         return False
+
+
+_ARCHIVE = re.compile(r"(?:^|[/:])kafka_2\.\d+-(\d{1,3})\.(\d{1,3})\.\d[^/:]{0,40}\.jar")
+"""Of the broker itself; those of clients may come with a plugin, and be of another release."""
+
+CMDLINE_BYTES_MAX = 4 << 20
+"""A class path may name hundreds of archives; the kernel allows some megabytes of arguments."""
+
+
+def broker_version(process_id: int, proc: Path = Path("/proc")) -> tuple[int, int] | None:
+    """The major and minor version of the Kafka that runs in a process.
+
+    Args:
+        process_id: of a broker.
+        proc: where the kernel tells of processes.
+
+    Returns:
+        None where nothing tells it: another user's process, another container, archives under other names. The least, where several
+        are there.
+    """
+    found = {(int(match[1]), int(match[2])) for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)}
+    return min(found, default=None)
+
+
+def _texts(process: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError), open(process / "cmdline", "rb") as file:
+        yield from file.read(CMDLINE_BYTES_MAX).decode(errors="replace").split("\0")
+    with contextlib.suppress(OSError):
+        for name in os.listdir(process / "fd"):
+            with contextlib.suppress(OSError):
+                yield os.readlink(process / "fd" / name)

@@ -10,9 +10,10 @@ import shutil
 from collections.abc import Mapping
 
 from snaprebuild.errors import AlreadyExistsError, RefusedError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
+from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened
 from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
-from snaprebuild.storage.local.output_directory import Place, check_names, opened
+from snaprebuild.storage.local.publish import create_file
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["create_partition_directory"]
 
@@ -44,7 +45,8 @@ def create_partition_directory(
     temporary = name[: NAME_LENGTH_MAX - len(mark)] + mark
     check_names(name, temporary)
     with opened(log_dir, calls) as place:
-        _refuse_existing(place, name)
+        if place.is_taken(name):  # spares the work; that it is never replaced rests on the rename alone
+            raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
         path = os.path.join(log_dir, temporary)
         try:
             os.mkdir(temporary, 0o755, dir_fd=place.fd)
@@ -63,16 +65,6 @@ def create_partition_directory(
             raise failure
 
 
-def _refuse_existing(place: Place, name: str) -> None:
-    """Spares the work where the name is taken; that it is never replaced rests on the rename alone."""
-    try:
-        if not place.exists(name):
-            return
-    except OSError as error:
-        raise place.failed(name, "look whether it exists", error) from error
-    raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
-
-
 def _take_directory(path: str, owner: Ownership) -> None:
     try:
         os.chown(path, owner.uid, owner.gid)
@@ -81,7 +73,7 @@ def _take_directory(path: str, owner: Ownership) -> None:
         raise RefusedError(f"cannot be given its {owner}: {error.strerror}", path=path) from error
 
 
-def _give_name(place: Place, temporary: str, name: str) -> None:
+def _give_name(place: OpenDirectory, temporary: str, name: str) -> None:
     status: os.stat_result | None = None
     try:
         status = place.calls.stat(temporary, dir_fd=place.fd)

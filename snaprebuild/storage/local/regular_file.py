@@ -1,4 +1,9 @@
-"""Opening a file to read it: what stands in a directory is not trusted to be what its name says."""
+"""Reading a file: it may be something else than its name says, and it may change meanwhile.
+
+A follower that truncates its log writes other batches into the same file, often to the same size. What was read of it before and after
+that is no state that ever was. ``fstat`` before the first byte and after the last one shows it: Linux sets the change time at each write,
+and no program can set it back.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,28 @@ import errno
 import io
 import os
 import stat
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from formats import limits
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.storage.io_limits.policy import cautious_reader, wait_to_read
-from snaprebuild.storage.local.file_changes import changed_error, has_changed
+from snaprebuild.storage.store import FileIdentity
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["buffered", "open_named_file", "open_regular_file", "read_small_file"]
+__all__ = [
+    "buffered",
+    "changed_error",
+    "has_changed",
+    "may_be_in_flux",
+    "open_named_file",
+    "open_regular_file",
+    "read_identified",
+    "read_small_file",
+]
 
 
 def open_regular_file(path: str) -> tuple[int, os.stat_result]:
@@ -41,7 +56,13 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
 
 
 def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
-    """The bytes of a small regular file, or None when it is absent. One that changes while it is read is read once more.
+    """The bytes of a small regular file; otherwise as ``read_identified``."""
+    found = read_identified(path, bytes_max)
+    return None if found is None else found[0]
+
+
+def read_identified(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
+    """All bytes of a regular file and its identity, or None if it is absent. One that changes while it is read is read once more.
 
     Raises:
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
@@ -53,7 +74,7 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         return _read_once(path, bytes_max)
 
 
-def _read_once(path: str, bytes_max: int) -> bytes | None:
+def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
     try:
         fd, status = open_regular_file(path)
     except ReadFailedError as error:
@@ -81,7 +102,7 @@ def _read_once(path: str, bytes_max: int) -> bytes | None:
         os.close(fd)
     if has_changed(status, now):
         raise changed_error(path)
-    return data
+    return data, FileIdentity.of(status)
 
 
 def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes:
@@ -125,3 +146,36 @@ class _Raising(io.FileIO):
 def buffered(fd: int) -> BinaryIO:
     """Reads from an open file, and closes it."""
     return io.BufferedReader(_Raising(fd, "rb"))
+
+
+FLUX_NS = 60 * 10**9
+"""For so long after its last change a running broker may still be writing a file."""
+
+
+def has_changed(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether size, modification time or change time of one open file differ."""
+    return (before.st_size, before.st_mtime_ns, before.st_ctime_ns) != (after.st_size, after.st_mtime_ns, after.st_ctime_ns)
+
+
+def changed_error(path: str) -> ChangedFileError:
+    """The error that ends the reading of a file."""
+    return ChangedFileError("changed while it was read (a broker is at work here): run again", path=path)
+
+
+def may_be_in_flux(path: str, listed: FileIdentity, *, is_broker_running: bool) -> bool:
+    """Whether a file whose bytes make no sense may be one that a broker is writing: brokers up to 2.7 write snapshots in place.
+
+    Args:
+        path: of a file of this machine.
+        listed: what it was in the listing.
+        is_broker_running: a broker holds the log directory.
+
+    Returns:
+        True where it is not the file of the listing any more, or a running broker changed it within the last minute.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return True
+    is_young = abs(time.time_ns() - status.st_mtime_ns) < FLUX_NS
+    return FileIdentity.of(status) != listed or (is_broker_running and is_young)

@@ -11,8 +11,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
 from snaprebuild.errors import DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.io_limits.policy import cautious_reader, piece_bytes, wait_to_read
-from snaprebuild.storage.local.file_changes import changed_error, has_changed
-from snaprebuild.storage.local.regular_file import open_regular_file
+from snaprebuild.storage.local.regular_file import changed_error, has_changed, open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["SegmentFile", "check_parts"]

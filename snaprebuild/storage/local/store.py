@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import GoneFileError, ReadFailedError, WriteFailedError
-from snaprebuild.storage.local.atomic_file import Ownership, create_file
-from snaprebuild.storage.local.durable_directory import make_directories
-from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.local.directories import make_directories
+from snaprebuild.storage.local.publish import create_file, replace_file, temporary_name_of
+from snaprebuild.storage.local.regular_file import read_identified, read_small_file
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import BLOCK_BYTES, FileIdentity, OpenBytes, Ownership, WholeObject, holds_bytes, parts_of
 
-__all__ = ["LOCAL", "LocalStore"]
+__all__ = ["LOCAL", "LocalLargeObjects", "LocalReplacing", "LocalStore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,7 @@ class LocalStore:
     ) -> None:
         """See ``Store.create``; without an owner the directory is made where it is missing."""
         if owner is None:
-            try:
-                make_directories(directory)
-            except OSError as error:
-                raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
+            _make_directories(directory)
         create_file(
             directory,
             name,
@@ -134,3 +131,52 @@ class LocalStore:
 
 LOCAL = LocalStore()
 """The one of this machine."""
+
+
+def _make_directories(directory: str) -> None:
+    try:
+        make_directories(directory)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLargeObjects:
+    """Files; see ``LargeObjects``. One that was begun is begun anew."""
+
+    store: LocalStore
+
+    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
+        """See ``LargeObjects.prepare_writes``: a link is never made over a name that is taken."""
+
+    def create(self, location: str, source: OpenBytes) -> None:
+        """See ``LargeObjects.create``."""
+        directory, name = os.path.split(location)
+        _make_directories(directory)
+        blocks = lambda: parts_of(source, BLOCK_BYTES)  # noqa: E731
+        create_file(directory, name, blocks, owner=None, temporary_name=temporary_name_of(name))
+
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """See ``LargeObjects.holds``."""
+        return holds_bytes(self.store, location, source)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReplacing:
+    """Files of this machine.
+
+    Between two runs of this program a lock decides. Nothing keeps another program from writing between the last look at a file and the
+    rename.
+    """
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        """See ``ReplacingStore.read_whole``."""
+        found = read_identified(location, bytes_max)
+        return None if found is None else WholeObject(*found)
+
+    def prepare(self, directory: str) -> None:
+        """See ``ReplacingStore.prepare``: nothing to ask."""
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        """See ``ReplacingStore.replace``."""
+        replace_file(location, data, was.identity)

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable
 
 from snaprebuild.errors import AlreadyExistsError, WriteFailedError
+from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened, reason_of
 from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
-from snaprebuild.storage.local.output_directory import Place, check_names, opened, reason_of
 
 __all__ = ["aside_name", "remove_file", "remove_second_name", "set_aside", "sync_directory"]
 
@@ -148,7 +148,7 @@ def aside_name(offset: int, number: int = 1) -> str:
     return f"{offset:020d}.snapshot.set-aside.{number}"
 
 
-def _move(place: Place, name: str, aside: str, status: os.stat_result) -> None:
+def _move(place: OpenDirectory, name: str, aside: str, status: os.stat_result) -> None:
     """Renames without replacing; through a second name where the file system has no such rename."""
     calls = place.calls
     try:

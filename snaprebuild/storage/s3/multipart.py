@@ -9,23 +9,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import secrets
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage.large_objects import PART_BYTES, holds_bytes, parts_of
+from snaprebuild.errors import BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.s3 import requests as s3_requests
-from snaprebuild.storage.s3.requests import ATTEMPTS, PutOutcome
-from snaprebuild.storage.s3.store import PROBE_NAME, RUN_KEY, S3Store
-from snaprebuild.storage.store import OpenBytes, S3Settings
+from snaprebuild.storage.s3.requests import ATTEMPTS, PutOutcome, already_exists, outcome_unknown
+from snaprebuild.storage.s3.store import PROBE_DATA, RUN_KEY, S3Store
+from snaprebuild.storage.store import OpenBytes, holds_bytes, parts_of
 
 __all__ = ["S3LargeObjects"]
 
@@ -38,9 +36,6 @@ UPLOADS_MAX = 1000
 """Of one key, looked at: one page."""
 
 _GONE = "NoSuchUpload"
-
-_probed: set[tuple[S3Settings, str]] = set()
-_probed_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +56,21 @@ class S3LargeObjects:
     """
 
     store: S3Store
-    part_bytes: int = PART_BYTES
+    part_bytes: int
 
     # ------------------------------------------------------------------------------------------------------------ the port
 
     def prepare_writes(self, directory: str, largest_bytes: int) -> None:
         """See ``LargeObjects.prepare_writes``: whether a completion honours its condition is tried on an object of our own."""
         self.store.prepare_writes(directory)
-        if largest_bytes <= self.part_bytes:
-            return
-        with _probed_lock:
-            if (self.store.settings, directory) not in _probed:
-                self._probe(directory)
-                _probed.add((self.store.settings, directory))
+        if largest_bytes > self.part_bytes:
+            self.store.probe("complete", directory, partial(self._probe, directory))
 
-    def _probe(self, directory: str) -> None:
-        name, data = f"{PROBE_NAME}{secrets.token_hex(8)}", b"snaprebuild: may be deleted"
-        location = os.path.join(directory, name)
-        self.store.create(directory, name, data, owner=None, temporary_name="")
+    def _probe(self, directory: str, location: str) -> None:
         upload_id = ""
         try:
             upload_id = self._begin(location)
-            part = self._send(location, upload_id, 1, data)
+            part = self._send(location, upload_id, 1, PROBE_DATA)
             self._client(1).complete_multipart_upload(**self._completion(location, upload_id, {1: part}))
         except (ClientError, BotoCoreError) as error:
             if upload_id:
@@ -93,8 +81,6 @@ class S3LargeObjects:
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
             raise RefusedError(f"{message}: nothing is written here", path=directory)
-        finally:
-            self.store.delete_probe(location)
 
     def create(self, location: str, source: OpenBytes) -> None:
         """See ``LargeObjects.create``."""
@@ -104,7 +90,7 @@ class S3LargeObjects:
             self.store.create(directory, name, data, owner=None, temporary_name="")
             return
         if self.store.identity(location) is not None:
-            raise _taken(location)
+            raise already_exists(location)
         try:
             upload_id = self._found(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
@@ -212,25 +198,23 @@ class S3LargeObjects:
                 return
             if outcome is PutOutcome.TAKEN:
                 self._abort(location, upload_id)
-                raise _taken(location)
+                raise already_exists(location)
             is_known = is_known and outcome is not PutOutcome.UNKNOWN
             if (is_gone or not is_known) and self._is_there(location, reason):
-                raise _taken(location)
+                raise already_exists(location)
             if is_gone:
                 raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
             if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
                 raise WriteFailedError(f"cannot be written: {reason}", path=location)
         if not is_known:
-            message = f"whether it was written is not known ({reason}), and it may still appear: run again"
-            raise OutcomeUnknownError(message, path=location)
+            raise outcome_unknown(location, reason, ", and it may still appear: run again")
         raise BusyError(f"cannot be completed now: {reason}", path=location)
 
     def _is_there(self, location: str, reason: str) -> bool:
         try:
             return self.store.identity(location) is not None
         except (ReadFailedError, RefusedError) as error:
-            message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
-            raise OutcomeUnknownError(message, path=location) from None
+            raise outcome_unknown(location, reason, f", and it cannot be looked at: {error.message}") from None
 
     def _abort(self, location: str, upload_id: str) -> None:
         try:
@@ -242,7 +226,3 @@ class S3LargeObjects:
 def _etag_of(digests: Sequence[str]) -> str:
     """Of an object of parts, by their MD5 in hex, as S3 makes it where it encrypts with no key of its own."""
     return f"{s3_requests.md5(b''.join(map(bytes.fromhex, digests)))}-{len(digests)}"
-
-
-def _taken(location: str) -> AlreadyExistsError:
-    return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage.local.directory_kind import REMOTE_LOG_INDEX_CACHE, is_partition
-from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+from snaprebuild.storage.partition_dir import (
+    ENTRIES_MAX,
+    REMOTE_LOG_INDEX_CACHE,
+    PartitionDir,
+    is_partition,
+    partition_dir_of_entries,
+)
 from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
 
 __all__ = ["ObjectEntry", "ObjectStatus", "find_objects"]

@@ -43,7 +43,7 @@ from botocore.loaders import Loader
 from botocore.response import StreamingBody
 
 from snaprebuild import __version__
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.s3.answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
 from snaprebuild.storage.s3.object_stream import ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
@@ -56,6 +56,7 @@ __all__ = [
     "PutOutcome",
     "ShortBodyError",
     "access_of",
+    "already_exists",
     "attempted",
     "bucket_and_key",
     "client_of",
@@ -63,7 +64,9 @@ __all__ = [
     "is_gone",
     "length_of",
     "md5",
+    "mtime_ns_of",
     "object_changed",
+    "outcome_unknown",
     "payer_of",
     "put_outcome",
     "read_failed",
@@ -327,6 +330,21 @@ def length_of(answer: Mapping[str, Any], location: str) -> int:
             "the store does not tell the length of its answer, which would tell whether it is whole", path=location
         )
     return int(length)
+
+
+def mtime_ns_of(answer: Mapping[str, Any]) -> int:
+    """When an object was last written, ns since 1970; listings and answers about one object are compared, so milliseconds count."""
+    return int(answer["LastModified"].timestamp() * 1000) * 1_000_000
+
+
+def already_exists(location: str) -> AlreadyExistsError:
+    """The error to raise where a name is taken."""
+    return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
+
+
+def outcome_unknown(location: str, reason: str, more: str) -> OutcomeUnknownError:
+    """The error to raise where an answer was lost, and nothing shows whether the write took effect."""
+    return OutcomeUnknownError(f"whether it was written is not known ({reason}){more}", path=location)
 
 
 def object_changed(location: str) -> RefusedError:

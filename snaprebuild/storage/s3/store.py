@@ -1,7 +1,7 @@
-"""Object stores that speak S3, by the requests of ``s3_requests``; ``s3_multipart`` and ``s3_replace`` are for what few verbs need.
+"""Object stores that speak S3, by the requests of ``s3.requests``; ``s3.multipart`` and ``s3.replace`` are for what few verbs need.
 
 What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match for
-``s3_replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain
+``s3.replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain
 of the SDK and appear in no message: of what a store or the SDK says, only codes, names of exceptions and request ids are repeated.
 """
 
@@ -16,15 +16,12 @@ import logging
 import os
 import re
 import secrets
-import sys
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from itertools import chain, pairwise, takewhile
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -38,8 +35,8 @@ from snaprebuild.errors import (
     RefusedError,
     WriteFailedError,
 )
-from snaprebuild.storage.local.atomic_file import Ownership
 from snaprebuild.storage.s3 import requests as s3_requests
+from snaprebuild.storage.s3.listing import Listing
 from snaprebuild.storage.s3.object_bytes import ObjectBytes
 from snaprebuild.storage.s3.object_stream import PIECE_BYTES, Pace, ReadInto
 from snaprebuild.storage.s3.object_tree import ObjectStatus
@@ -48,13 +45,16 @@ from snaprebuild.storage.s3.requests import (
     ATTEMPTS,
     PutOutcome,
     access_of,
+    already_exists,
     attempted,
     bucket_and_key,
     client_of,
     is_gone,
     length_of,
     md5,
+    mtime_ns_of,
     object_changed,
+    outcome_unknown,
     payer_of,
     put_outcome,
     read_failed,
@@ -62,32 +62,24 @@ from snaprebuild.storage.s3.requests import (
     status_of,
     told,
 )
-from snaprebuild.storage.store import FileIdentity, S3Settings
+from snaprebuild.storage.store import FileIdentity, Ownership, S3Settings
 from snaprebuild.storage.thread_pool import at_once
 
 __all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 
 log = logging.getLogger(__name__)
 
-DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
-"""A long listing is parted at directories: at the first level that has so many, and not below this one."""
-
-REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
-"""Of a listing that is parted: each range costs one request that is not full."""
-
-KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
-"""Of one listing, unless ``--max-requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
-answer."""
-
 PROBE_NAME = ".snaprebuild-probe-"
 """Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
+
+PROBE_DATA = b"snaprebuild: may be deleted"
 
 RUN_KEY = "snaprebuild-run"
 """Metadata of each object that a run makes: which one."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
-_probed: set[tuple[S3Settings, str]] = set()
+_probed: set[tuple[S3Settings, str, str]] = set()
 _probed_lock = threading.Lock()
 
 
@@ -95,28 +87,6 @@ _probed_lock = threading.Lock()
 def _pace_of(_settings: S3Settings) -> Pace:
     """Of the connections of this process to a store."""
     return Pace()
-
-
-@dataclass(slots=True)
-class _Listing:
-    """What came of one listing so far: a store may give keys without end."""
-
-    location: str
-    settings: S3Settings
-    keys: int = 0
-    answers: int = 0
-
-    def add(self, keys: int) -> None:
-        """Counts an answer.
-
-        Raises:
-            RefusedError: the listing has more than any should have.
-        """
-        self.keys += keys
-        self.answers += 1
-        if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
-            message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
-            raise RefusedError(f"{message}: select fewer, or set --max-requests to allow more", path=self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,97 +97,14 @@ class S3Store:
 
     @property
     def is_local(self) -> bool:
-        """It is not."""
+        """False: locations are object keys."""
         return False
 
     # ------------------------------------------------------------------------------------------------------------ what is there
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
-        """See ``Store.list_below``: ascending by key. What does not fit one answer is listed in several ranges of keys at once."""
-        bucket, prefix = bucket_and_key(location)
-        prefix = (f"{prefix}/" if prefix else "") + name_prefix
-        listing = _Listing(location, self.settings)
-        rows, is_whole = self._page(listing, bucket, prefix, "")
-        yield from ((name_prefix + key, status) for key, status in rows)
-        if is_whole or not rows:
-            return
-        reached = prefix + rows[-1][0]
-        bounds = [reached, *self._bounds(location, bucket, prefix, reached), None]
-        listed = partial(self._range_of_keys, listing, bucket, prefix)
-        for found in at_once(listed, list(pairwise(bounds))):
-            yield from ((name_prefix + key, status) for key, status in found)
-
-    def _range_of_keys(
-        self, listing: _Listing, bucket: str, prefix: str, bounds: tuple[str, str | None]
-    ) -> list[tuple[str, ObjectStatus]]:
-        """Of the keys behind the first bound, up to the second one, that one included."""
-        after, last = bounds
-        found: list[tuple[str, ObjectStatus]] = []
-        is_done = False
-        while not is_done:
-            rows, is_done = self._page(listing, bucket, prefix, after)
-            for row in rows:
-                after = prefix + row[0]
-                if last is not None and after > last:
-                    return found
-                found.append(row)
-        return found
-
-    def _page(self, listing: _Listing, bucket: str, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
-        """One request: keys after ``after`` with their status, and whether they are the last ones."""
-        location = listing.location
-        start = {"StartAfter": after} if after else {}
-        try:
-            page = client_of(self.settings).list_objects_v2(Bucket=bucket, Prefix=prefix, **start, **payer_of(self.settings))
-        except (ClientError, BotoCoreError) as error:
-            raise read_failed(error, location, "cannot be listed") from None
-        listing.add(len(page.get("Contents", ())))
-        rows = []
-        previous = after
-        for found in page.get("Contents", ()):
-            key = found["Key"]
-            if key <= previous or not key.startswith(prefix):
-                # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
-                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=location)
-            previous = key
-            mtime_ns = int(found["LastModified"].timestamp() * 1000) * 1_000_000
-            storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
-            status = ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""), st_storage_class=storage_class)
-            rows.append((key[len(prefix) :], status))
-        if page.get("IsTruncated") and not rows:
-            raise ReadFailedError("the store gives a listing without end", path=location)
-        return rows, not page.get("IsTruncated")
-
-    def _bounds(self, location: str, bucket: str, prefix: str, reached: str) -> list[str]:
-        """Directories at which the keys behind ``reached`` are parted, so that each range is some requests long."""
-        level = [prefix]
-        for _ in range(LEVELS_MAX):
-            below = [each for found in at_once(partial(self._directories, location, bucket), level) for each in found]
-            level = below or level
-            if not below or len(below) >= DIRECTORIES_ENOUGH:
-                break
-        first = bisect_right(level, reached)
-        ahead = level[first:]
-        requests = len(ahead) // max(first, 1)  # the first one has passed so many directories
-        ranges = min(requests // REQUESTS_OF_RANGE, RANGES_MAX)
-        return [ahead[len(ahead) * each // ranges] for each in range(1, ranges)]
-
-    def _directories(self, location: str, bucket: str, prefix: str) -> list[str]:
-        """Directly below a prefix, ascending, each with its slash. Where a page holds none, those behind it are not looked for."""
-        pages = self._level(location, bucket, prefix)
-        some = ([each["Prefix"] for each in page.get("CommonPrefixes", ())] for page in pages)
-        return sorted(chain.from_iterable(takewhile(bool, some)))
-
-    def _level(self, location: str, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
-        """What lies directly below a prefix, a request for each thousand."""
-        listing = _Listing(location, self.settings)
-        try:
-            pages = client_of(self.settings).get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **payer_of(self.settings)):
-                listing.add(len(page.get("Contents", ())) + len(page.get("CommonPrefixes", ())))
-                yield page
-        except (ClientError, BotoCoreError) as error:
-            raise read_failed(error, location, "cannot be listed") from None
+        """See ``Store.list_below``: ascending by key."""
+        return Listing(location, self.settings).below(name_prefix)
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
@@ -227,31 +114,29 @@ class S3Store:
 
     def names_in(self, directory: str) -> frozenset[str]:
         """See ``Store.names_in``."""
-        bucket, key = bucket_and_key(directory)
-        prefix = f"{key}/" if key else ""
-        return frozenset(
-            each["Key"][len(prefix) :] for page in self._level(directory, bucket, prefix) for each in page.get("Contents", ())
-        )
+        return frozenset(name for page in Listing(directory, self.settings).names() for name in page)
 
     def holds_segments(self, directory: str) -> bool:
         """See ``Store.holds_segments``: one request. Segments stand first, because their names begin with digits."""
-        bucket, key = bucket_and_key(directory)
-        prefix = f"{key}/" if key else ""
-        page = next(self._level(directory, bucket, prefix))
-        names = (found["Key"][len(prefix) :] for found in page.get("Contents", ()))
+        names = next(Listing(directory, self.settings).names())
         return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
 
     def identity(self, location: str) -> FileIdentity | None:
         """Of the object that is there now; None where there is none."""
+        answer = self._head(location)
+        if answer is None:
+            return None
+        return FileIdentity(length_of(answer, location), mtime_ns_of(answer), 0, answer.get("ETag", ""))
+
+    def _head(self, location: str) -> dict[str, Any] | None:
         bucket, key = bucket_and_key(location)
         try:
-            answer = client_of(self.settings).head_object(Bucket=bucket, Key=key, **access_of(self.settings))
+            answer: dict[str, Any] = client_of(self.settings).head_object(Bucket=bucket, Key=key, **access_of(self.settings))
         except (ClientError, BotoCoreError) as error:
             if is_gone(error):
                 return None
             raise read_failed(error, location, "cannot be looked at") from None
-        mtime_ns = int(answer["LastModified"].timestamp() * 1000) * 1_000_000
-        return FileIdentity(length_of(answer, location), mtime_ns, 0, answer.get("ETag", ""))
+        return answer
 
     # ------------------------------------------------------------------------------------------------------------ reading
 
@@ -369,24 +254,37 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ writing
 
     def prepare_writes(self, directory: str) -> None:
-        """See ``Store.prepare_writes``: some stores ignore conditions without a word, so that one of our own objects is put twice."""
-        with _probed_lock:
-            if (self.settings, directory) in _probed:
-                return
-            name = f"{PROBE_NAME}{secrets.token_hex(8)}"
-            location = os.path.join(directory, name)
-            self._create(location, b"snaprebuild: may be deleted")
-            try:
-                self._create(location, b"snaprebuild: may be deleted. This one must never be seen")
-            except AlreadyExistsError:
-                _probed.add((self.settings, directory))
-            else:
-                message = "the store ignores If-None-Match, so that an object could be replaced: nothing is written here"
-                raise RefusedError(message, path=directory)
-            finally:
-                self.delete_probe(location)
+        """See ``Store.prepare_writes``: one of our own objects is put twice."""
+        self.probe("create", directory, self._check_create)
 
-    def delete_probe(self, location: str) -> None:
+    def _check_create(self, location: str) -> None:
+        try:
+            self._create(location, b"snaprebuild: may be deleted. This one must never be seen")
+        except AlreadyExistsError:
+            return
+        message = "the store ignores If-None-Match, so that an object could be replaced: nothing is written here"
+        raise RefusedError(message, path=os.path.dirname(location))
+
+    def probe(self, condition: str, directory: str, check: Callable[[str], None]) -> None:
+        """Makes sure, once in a process, that the store honours a condition: some stores ignore it and report no error.
+
+        Args:
+            condition: which one, a word for each.
+            directory: that is written to.
+            check: tries the condition on an object of our own, which is deleted afterwards; raises if it is not honoured.
+        """
+        with _probed_lock:
+            if (self.settings, directory, condition) in _probed:
+                return
+            location = os.path.join(directory, f"{PROBE_NAME}{secrets.token_hex(8)}")
+            self._create(location, PROBE_DATA)
+            try:
+                check(location)
+            finally:
+                self._delete_probe(location)
+            _probed.add((self.settings, directory, condition))
+
+    def _delete_probe(self, location: str) -> None:
         """Deletes a probe of our own. That it stays is no failure, and logged."""
         bucket, key = bucket_and_key(location)
         try:
@@ -395,15 +293,9 @@ class S3Store:
             log.warning("%s: a probe of the store stays, and may be deleted: %s", location, told(error))
 
     def wrote(self, location: str, since_ns: int) -> bool:
-        """See ``Store.wrote``: an object says which run made it, whatever the clocks say."""
-        bucket, key = bucket_and_key(location)
-        try:
-            answer = client_of(self.settings).head_object(Bucket=bucket, Key=key, **access_of(self.settings))
-        except (ClientError, BotoCoreError) as error:
-            if is_gone(error):
-                return False
-            raise read_failed(error, location, "cannot be looked at") from None
-        return bool(self.settings.run) and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
+        """See ``Store.wrote``: the metadata of an object name the run that made it, whatever the clocks show."""
+        answer = self._head(location)
+        return bool(self.settings.run) and answer is not None and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
 
     def create(
         self,
@@ -421,52 +313,69 @@ class S3Store:
         self._create(os.path.join(directory, name), data)
 
     def _create(self, location: str, data: bytes) -> None:
-        """Puts an object where none is, and makes sure of it. Each attempt is ours, so that it is known which one took effect."""
-        may_be_there = False
-        reason = ""
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
-            try:
-                outcome, reason = self._put(location, data)
-            except RefusedError as error:
-                if not may_be_there:
-                    raise
-                message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
-                raise OutcomeUnknownError(message, path=location) from None
-            if outcome is PutOutcome.DONE:
-                return
-            if outcome is PutOutcome.UNPROVEN:
-                self._check_written(location, data)
-                return
-            if outcome is PutOutcome.TAKEN and not may_be_there:
-                raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
-            if outcome in (PutOutcome.FAILED, PutOutcome.GONE) and not may_be_there:
-                raise WriteFailedError(f"cannot be written: {reason}", path=location)
-            may_be_there |= outcome is PutOutcome.UNKNOWN
-            if may_be_there and self._is_ours(location, data, reason):
-                return
-        if may_be_there:
-            message = f"whether it was written is not known ({reason}), and it may still appear: look before trying again"
-            raise OutcomeUnknownError(message, path=location)
-        if outcome is PutOutcome.CONFLICT:
-            raise BusyError("another run writes this very object now", path=location)
-        raise WriteFailedError(f"cannot be written: {reason}", path=location)
+        """Puts an object where none is, and makes sure of it."""
+        metadata: dict[str, Any] = {"Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else {}
+        is_ours = partial(self._is_ours, location, data)
+        if not self.put_settled(location, data, is_ours, already_exists(location), IfNoneMatch="*", **metadata):
+            self._check_written(location, data)
 
-    def _put(self, location: str, data: bytes) -> tuple[PutOutcome, str]:
-        metadata = {"Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else {}
-        return self.put(location, data, IfNoneMatch="*", **metadata)
-
-    def put(self, location: str, data: bytes, **fields: Any) -> tuple[PutOutcome, str]:
-        """Attempts once to put an object.
+    def put_settled(
+        self,
+        location: str,
+        data: bytes,
+        is_done: Callable[[str], bool],
+        taken: Exception,
+        gone: Exception | None = None,
+        **fields: Any,
+    ) -> bool:
+        """Puts an object under a condition, until the outcome is known. Each attempt is ours, so we know which one took effect.
 
         Args:
             location: of it.
             data: all of its bytes.
-            fields: of a PutObject: the condition that it is held to, and what is told of the object.
+            is_done: called with a reason if an answer was lost: whether our bytes are there. False if another attempt may be made.
+            taken: raised if the condition does not hold.
+            gone: raised if there is no such object; None for a failed write.
+            fields: of a PutObject: the condition, and what describes the object.
 
         Returns:
-            What came of it, and what the store said where that is no good.
+            Whether it is proven that the store has our bytes.
+
+        Raises:
+            BusyError: other attempts for the same key are under way.
+            WriteFailedError: nothing took effect.
+            OutcomeUnknownError: it may have taken effect, or may still.
+        """
+        may_be_done, reason = False, ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
+            try:
+                outcome, reason = self._put(location, data, **fields)
+            except RefusedError as error:
+                if not may_be_done:
+                    raise
+                raise outcome_unknown(location, reason, f", and it cannot be tried again: {error.message}") from None
+            if outcome in (PutOutcome.DONE, PutOutcome.UNPROVEN):
+                return outcome is PutOutcome.DONE
+            if not may_be_done:
+                if outcome is PutOutcome.TAKEN:
+                    raise taken
+                if outcome is PutOutcome.GONE and gone is not None:
+                    raise gone
+                if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
+                    raise WriteFailedError(f"cannot be written: {reason}", path=location)
+            may_be_done |= outcome is PutOutcome.UNKNOWN
+            if may_be_done and is_done(reason):
+                return True
+        if may_be_done:
+            raise outcome_unknown(location, reason, ", and it may still appear: look before trying again")
+        if outcome is PutOutcome.CONFLICT:
+            raise BusyError("another run writes this very object now", path=location)
+        raise WriteFailedError(f"cannot be written: {reason}", path=location)
+
+    def _put(self, location: str, data: bytes, **fields: Any) -> tuple[PutOutcome, str]:
+        """Attempts once. Returns the outcome, and the reason of a bad one.
 
         Raises:
             RefusedError: the store knows no conditions, or a limit of the run is used up.
@@ -496,13 +405,12 @@ class S3Store:
         try:
             found = self._small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
-            message = f"whether it was written is not known ({reason}), and it cannot be read back: {error.message}"
-            raise OutcomeUnknownError(message, path=location) from None
+            raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
         if found is None:
             return False
         there, run = found
         if there != data or (run or self.settings.run) != self.settings.run:
-            raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
+            raise already_exists(location)
         return True
 
     def _check_written(self, location: str, data: bytes) -> None:

@@ -422,7 +422,7 @@ class AuditChain:
 
     def take(self, verdict: PartitionVerdict) -> None:
         """Takes what the replay says."""
-        self.audited.bytes_read = verdict.bytes_read
+        self.audited.bytes_read = verdict.outcome.bytes_read
         for each in verdict.findings:
             if each.severity > Severity.FINDING and each.code != BAD_COPY:  # a segment next to a bad index proves what it holds
                 self.audited.damaged(each.offset)

@@ -23,8 +23,7 @@ from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentInde
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import TierCopy
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.replacing import ReplacingStore, WholeObject
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import FileIdentity, ReplacingStore, WholeObject
 
 __all__ = ["CopyRepair", "carry_out", "copy_repair", "read_back"]
 

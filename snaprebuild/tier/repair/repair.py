@@ -21,8 +21,8 @@ from snaprebuild.snapshots.source.source import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.replacing import replacing
 from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, TierAudit

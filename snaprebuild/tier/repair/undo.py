@@ -22,13 +22,13 @@ from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from snaprebuild import __version__
-from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.storage.local.journal_file import JournalFile, check_journal_place
+from snaprebuild.storage.local.document_file import JournalFile, check_new_place
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import FileIdentity, ReplacingStore, Store, WholeObject
+from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 
@@ -63,7 +63,7 @@ class UndoFile:
         Raises:
             RefusedError, WriteFailedError: it cannot.
         """
-        check_journal_place(self.path)
+        check_new_place(self.path)
 
     def number(self) -> int:
         """Of the next copy."""

@@ -20,7 +20,7 @@ from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.errors import UploadRefusedError
 from snaprebuild.findings import counted
 from snaprebuild.snapshots.engine.index_check import IndexCheck, LogWalk, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import OpenBytes

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, UploadClaim, read_claim, write_claim
 from snaprebuild.errors import RefusedError, UploadRefusedError
-from snaprebuild.storage.replacing import replacing
+from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.upload.target import UploadTarget
 
 __all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_EPOCH", "BrokerIdentity", "Claimant", "UploadFence", "epoch_text"]

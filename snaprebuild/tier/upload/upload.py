@@ -21,7 +21,7 @@ from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cluster.source.verifier import rejection, unknown_finding, word_needed
 from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy

@@ -1,0 +1,234 @@
+"""Directories that are written to: names looked at, removed under a lock, made durable; directories made, and held by one run at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage.local.file_calls import FileCalls
+
+__all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
+
+_NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDirectory:
+    """A directory that is open.
+
+    Attributes:
+        fd: its descriptor.
+        shown: how to speak of it.
+        calls: the way to the operating system.
+    """
+
+    fd: int
+    shown: str
+    calls: FileCalls
+
+    def path(self, name: str) -> str:
+        """Of a name in it, for messages."""
+        return os.path.join(self.shown, name)
+
+    def failed(self, name: str, doing: str, error: OSError) -> WriteFailedError:
+        """The error to raise where nothing took effect."""
+        return WriteFailedError(f"cannot {doing}: {reason_of(error)}", path=self.path(name), errno=error.errno)
+
+    def unknown(self, name: str, what: str, error: OSError) -> OutcomeUnknownError:
+        """The error to raise where something may have."""
+        return OutcomeUnknownError(f"{what}: {reason_of(error)}", path=self.path(name), errno=error.errno)
+
+    def busy(self, name: str) -> BusyError:
+        """The error to raise where somebody else holds the file."""
+        return BusyError("another run writes this file now", path=self.path(name), errno=errno.EAGAIN)
+
+    def leads_to(self, name: str, fd: int) -> bool:
+        """Whether the name leads to this very open file. Raises OSError if that is unknown."""
+        return self.leads_to_file(name, self.calls.fstat(fd))
+
+    def leads_to_file(self, name: str, status: os.stat_result) -> bool:
+        """The same for a file of which only this is known."""
+        try:
+            return os.path.samestat(self.calls.stat(name, dir_fd=self.fd), status)
+        except FileNotFoundError:
+            return False
+
+    def is_taken(self, name: str) -> bool:
+        """Whether the name is taken.
+
+        Raises:
+            WriteFailedError: it cannot be looked at.
+        """
+        try:
+            return self._exists(name)
+        except OSError as error:
+            raise self.failed(name, "look whether the file exists", error) from error
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.calls.stat(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def close(self, fd: int) -> None:
+        """Closes a descriptor."""
+        with contextlib.suppress(OSError):  # the descriptor is gone all the same, on Linux
+            self.calls.close(fd)
+
+    def is_unlinked(self, name: str, is_meant: Callable[[int], bool]) -> bool:
+        """Removes a name that no live run holds and that still leads to a file that is meant. Raises OSError."""
+        # Write access is what the lock needs, and at the same time the proof that this file is ours to remove.
+        fd = self.calls.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
+        try:
+            self.calls.lock(fd)
+            # Whoever held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Asked last, because
+            # somebody without locks may put another file there while this one is looked at.
+            if not is_meant(fd) or not self.leads_to(name, fd):
+                return False
+            self.calls.unlink(name, dir_fd=self.fd)
+            return True
+        finally:
+            self.close(fd)
+
+    def sync_failure(self, name: str, risk: str) -> OutcomeUnknownError | None:
+        """Makes the directory's entries survive a power failure, or returns the error to raise."""
+        try:
+            self.calls.fsync(self.fd)
+        except OSError as error:
+            # Reading the entry back proves nothing about the device, unless the file system does not know the question at all.
+            with contextlib.suppress(OSError):
+                if error.errno in _NO_DIRECTORY_SYNC and self._exists(name):
+                    return None
+            failure = self.unknown(name, f"{risk}: the directory cannot be synced", error)
+            failure.__cause__ = error
+            return failure
+        return None
+
+
+@contextlib.contextmanager
+def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int = 0) -> Iterator[OpenDirectory]:
+    """Opens a directory, unless it is open already.
+
+    Args:
+        directory: path of it, or a descriptor that is open for reading (not O_PATH).
+        calls: the system calls.
+        flags: further ones for `open`.
+
+    Raises:
+        WriteFailedError: it cannot be opened.
+    """
+    if isinstance(directory, int):
+        try:
+            shown = os.readlink(f"/proc/self/fd/{directory}")
+        except OSError:
+            shown = f"directory {directory}"
+        yield OpenDirectory(directory, shown, calls)
+        return
+    path = os.fspath(directory)
+    try:
+        fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY | flags)
+    except OSError as error:
+        raise WriteFailedError(f"cannot open the directory: {reason_of(error)}", path=path, errno=error.errno) from error
+    place = OpenDirectory(fd, path, calls)
+    try:
+        yield place
+    finally:
+        place.close(fd)
+
+
+def check_names(*names: str) -> None:
+    """Names are made by this program; one that leads out of the directory is a mistake in it.
+
+    Raises:
+        ValueError: one does, or two are the same.
+    """
+    for name in names:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"not the name of a file in a directory: {name!r}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"the same name twice: {names[0]!r}")
+
+
+def reason_of(error: OSError) -> str:
+    """The text of an error of the system."""
+    return error.strerror or str(error) or type(error).__name__
+
+
+def make_directories(directory: str) -> None:
+    """Makes what is missing of a path. Without the syncs a power failure takes a directory away with all that was synced in it.
+
+    Args:
+        directory: path.
+
+    Raises:
+        OSError: it cannot be made, or something else has its name.
+    """
+    if os.path.isdir(directory):
+        return
+    parent = os.path.dirname(os.path.abspath(directory))
+    make_directories(parent)
+    with contextlib.suppress(FileExistsError):  # by another run, or thread
+        os.mkdir(directory)
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+    sync_entries(parent)
+
+
+def sync_entries(directory: str) -> None:
+    """Makes the names in a directory survive a power failure.
+
+    Args:
+        directory: path.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def hold_directory(directory: str, doing: str) -> Iterator[None]:
+    """Holds a directory, which is made where it is missing. The kernel releases it when the process ends, however it does.
+
+    ``flock`` is enough: nobody but runs of this machine asks, and a directory cannot be opened for writing, as record locks want.
+
+    Args:
+        directory: path.
+        doing: what the other run does that holds it, for the message.
+
+    Raises:
+        RefusedError: another run holds it.
+        LockUnknownError: the file system offers no locks.
+        WriteFailedError: it cannot be made or opened.
+    """
+    try:
+        make_directories(directory)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be opened: {error.strerror}", path=directory, errno=error.errno) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise RefusedError(f"another run {doing}: wait until it is done, or name another directory", path=directory) from error
+        raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=directory) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # at once, because a forked process may still share the descriptor
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)

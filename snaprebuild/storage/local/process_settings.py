@@ -1,0 +1,43 @@
+"""Settings of this process: the permissions of documents that it writes, and its end together with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+__all__ = ["document_mode", "end_with_parent", "respect_umask"]
+
+_umask = 0
+
+_PR_SET_PDEATHSIG = 1
+
+
+def respect_umask(umask: int) -> None:
+    """From now on documents have no permission that this umask takes away.
+
+    Args:
+        umask: of the caller of the command. Its own process has another one, because brokers must be able to read the files that it writes
+            for them.
+    """
+    global _umask  # noqa: PLW0603
+    _umask = umask
+
+
+def document_mode() -> int:
+    """Permission bits of a new document (receipt, plan, report): 0644 less the umask. Snapshots have the mode of their segment."""
+    return 0o644 & ~_umask
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on the kernel kills this process when its parent ends (``prctl(PR_SET_PDEATHSIG)``); ends it if the parent has ended.
+
+    The kernel watches the thread that started this process, so that thread must live as long as its process.
+
+    Args:
+        parent: process id of the process that started this one.
+    """
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

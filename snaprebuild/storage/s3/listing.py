@@ -1,0 +1,152 @@
+"""Listings of an object store: in several ranges of keys at once where there are many."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise, takewhile
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.storage.s3.object_tree import ObjectStatus
+from snaprebuild.storage.s3.requests import bucket_and_key, client_of, mtime_ns_of, payer_of, read_failed
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import at_once
+
+__all__ = ["Listing"]
+
+DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
+"""A long listing is parted at directories: at the first level that has so many, and not below this one."""
+
+REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
+"""Of a listing that is parted: each range costs one request that is not full."""
+
+KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
+"""Of one listing, unless ``--max-requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+answer."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """One listing, and the count of its keys and answers so far: a store may give keys without end."""
+
+    location: str
+    settings: S3Settings
+    keys: int = 0
+    answers: int = 0
+
+    def _add(self, keys: int) -> None:
+        """Counts an answer.
+
+        Raises:
+            RefusedError: the listing has more than any should have.
+        """
+        self.keys += keys
+        self.answers += 1
+        if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
+            message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
+            raise RefusedError(f"{message}: select fewer, or set --max-requests to allow more", path=self.location)
+
+    @property
+    def _target(self) -> tuple[str, str]:
+        """Bucket, and what all keys below the location begin with."""
+        bucket, key = bucket_and_key(self.location)
+        return bucket, f"{key}/" if key else ""
+
+    def below(self, name_prefix: str) -> Iterator[tuple[str, ObjectStatus]]:
+        """Path below the location and status of each object there, ascending.
+
+        What does not fit into one answer is listed in several ranges of keys at once.
+
+        Args:
+            name_prefix: only paths that begin with it.
+        """
+        prefix = self._target[1] + name_prefix
+        rows, is_whole = self._page(prefix, "")
+        yield from ((name_prefix + key, status) for key, status in rows)
+        if is_whole or not rows:
+            return
+        reached = prefix + rows[-1][0]
+        bounds = [reached, *self._bounds(prefix, reached), None]
+        for found in at_once(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
+            yield from ((name_prefix + key, status) for key, status in found)
+
+    def names(self) -> Iterator[list[str]]:
+        """Names directly below the location, a list for each request. Segments come first, because their names begin with digits."""
+        prefix = self._target[1]
+        for page in self._level(prefix):
+            yield [found["Key"][len(prefix) :] for found in page.get("Contents", ())]
+
+    def _range_of_keys(self, prefix: str, bounds: tuple[str, str | None]) -> list[tuple[str, ObjectStatus]]:
+        """Of the keys after the first bound, up to the second one, that one included."""
+        after, last = bounds
+        found: list[tuple[str, ObjectStatus]] = []
+        is_done = False
+        while not is_done:
+            rows, is_done = self._page(prefix, after)
+            for row in rows:
+                after = prefix + row[0]
+                if last is not None and after > last:
+                    return found
+                found.append(row)
+        return found
+
+    def _page(self, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
+        """One request: keys after ``after`` with their status, and whether they are the last ones."""
+        start = {"StartAfter": after} if after else {}
+        try:
+            page = client_of(self.settings).list_objects_v2(
+                Bucket=self._target[0], Prefix=prefix, **start, **payer_of(self.settings)
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise read_failed(error, self.location, "cannot be listed") from None
+        self._add(len(page.get("Contents", ())))
+        rows = []
+        previous = after
+        for found in page.get("Contents", ()):
+            key = found["Key"]
+            if key <= previous or not key.startswith(prefix):
+                # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
+                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=self.location)
+            previous = key
+            storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
+            status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)
+            rows.append((key[len(prefix) :], status))
+        if page.get("IsTruncated") and not rows:
+            raise ReadFailedError("the store gives a listing without end", path=self.location)
+        return rows, not page.get("IsTruncated")
+
+    def _bounds(self, prefix: str, reached: str) -> list[str]:
+        """Directories at which the keys after ``reached`` are parted, so that each range is some requests long."""
+        level = [prefix]
+        for _ in range(LEVELS_MAX):
+            below = [each for found in at_once(self._directories, level) for each in found]
+            level = below or level
+            if not below or len(below) >= DIRECTORIES_ENOUGH:
+                break
+        first = bisect_right(level, reached)
+        ahead = level[first:]
+        requests = len(ahead) // max(first, 1)  # the first one has passed so many directories
+        ranges = min(requests // REQUESTS_OF_RANGE, RANGES_MAX)
+        return [ahead[len(ahead) * each // ranges] for each in range(1, ranges)]
+
+    def _directories(self, prefix: str) -> list[str]:
+        """Directly below a prefix, ascending, each with its slash. Where a page holds none, those after it are not looked for."""
+        some = ([each["Prefix"] for each in page.get("CommonPrefixes", ())] for page in self._level(prefix))
+        return sorted(chain.from_iterable(takewhile(bool, some)))
+
+    def _level(self, prefix: str) -> Iterator[dict[str, Any]]:
+        """What is directly below a prefix, a request for each thousand. It counts as a listing of its own."""
+        counts = Listing(self.location, self.settings)
+        try:
+            pages = client_of(self.settings).get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._target[0], Prefix=prefix, Delimiter="/", **payer_of(self.settings)):
+                counts._add(len(page.get("Contents", ())) + len(page.get("CommonPrefixes", ())))
+                yield page
+        except (ClientError, BotoCoreError) as error:
+            raise read_failed(error, self.location, "cannot be listed") from None
