@@ -20,6 +20,7 @@ __all__ = [
     "Natural",
     "Part",
     "Positive",
+    "Seconds",
     "Sha256",
     "Streamed",
     "UnexpectedValueError",

@@ -1,4 +1,4 @@
-"""Plans and rebuilds as JSON documents (``snaprebuild.plan/1``, ``snaprebuild.rebuild/1``; docs/json.md) and as tables."""
+"""Plans and rebuilds as JSON documents and as tables."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
-from snaprebuild.cluster.source.verifier import verdict_json
+from snaprebuild.documents.common import NeedTotals
+from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
+from snaprebuild.documents.plan import Partition as PlannedPartition
+from snaprebuild.documents.plan import Plan as PlanDocument
+from snaprebuild.documents.rebuild import Partition as RebuiltPartition
+from snaprebuild.documents.rebuild import Rebuild, Totals
 from snaprebuild.findings import counted
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.cache_hits import NONE_KEPT
 from snaprebuild.snapshots.plan.placement_rules import is_missed
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
-from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.replay.difference import Comparison
-    from snaprebuild.snapshots.engine.cache_hits import FromEffects
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
-    from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildResult
-    from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+    from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
 
 __all__ = [
-    "boundary_json",
-    "comparison_json",
-    "effects_json",
-    "needs_json",
     "plan_document",
     "print_plan",
     "print_rebuild",
@@ -37,56 +37,53 @@ __all__ = [
 ]
 
 
-def plan_document(plan: Plan) -> dict[str, object]:
+def plan_document(plan: Plan) -> PlanDocument:
     """The JSON document of a plan."""
     rate = plan.rate_bytes_per_second
-    return {
-        "request": plan.request.as_json(),
-        "as_of_ms": plan.clock.as_of_ms,
-        "expiration_ms": plan.clock.expiration_ms,
-        "bytes_to_read": plan.bytes_least,
-        "bytes_to_read_most": plan.bytes_most,
-        "rate_bytes_per_second": None if rate is None else round(rate),
-        "seconds_estimated": None if rate is None else round(plan.bytes_least / rate, 3),
-        "retention_ms": plan.retention_ms,
-        "retention_source": plan.retention_source,
-        "counts": asdict(plan.counts),
-        "partitions": [_partition_plan(partition) for partition in plan.partitions],
-    }
+    return PlanDocument(
+        request=_request(plan),
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        min_read_bytes=plan.bytes_least,
+        max_read_bytes=plan.bytes_most,
+        rate_bytes_per_second=None if rate is None else round(rate),
+        estimated_seconds=None if rate is None else round(plan.bytes_least / rate, 3),
+        retention_ms=plan.retention_ms,
+        retention_source=plan.retention_source,
+        totals=NeedTotals(**asdict(plan.counts)),
+        partitions=[_partition_plan(partition) for partition in plan.partitions],
+    )
 
 
-def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
+def _request(plan: Plan) -> Request:
+    return msgspec.convert(plan.request.as_json(), Request)
+
+
+def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
     segments = plan.source.directory.segments
-    return {
-        "path": plan.source.directory.path,
-        "topic_partition": plan.source.topic_partition,
-        "target": plan.target,
-        "segments": len(segments),
-        "log_start_offset": plan.source.log_start_offset,
-        "log_end_offset": plan.log_end_offset,
-        "replay_from_offset": segments[plan.replay_index].base_offset if plan.boundaries else None,
-        "replay_reason": plan.replay_reason,
-        "bytes_to_read": plan.bytes_least,
-        "bytes_to_read_most": plan.bytes_most,
-        "retention_frees_ms": plan.retention_frees_ms,
-        "fault": plan.fault,
-        **needs_json(plan.needs),
-        "verdict": verdict_json(plan.verdict),
-        "boundaries": [asdict(boundary) for boundary in plan.boundaries],
-        "not_planned": _not_planned_json(plan),
-    }
+    return PlannedPartition(
+        **needs_of(plan.source, plan.needs),
+        target=plan.target,
+        segments=len(segments),
+        log_start_offset=plan.source.log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        replay_from_offset=segments[plan.replay_index].base_offset if plan.boundaries else None,
+        replay_reason=plan.replay_reason,
+        min_read_bytes=plan.bytes_least,
+        max_read_bytes=plan.bytes_most,
+        retention_frees_ms=plan.retention_frees_ms,
+        fault=plan.fault,
+        boundaries=[PlannedBoundary(**asdict(boundary)) for boundary in plan.boundaries],
+        not_planned=_not_planned(plan),
+        verdict=source_verdict(plan.verdict),
+    )
 
 
-def _not_planned_json(plan: PartitionPlan) -> list[dict[str, object]]:
+def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
     return [
-        {"offset": offset, "action": REFUSED if is_missed(plan, offset, reason) else SKIPPED, "reason": reason}
+        NotPlanned(offset=offset, action=REFUSED if is_missed(plan, offset, reason) else SKIPPED, reason=reason)
         for offset, reason in plan.not_planned
     ]
-
-
-def needs_json(needs: BoundaryNeeds) -> dict[str, object]:
-    """The boundaries of a partition that have no snapshot in the log directory: offsets of the missing ones, counts of the others."""
-    return asdict(needs)
 
 
 def print_plan(plan: Plan) -> None:
@@ -151,72 +148,43 @@ def _print_live_brokers(plan: Plan) -> None:
                 print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
 
 
-def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, object]:
-    """The JSON document of a rebuild, with the directory of kept effects as it was given."""
+def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
+    """The JSON document of a rebuild, with the directory of the cache as it was given."""
     plan = result.plan
-    return {
-        "request": plan.request.as_json(),
-        "as_of_ms": plan.clock.as_of_ms,
-        "expiration_ms": plan.clock.expiration_ms,
-        "dry_run": result.is_dry_run,
-        "receipt": result.receipt,
-        "staged_plan": result.staged_plan,
-        "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
-        "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
-        "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
-        "partitions": [_partition_result(partition) for partition in result.partitions],
-        "differences_not_listed": result.differences_not_listed,
-        "totals": result.totals,
-    }
+    needs = asdict(NeedCounts.of(partition.needs for partition in result.partitions))
+    return Rebuild(
+        request=_request(plan),
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        dry_run=result.is_dry_run,
+        receipt=result.receipt,
+        staged_plan=result.staged_plan,
+        cache=cache_use(cache, (partition.from_effects for partition in result.partitions)),
+        takes_effect="when a broker next loads the log, at its start" + (", after `install`" if plan.request.stage else ""),
+        totals=Totals(**needs, **result.totals),
+        partitions=[_partition_result(partition) for partition in result.partitions],
+        differences_not_listed=result.differences_not_listed,
+    )
 
 
-def _partition_result(result: PartitionResult) -> dict[str, object]:
-    directory = result.plan.source.directory
-    return {
-        "path": directory.path,
-        "topic_partition": result.plan.source.topic_partition,
-        "target": result.plan.target,
-        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
-        "log_start_offset": result.plan.source.log_start_offset,
-        "log_end_offset": result.plan.log_end_offset,
-        "replay_from_offset": directory.segments[result.replay_index].base_offset
-        if result.boundaries and directory.segments
-        else None,
-        "replay_reason": result.replay_reason,
-        "bytes_read": result.bytes_read,
-        "from_effects": result.from_effects.as_json(),
-        "seconds": round(result.seconds, 4),
-        **needs_json(result.needs),
-        "verdict": verdict_json(result.plan.verdict),
-        "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
-        "not_planned": _not_planned_json(result.plan),
-    }
-
-
-def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
-    """What became of a boundary, as plain values."""
-    return {
-        "offset": boundary.offset,
-        "is_log_end": boundary.is_log_end,
-        "action": boundary.action,
-        "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
-        "reasons": list(boundary.reasons),
-        "entries": boundary.entries,
-        "path": boundary.path,
-        "set_aside": boundary.set_aside,
-        "comparison": None if boundary.comparison is None else comparison_json(boundary.comparison),
-    }
-
-
-def effects_json(path: str | None, found: Iterable[FromEffects]) -> dict[str, object] | None:
-    """The directory of kept effects, and what came from there; None without one."""
-    return None if path is None else {"path": absolute(path), **sum(found, NONE_KEPT).as_json()}
-
-
-def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """A comparison as plain values."""
-    differences = [{**asdict(difference), "kind": difference.kind.value} for difference in comparison.differences]
-    return {**asdict(comparison), "status": comparison.status.value, "differences": differences}
+def _partition_result(result: PartitionResult) -> RebuiltPartition:
+    source = result.plan.source
+    segments = source.directory.segments
+    return RebuiltPartition(
+        **needs_of(source, result.needs),
+        target=result.plan.target,
+        inputs=inputs_of(source),
+        log_start_offset=source.log_start_offset,
+        log_end_offset=result.plan.log_end_offset,
+        replay_from_offset=segments[result.replay_index].base_offset if result.boundaries and segments else None,
+        replay_reason=result.replay_reason,
+        read_bytes=result.bytes_read,
+        from_cache=cache_hits(result.from_effects),
+        elapsed_seconds=round(result.seconds, 4),
+        boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        not_planned=_not_planned(result.plan),
+        verdict=source_verdict(result.plan.verdict),
+    )
 
 
 def print_rebuild(result: RebuildResult) -> None:

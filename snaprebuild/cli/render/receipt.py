@@ -1,4 +1,4 @@
-"""What became of the files of a receipt, as JSON (``snaprebuild.verify-receipt/1``; docs/json.md) and as tables."""
+"""The present state of the files of a receipt, as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import print_table, print_text, shown
+from snaprebuild.documents.receipts import FileTotals, VerifiedFile, VerifyReceipt
 from snaprebuild.findings import counted
+from snaprebuild.replay.classes import SnapshotClass
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.verify_receipt import FileVerdict, ReceiptVerdict
@@ -14,27 +16,27 @@ if TYPE_CHECKING:
 __all__ = ["print_receipt", "receipt_document"]
 
 
-def receipt_document(result: ReceiptVerdict) -> dict[str, object]:
+def receipt_document(result: ReceiptVerdict) -> VerifyReceipt:
     """The JSON document."""
-    return {
-        "receipt": result.receipt.path,
-        "began_ms": result.receipt.began_ms,
-        "ended": result.receipt.ended,
-        "in_place": result.receipt.in_place,
-        "files": [
-            {
-                "topic_partition": verdict.written.partition.topic_partition,
-                "path": verdict.written.path,
-                "offset": verdict.written.offset,
-                "class": verdict.written.snapshot_class,
-                "status": verdict.status,
-                "reason": verdict.reason,
-                "is_explained": verdict.is_explained,
-            }
+    return VerifyReceipt(
+        receipt=result.receipt.path,
+        began_ms=result.receipt.began_ms,
+        ended=result.receipt.ended,
+        in_place=result.receipt.in_place,
+        totals=FileTotals(**Counter(verdict.status for verdict in result.files)),
+        files=[
+            VerifiedFile(
+                topic_partition=verdict.written.partition.topic_partition,
+                path=verdict.written.path,
+                offset=verdict.written.offset,
+                snapshot_class=SnapshotClass(verdict.written.snapshot_class),
+                status=verdict.status,
+                reason=verdict.reason,
+                is_explained=verdict.is_explained,
+            )
             for verdict in result.files
         ],
-        "totals": dict(Counter(verdict.status for verdict in result.files)),
-    }
+    )
 
 
 def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:

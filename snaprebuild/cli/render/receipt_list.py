@@ -1,4 +1,4 @@
-"""The receipts that ``undo`` lists, as JSON (``snaprebuild.receipts/1``; docs/json.md) and as a table."""
+"""The receipts that ``undo`` lists, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import print_table, print_text, shown
+from snaprebuild.documents.receipts import FileTotals, ListedReceipt, Receipts
 from snaprebuild.findings import counted
 
 if TYPE_CHECKING:
@@ -15,16 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["print_receipts", "receipts_document"]
 
 
-def receipts_document(result: ReceiptList) -> dict[str, object]:
+def receipts_document(result: ReceiptList) -> Receipts:
     """The JSON document."""
-    return {
-        "directory": result.directory,
-        "receipts": [
-            {"path": each.path, "began_ms": each.began_ms, "command": each.command, "files": each.states}
+    return Receipts(
+        directory=result.directory,
+        receipts=[
+            ListedReceipt(
+                path=each.path,
+                began_ms=each.began_ms,
+                command=each.command,
+                files=None if each.states is None else FileTotals(**each.states),
+            )
             for each in result.receipts
         ],
-        "not_listed": result.not_listed,
-    }
+        not_listed=result.not_listed,
+    )
 
 
 def print_receipts(result: ReceiptList) -> None:

@@ -108,7 +108,7 @@ def follower_repair(
 
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.render.rebuild import boundary_json
+    from snaprebuild.cli.render.shared_parts import replayed_boundary
 
     check, done = repair.check, [(replica, repair.of(replica)) for replica in repair.check.replicas]
     return {
@@ -124,7 +124,7 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
             {
                 **replica_json(replica),
                 "repaired": repair.is_repaired(replica),
-                "boundaries": [] if result is None else [boundary_json(each) for each in result.boundaries],
+                "boundaries": [] if result is None else [replayed_boundary(each) for each in result.boundaries],
             }
             for replica, result in done
         ],

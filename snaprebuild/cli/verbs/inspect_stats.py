@@ -95,8 +95,7 @@ def inspect_stats(
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("inspect-stats", 1),
+    return Result(
         lambda: stats_document(result, seconds),
         result.findings,
         lambda: print_stats(result, top, details=details),

@@ -241,7 +241,7 @@ def plan(
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
     made = from_what_is_staged(made, staged_before(made.request))
-    return Result.untyped(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
+    return Result(lambda: plan_document(made), made.findings, lambda: print_plan(made))
 
 
 @verb(Load)
@@ -362,6 +362,4 @@ def _plan_of(
 def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
 
-    return Result.untyped(
-        ("rebuild", 1), lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write
-    )
+    return Result(lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write)

@@ -13,6 +13,8 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.receipts import Undo
+    from snaprebuild.documents.receipts import UndoneFile as UndoneFileJson
     from snaprebuild.snapshots.receipts.undo import UndoneFile, UndoResult
 
 __all__ = ["undo"]
@@ -46,7 +48,7 @@ def undo(
 
         out.begin()
         listed = list_receipts()
-        return Result.untyped(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
+        return Result(lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
     check_paths([receipt])
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
@@ -59,35 +61,39 @@ def undo(
             raise UsageError(fault, path=root)
         return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    return Result.untyped(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print(result))
 
 
-def _document(result: UndoResult) -> dict[str, object]:
-    return {
-        "receipt": result.receipt.path,
-        "began_ms": result.receipt.began_ms,
-        "ended": result.receipt.ended,
-        "in_place": result.receipt.in_place,
-        "dry_run": result.is_dry_run,
-        "files": [_file(undone) for undone in result.files],
-        "lock_files": result.lock_files,
-        "totals": dict(Counter(undone.action for undone in result.files)),
-    }
+def _document(result: UndoResult) -> Undo:
+    from snaprebuild.documents.receipts import Undo, UndoTotals
+
+    return Undo(
+        receipt=result.receipt.path,
+        began_ms=result.receipt.began_ms,
+        ended=result.receipt.ended,
+        in_place=result.receipt.in_place,
+        dry_run=result.is_dry_run,
+        totals=UndoTotals(**Counter(undone.action for undone in result.files)),
+        files=[_file(undone) for undone in result.files],
+        lock_files=result.lock_files,
+    )
 
 
-def _file(undone: UndoneFile) -> dict[str, object]:
+def _file(undone: UndoneFile) -> UndoneFileJson:
+    from snaprebuild.documents.receipts import SetAside, UndoneFile
+
     written = undone.written
     aside = None
-    if written.set_aside is not None:
-        aside = {"name": written.set_aside[0], "action": undone.aside_action, "reason": undone.aside_reason}
-    return {
-        "topic_partition": written.partition.topic_partition,
-        "path": written.path,
-        "offset": written.offset,
-        "action": undone.action,
-        "reason": undone.reason,
-        "set_aside": aside,
-    }
+    if written.set_aside is not None and undone.aside_action is not None:
+        aside = SetAside(name=written.set_aside[0], action=undone.aside_action, reason=undone.aside_reason)
+    return UndoneFile(
+        topic_partition=written.partition.topic_partition,
+        path=written.path,
+        offset=written.offset,
+        action=undone.action,
+        reason=undone.reason,
+        set_aside=aside,
+    )
 
 
 def _print(result: UndoResult) -> None:
