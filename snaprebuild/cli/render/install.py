@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.shared_parts import replayed_boundary
 from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
+from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import ActionTotals, names_in
 from snaprebuild.documents.install import Install, Partition, PhaseSeconds
 from snaprebuild.findings import counted
@@ -57,14 +58,11 @@ def print_install(result: InstallResult) -> None:
     rows = []
     for each in result.partitions[:ROWS_MAX]:
         boundaries = each.boundaries
-        offsets = "-"
-        if boundaries:
-            first, last = boundaries[0].offset, boundaries[-1].offset
-            offsets = f"{first} .. {last}" if first != last else str(first)
+        offsets = range_text([boundary.offset for boundary in boundaries])
         actions = Counter(boundary.action for boundary in boundaries)
         read = 0 if each.result is None else each.result.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
-        rows.append((each.staged.topic_partition, blocked, offsets, _text(actions), size_text(read), shown(each.staged.path)))
+        rows.append((each.staged.topic_partition, blocked, offsets, counts_text(actions), size_text(read), shown(each.staged.path)))
     totals = _totals(result)
     title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
     if totals["written"]:
@@ -75,7 +73,7 @@ def print_install(result: InstallResult) -> None:
     if len(result.partitions) > ROWS_MAX:
         print_text(f"and {counted(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
     partitions = counted(len(result.partitions), "partition")
-    print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {_text(totals) or 'nothing'}")
+    print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {counts_text(totals) or 'nothing'}")
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"in {sum(result.seconds.values()):.2f} s: {phases}")
     if result.receipt is not None:
@@ -84,7 +82,3 @@ def print_install(result: InstallResult) -> None:
         print_text(
             "The snapshots take effect when the broker next starts. The staged files are the same files: they may be removed."
         )
-
-
-def _text(actions: Counter[str]) -> str:
-    return ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())

@@ -11,6 +11,7 @@ import msgspec
 
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
+from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import NeedTotals
 from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
 from snaprebuild.documents.plan import Partition as PlannedPartition
@@ -97,7 +98,7 @@ def print_plan(plan: Plan) -> None:
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         if partition.retention_frees_ms is not None and partition.source.is_tiered:
             frees += " (loss: not uploaded)"
-        expected = ", ".join(f"{count} {name}" for name, count in classes.items())
+        expected = counts_text(classes)
         label = labels[partition.source.directory.path]
         row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
         rows.append((*row, expected, frees))
@@ -198,18 +199,17 @@ def print_rebuild(result: RebuildResult) -> None:
         classes = Counter(
             boundary.snapshot_class.confidence for boundary in partition.boundaries if boundary.snapshot_class is not None
         )
-        first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
-        offsets = f"{first} .. {last}" if first != last else str(first)
+        offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
-        what = ", ".join(f"{count} {name}" for name, count in classes.items()) or "-"
+        what = counts_text(classes) or "-"
         read, target = size_text(partition.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
-        rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
+        rows.append((label, offsets, counts_text(actions), what, entries, read, target))
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
-    done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
+    done = counts_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
     print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
     _print_not_planned(result.plan)
     if result.is_dry_run:
@@ -256,7 +256,3 @@ def _title(result: RebuildResult, written: int) -> str:
         if unsound
         else title
     )
-
-
-def _actions_text(actions: Counter[str]) -> str:
-    return ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())

@@ -67,8 +67,8 @@ def follower_repair(
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
     stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import shown
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan

@@ -111,7 +111,7 @@ def inspect_explain(
     named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
     after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
     from snaprebuild.snapshots.source.broker_properties import expiration_at

@@ -84,8 +84,8 @@ def inspect_stats(
     named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
     seen. Damage is a finding, and what can be read is counted.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.render.stats import print_stats, stats_document
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.stats import stats as count
 
     out.begin()

@@ -94,7 +94,7 @@ def inspect_transactions(
     printed and never run. Look first whether the coordinator still knows the transaction: kafka-transactions.sh find-hanging
     asks it.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.transaction_states import TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
     from snaprebuild.inspect.transactions import transactions as tell

@@ -268,8 +268,8 @@ def rebuild(
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
     when a wanted snapshot is not written.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import shown
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
@@ -313,7 +313,7 @@ def stage(
     `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 when
     a wanted snapshot is not staged.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
     from snaprebuild.snapshots.staging.stage import stage as build

@@ -74,7 +74,7 @@ def verify(
     named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
     is counted, and no finding.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -97,7 +97,7 @@ def verify(
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
-    from snaprebuild.cli.render.receipt import print_receipt, receipt_document
+    from snaprebuild.cli.render.receipts import print_receipt, receipt_document
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
@@ -144,13 +144,14 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 def _print(result: VerifyResult, *, details: bool) -> None:
     from snaprebuild.cli.result import labels_of, print_table
+    from snaprebuild.cli.table import counts_text
 
     labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
     for verdict in result.partitions:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         label = labels[verdict.source.directory.path]
-        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.needs.missing) or "-"))
+        rows.append((label, len(verdict.snapshots), counts_text(counts) or "-", len(verdict.needs.missing) or "-"))
     if rows:
         print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
@@ -169,10 +170,6 @@ def _print(result: VerifyResult, *, details: bool) -> None:
         print_table(title, columns, listed, right=("offset", "entries", "expected"))
     _print_differences(result, labels)
     _print_totals(result)
-
-
-def _statuses_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
 
 
 def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
@@ -205,13 +202,14 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 def _print_totals(result: VerifyResult) -> None:
     """The verdict on everything, last, where it stays in sight."""
     from snaprebuild.cli.result import print_text
+    from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, counted
 
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = result.counts.missing
-    text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    text = f"{counted(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
     if missing:
         are = "is" if missing == 1 else "are"
         text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
