@@ -37,7 +37,7 @@ def field_texts(kind: type) -> dict[str, str]:
     """The docstrings of the fields of a struct, also of those that it inherits."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct and base.__module__.startswith("snaprebuild."):
+        if base.__module__.startswith("snaprebuild."):
             (definition,) = ast.parse(inspect.getsource(base)).body
             assert isinstance(definition, ast.ClassDef)
             for field, text in zip(definition.body, definition.body[1:], strict=False):
@@ -52,7 +52,7 @@ def schema_of(document: type[Document]) -> dict[str, Any]:
     kinds = (Head, document, Tail)
     _, found = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     structs = structs_of(kinds)
-    definitions = {name: strict(schema, structs[name]) for name, schema in found.items()}
+    definitions = {name: strict(schema, structs.get(name, object)) for name, schema in found.items()}
     parts = [definitions.pop(kind.__name__) for kind in kinds]
     properties = {name: schema for part in parts for name, schema in part["properties"].items()}
     properties["schema"] = {"const": document.schema_id()}
@@ -75,7 +75,7 @@ def structs_of(kinds: tuple[type, ...]) -> dict[str, type]:
     found: dict[str, type] = {}
 
     def walk(value: Any) -> None:
-        if isinstance(value, msgspec.inspect.StructType):
+        if isinstance(value, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
             if value.cls.__name__ not in found:
                 found[value.cls.__name__] = value.cls
                 for field in value.fields:
@@ -94,15 +94,17 @@ def structs_of(kinds: tuple[type, ...]) -> dict[str, type]:
 def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     """The schema of an object without titles and defaults: it has no other member, and all that may not be absent are required."""
     if "properties" not in schema:
-        return schema
+        return without(schema)
     texts = field_texts(kind)
-    names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))  # type: ignore[attr-defined]
-    may_be_absent = {field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET}
+    names, may_be_absent = {name: name for name in schema["properties"]}, set[str]()
+    if issubclass(kind, msgspec.Struct):
+        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        may_be_absent = {field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET}
     properties = {}
     for name, each in schema["properties"].items():
         plain = without(each)
         properties[name] = {**plain, "description": texts[names[name]]} if names[name] in texts else plain
-    made = {"type": "object", "description": inspect.getdoc(kind), "properties": properties}
+    made = {"type": "object", "description": (inspect.getdoc(kind) or "").split("\n\n")[0], "properties": properties}
     return made | {"required": [name for name in properties if name not in may_be_absent], "additionalProperties": False}
 
 
@@ -112,7 +114,7 @@ def without(value: Any) -> Any:
         return [without(each) for each in value]
     if not isinstance(value, dict):
         return value
-    dropped = {"default", "pattern"} if "enum" in value else {"default"}
+    dropped = {"default", "pattern", "title"} if "enum" in value else {"default"}
     return {name: without(each) for name, each in value.items() if name not in dropped}
 
 

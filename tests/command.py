@@ -61,7 +61,18 @@ class Run:
 
     def verdicts(self, topic_partition: str) -> dict[int, str]:
         """What a verification said, by offset."""
-        return {each["offset"]: each["status"] for each in self.partition(topic_partition)["snapshots"]}
+        return {each["offset"]: each["comparison"]["status"] for each in self.partition(topic_partition)["snapshots"]}
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Counts by action or status, those that are not 0."""
+        needs = ("missing", "not_needed", "made_by_broker")
+        return {name: count for name, count in nonzero(self.document["totals"]).items() if name not in needs}
+
+
+def nonzero(totals: dict[str, int]) -> dict[str, int]:
+    """The counts by action or status that are not 0."""
+    return {name: count for name, count in totals.items() if count}
 
 
 def snaprebuild(*arguments: object) -> Run:

@@ -138,13 +138,13 @@ def over_partitions(partitions: Sequence[Partition]) -> dict[int, dict[str, int]
             "transactions": max(producer.markers + producer.is_open for producer in producers),
             "lowest_epoch": min(ends, default=32767),
             "highest_epoch": max(ends, default=-1),
-            "timestamp": max(producer.timestamp for producer in producers),
+            "last_timestamp_ms": max(producer.timestamp for producer in producers),
         }
     return rows
 
 
 def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> dict[str, Any]:
-    """What the document says of these partitions together; but for ``bytes_read``, which depends on how they are read."""
+    """What the document says of these partitions together; but for ``read_bytes``, which depends on how they are read."""
     headers = [header for partition in partitions for header in partition.headers]
     entries = [producer for partition in partitions for producer in partition.producers.values()]
     rows = over_partitions(partitions).values()
@@ -177,7 +177,7 @@ def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> d
         "open_transactions": sum(producer.is_open for producer in entries),
         "live_entries": kept(expiration)["entries"],
         "snapshot_bytes": kept(expiration)["snapshot_bytes"],
-        "kept": [kept(each) for each in sorted({HOUR, 6 * HOUR, 24 * HOUR, 168 * HOUR, expiration})],
+        "by_expiration": [kept(each) for each in sorted({HOUR, 6 * HOUR, 24 * HOUR, 168 * HOUR, expiration})],
         "batches": len(headers),
         "records": sum(map(records_of, headers)),
         "data_batches": {kind: kinds[kind] for kind in ("transactional", "idempotent", "without_producer")},
@@ -191,6 +191,8 @@ def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> d
             "max": sizes[-1] if sizes else None,
             "median_from": median - median % width if sizes else None,
             "median_below": median - median % width + width if sizes else None,
-            "histogram": [{"from": 2**log, "below": 2 ** (log + 1), "batches": buckets[log]} for log in sorted(buckets)],
+            "histogram": [
+                {"from_bytes": 2**log, "below_bytes": 2 ** (log + 1), "batches": buckets[log]} for log in sorted(buckets)
+            ],
         },
     }

@@ -7,10 +7,22 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
+OF_THE_RUN = (
+    "seconds",
+    "bytes_read",
+    "elapsed_seconds",
+    "read_bytes",
+    "estimated_seconds",
+    "as_of_ms",
+    "rate_bytes_per_second",
+    "seconds_estimated",
+    "inputs",
+    "run",
+    "staged_ms",
+)
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 
-OF_ONE_RUN = ("run", "seconds", "receipt")
+OF_ONE_RUN = ("run", "seconds", "elapsed_seconds", "receipt")
 """Fields that differ between two runs on one log directory."""
 
 RUN_AND_FILES = (*OF_ONE_RUN, "inputs")

@@ -48,7 +48,7 @@ def test_it_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
     arguments = ["rebuild", str(FIXTURE), "--out", str(tmp_path / "out"), "--boundaries", "all", "--output", "json"]
     ran = subprocess.run([command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["totals"] == {"written": 23}
+    assert json.loads(ran.stdout)["totals"]["written"] == 23
     manifest = json.loads((FIXTURE / "manifest.json").read_text())
     wanted = {
         f"{partition}/{segment['snapshot_offset']:020d}.snapshot"

@@ -1,14 +1,15 @@
-"""Standard streams: readers who go away, and streams that are closed."""
+"""Standard streams: readers that go away, streams that are closed, and a progress bar on stderr."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
-__all__ = ["discard", "open_standard_streams", "reader_may_go_away", "tell"]
+__all__ = ["bytes_progress", "discard", "open_standard_streams", "reader_may_go_away", "tell"]
 
 
 @contextlib.contextmanager
@@ -46,3 +47,29 @@ def open_standard_streams() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+@contextlib.contextmanager
+def bytes_progress(doing: str, total_bytes: int) -> Iterator[Callable[[str, int], None] | None]:
+    """A bar over ``total_bytes``, moved on by bytes of a partition; None without a terminal, with a log on stderr, or without bytes."""
+    if not sys.stderr.isatty() or total_bytes == 0 or logging.getLogger().isEnabledFor(logging.INFO):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}", markup=False),
+    )
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if console.is_dumb_terminal:
+        yield None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=total_bytes, what="")
+        yield lambda what, size_bytes: bar.update(task, advance=size_bytes, what=what)

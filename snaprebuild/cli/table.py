@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["middle_cut", "printable", "table_text"]
+__all__ = ["counts_text", "middle_cut", "printable", "range_text", "table_text"]
 
 GAP = "   "
 INDENT = "    "
@@ -31,6 +31,18 @@ def middle_cut(text: str, width: int) -> str:
         return text
     end = (width - 1) // 2
     return f"{text[: width - 1 - end]}…{text[-end:]}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """``2 written, 1 would write``; empty without any."""
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+
+
+def range_text(offsets: Sequence[int]) -> str:
+    """The first and the last of ascending offsets."""
+    if not offsets:
+        return "-"
+    return f"{offsets[0]} .. {offsets[-1]}" if offsets[0] != offsets[-1] else str(offsets[0])
 
 
 def table_text(

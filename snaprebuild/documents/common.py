@@ -7,10 +7,32 @@ from typing import Annotated, TypedDict
 
 import msgspec
 
-from snaprebuild.documents.typed import Natural, Part, one_of
+from formats.partition.file_names import parse_partition_dir_name
+from snaprebuild.documents.typed import Natural, Part, Positive, one_of
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["ExitCode", "PartitionName", "ReportedFinding", "Run", "TopicPartition", "names_of"]
+__all__ = [
+    "Action",
+    "ActionTotals",
+    "CacheHits",
+    "CacheUse",
+    "ExitCode",
+    "InputFile",
+    "NeedTotals",
+    "PartitionName",
+    "PartitionNeeds",
+    "ReplayedBoundary",
+    "ReportedFinding",
+    "RuleName",
+    "Run",
+    "S3Connection",
+    "SourceVerdict",
+    "TopicPartition",
+    "names_in",
+    "names_of",
+]
 
 Code = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
 
@@ -66,3 +88,129 @@ def names_of(directory: PartitionDir) -> PartitionName:
     """How documents name a partition."""
     name = directory.name
     return {"topic": name.topic, "partition": name.partition, "topic_partition": directory.topic_partition}
+
+
+def names_in(topic_partition: str) -> PartitionName:
+    """The same from the name of a directory."""
+    name = parse_partition_dir_name(topic_partition)
+    if name is None:
+        return {"topic": topic_partition, "partition": 0, "topic_partition": topic_partition}
+    return {"topic": name.topic, "partition": name.partition, "topic_partition": topic_partition}
+
+
+class NeedTotals(Part, frozen=True):
+    """Selected boundaries that have no snapshot in the log directories, by what they need, before the run."""
+
+    missing: Natural
+    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
+    not_needed: Natural
+    """Boundaries without a snapshot where no broker uses one."""
+    made_by_broker: Natural
+    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
+
+
+class PartitionNeeds(TopicPartition, frozen=True):
+    """A partition with its boundaries that have no snapshot."""
+
+    path: str
+    missing_offsets: Sequence[Natural]
+    """Selected boundaries that need a snapshot and have none in the log directory, before the run."""
+    not_needed: Natural
+    """Boundaries without a snapshot where no broker uses one."""
+    made_by_broker: Natural
+    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
+
+
+class InputFile(Part, frozen=True):
+    """The identity of a segment."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}\.log$")]
+    size_bytes: Natural
+    modified_ns: int
+    """Nanoseconds since 1970."""
+    inode: Natural | None
+    """Null for an object."""
+    etag: str | None
+    """Of an object; null for a file."""
+
+
+class S3Connection(Part, frozen=True):
+    """How object stores are reached."""
+
+    endpoint_url: str | None
+    path_style: bool
+    profile: str | None
+    anonymous: bool
+    requester_pays: bool
+    sse_c_key_file: str | None
+    """Path of the file, never its content."""
+    max_requests: Positive | None
+    max_read_bytes: Positive | None
+
+
+class CacheHits(Part, frozen=True):
+    """Segments that were not read, because the cache of an earlier run has their effects."""
+
+    segments: Natural
+    size_bytes: Natural
+
+
+class CacheUse(CacheHits, frozen=True):
+    """The directory of --cache, and the segments whose effects were in it."""
+
+    path: str
+    """Absolute."""
+
+
+RuleName = Annotated[str, one_of(*(f"R{number}" for number in range(1, 14)))]
+
+
+class SourceVerdict(Part, frozen=True):
+    """Whether this replica may be a source (docs/source-check.md)."""
+
+    purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
+    outcome: Annotated[str, one_of("TRUSTED", "TRUSTED_BELOW", "UNKNOWN", "REJECTED")]
+    trusted_below: Natural | None
+    """Offset; null where no rule limits it."""
+    rule: RuleName | None
+    """The first rule that fails, or is unknown, or that limits the offset."""
+    reason: str | None
+    """Evidence of that rule."""
+    unknown_rules: Sequence[RuleName]
+    """Rules that had nothing to judge, also because this kind of cluster has no such evidence."""
+    rules_without_evidence: Sequence[RuleName]
+    """Those of them whose evidence should be there: it is missing, not readable, or contradicts itself."""
+    asserted_by_operator: Sequence[str]
+
+
+Action = Annotated[str, one_of("written", "would_write", "equal", "kept", "failed", "refused", "skipped")]
+
+
+class ActionTotals(Part, frozen=True):
+    """Boundaries by action."""
+
+    written: Natural = 0
+    would_write: Natural = 0
+    equal: Natural = 0
+    kept: Natural = 0
+    failed: Natural = 0
+    refused: Natural = 0
+    skipped: Natural = 0
+
+
+class ReplayedBoundary(Part, frozen=True):
+    """A boundary and what was done there."""
+
+    offset: Natural
+    is_log_end: bool
+    action: Action
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Of the rebuilt snapshot; null when it was not rebuilt."""
+    reasons: Sequence[str]
+    entries: Natural | None
+    """Producers in the rebuilt snapshot; null when it was not rebuilt."""
+    path: str | None
+    set_aside: str | None
+    """Name that a wrong snapshot was moved to."""
+    comparison: Comparison | None
+    """A snapshot that was there compared with the replay."""

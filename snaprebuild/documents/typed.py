@@ -21,6 +21,7 @@ __all__ = [
     "Natural",
     "Part",
     "Positive",
+    "Seconds",
     "Sha256",
     "Streamed",
     "UnexpectedValueError",

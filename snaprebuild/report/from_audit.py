@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snaprebuild.documents.saved_documents import DocumentHead, checked, is_of, members_of, optional, text_of, whole
-from snaprebuild.report.from_verify import producers_of
-from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
+from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageProducer, PageSegment, SegmentFate
 from snaprebuild.report.page_writer import PageSink
 
 __all__ = ["take_audit"]
@@ -78,6 +77,11 @@ def _take_copy(copy: Any, partition: PagePartition, offset: int) -> None:
     boundary.expected = optional(whole, copy["expected_entries"])
     if verdict not in QUIET:
         boundary.why.append(text_of(copy["why"]))
-    producers = producers_of(copy["differences"], offset)
+    producers = [_producer_of(each, offset) for each in is_of(list, copy["differences"])]
     partition.producers += producers
     partition.producers_not_listed += max(0, whole(copy["difference_count"]) - len(producers))
+
+
+def _producer_of(value: Any, offset: int) -> PageProducer:
+    producer_id, consequence = whole(value["producer_id"], least=-(2**63)), text_of(value["consequence"])
+    return PageProducer(producer_id, offset, text_of(value["kind"]), None, None, None, True, consequence, None)

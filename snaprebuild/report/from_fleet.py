@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from snaprebuild.documents.saved_documents import (
-    DocumentHead,
-    UnexpectedValueError,
-    checked,
-    is_of,
-    members_of,
-    optional,
-    text_of,
-    whole,
-)
+from snaprebuild.documents.fleet import Fleet, Partition, Replica, Step, Treat
+from snaprebuild.documents.saved_documents import DocumentHead, typed_members
+from snaprebuild.documents.typed import encoded_members
 from snaprebuild.report.page_data import PageData, PageDocument, PagePartition
 from snaprebuild.report.page_writer import PageSink
 
 __all__ = ["fleet_page", "take_fleet"]
-
-STREAMED = ("assumes", "steps", "brokers", "partitions", "findings")
 
 LACKS = ("segments and snapshots of the replicas: the documents of `scan` tell them; all of them make one page",)
 
@@ -55,108 +46,101 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         ReadFailedError: it cannot be read.
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program)
-    _take(members_of(head.path, STREAMED, STREAMED), document, sink, head.path)
+    names = [name for name in Fleet.__struct_fields__ if name not in ("has_metadata", "rate_bytes_per_second", "elections")]
+    _take(typed_members(head.path, Fleet, (*names, "unread_paths", "findings")), document, sink)
 
 
-def fleet_page(body: Mapping[str, object], name: str, program: str) -> PageData:
+def fleet_page(fleet: Fleet, name: str, program: str) -> PageData:
     """The page of a merge that was just made.
 
     Args:
-        body: the members of its document.
+        fleet: its document.
         name: what the page calls it.
         program: version of the program.
     """
     sink = PageSink("Fleet")
-    _take(_members(body), PageDocument(name, "snaprebuild.fleet/1", program), sink, name)
+    _take(_members(fleet), PageDocument(name, Fleet.schema_id(), program), sink)
     sink.page.link_findings()
     return sink.page
 
 
-def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in body.items():
-        if name in STREAMED:
+def _members(fleet: Fleet) -> Iterator[tuple[str, Any]]:
+    for name, value in encoded_members(fleet).items():
+        if name in ("steps", "brokers", "partitions"):
             yield from ((name, each) for each in value)
         else:
             yield name, value
 
 
-def _take(members: Iterable[tuple[str, Any]], document: PageDocument, sink: PageSink, path: str) -> None:
+def _take(members: Iterable[tuple[str, Any]], document: PageDocument, sink: PageSink) -> None:
     document.lacks += LACKS
     number = sink.add_document(document)
     cluster, treat, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
     for name, value in members:
-        with checked(path, name):
-            if name == "cluster_id" and value is not None:
-                cluster = f"cluster {text_of(value)}"
-                document.facts.append(("cluster", text_of(value)))
-            elif name == "totals":
-                told = ", ".join(f"{whole(many)} {outcome}" for outcome, many in value["outcomes"].items() if many)
-                document.facts.append(("partitions", told or "none"))
-            elif name == "treat":
-                treat = _treat_text(value)
-            elif name == "assumes":
-                assumes.append(text_of(value))
-            elif name == "steps":
-                steps.append(_step_row(len(steps) + 1, value))
-            elif name == "partitions":
-                topic_partition = f"{text_of(value['topic'])}-{whole(value['partition'])}"
-                topic_id = optional(text_of, value["topic_id"])
-                place = cluster if topic_id is None else f"{cluster}, topic id {topic_id}"
-                _take_partition(value, sink.partition(topic_partition, place, number))
-            elif name == "run":
-                document.take_run(value)
-            elif name == "unread_paths":
-                document.unread = [text_of(each) for each in is_of(list, value)]
-            elif name == "findings":
-                sink.take_finding(value)
+        if name == "cluster_id" and value is not None:
+            cluster = f"cluster {value}"
+            document.facts.append(("cluster", value))
+        elif name == "totals":
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in encoded_members(value.outcomes).items() if count)
+            document.facts.append(("partitions", outcomes or "none"))
+        elif name == "treat":
+            treat = _treat_text(value)
+        elif name == "assumes":
+            assumes += value
+        elif name == "steps":
+            steps.append(_step_row(len(steps) + 1, value))
+        elif name == "partitions":
+            place = cluster if value.topic_id is None else f"{cluster}, topic id {value.topic_id}"
+            _take_partition(value, sink.partition(value.topic_partition, place, number))
+        else:
+            sink.take_shared(document, name, value)
     document.facts += [("assumed", each) for each in assumes]
     sink.page.tables.append(("Restarts, one after the other", treat, STEPS, steps))
 
 
-def _treat_text(value: Any) -> str:
-    brokers = ", ".join(str(whole(each)) for each in is_of(list, value["brokers"]))
+def _treat_text(treat: Treat) -> str:
+    brokers = ", ".join(map(str, treat.brokers))
     if not brokers:
         return "No broker has to be treated."
     proof = "no smaller set holds a replica of each partition that no election frees"
-    if not is_of(bool, value["is_smallest"]):
-        proof = f"a greedy choice; at least {whole(value['brokers_at_least'])} are needed"
+    if not treat.is_smallest:
+        proof = f"a greedy choice; at least {treat.brokers_at_least} are needed"
     return f"Treat {brokers}: {proof}. Each stops when the one before is in sync again, so that no partition loses two replicas at once."
 
 
-def _step_row(number: int, value: Any) -> list[str]:
-    seconds = value["seconds"]
-    if not isinstance(seconds, int | float | None):
-        raise UnexpectedValueError("expected seconds, found another value")
-    do = "stop, rebuild, start" if is_of(bool, value["needs_rebuild"]) else "stop, start"
+def _step_row(number: int, step: Step) -> list[str]:
+    seconds = step.estimated_seconds
+    do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
     return [
         str(number),
-        str(whole(value["node_id"])),
-        f"{do} (controller)" if is_of(bool, value["is_controller"]) else do,
-        *(str(whole(value[name])) for name in ("partitions", "missing", "replay_bytes")),
-        "not known: no rate was stated" if seconds is None else f"{seconds / 60:.1f}",
-        str(whole(value["freed_bytes"])),
+        str(step.node_id),
+        f"{do} (controller)" if step.is_controller else do,
+        *map(str, (step.partitions, step.missing, step.replay_bytes)),
+        "unknown: no rate was stated" if seconds is None else f"{seconds / 60:.1f}",
+        str(step.freed_bytes),
     ]
 
 
-def _take_partition(value: Any, partition: PagePartition) -> None:
-    partition.stuck_bytes = whole(value["stuck_bytes"])
-    outcome, elect = text_of(value["outcome"]), optional(whole, value["elect"])
-    partition.outcome = outcome
-    partition.facts.append(("to do", DO.get(outcome, outcome).format("none" if elect is None else elect)))
-    for name in ("condition", "leader"):
-        if value[name] is not None:
-            partition.facts.append((name, str(value[name])))
-    if value["not_scanned"]:
-        partition.facts.append(("not scanned", ", ".join(str(whole(each)) for each in is_of(list, value["not_scanned"]))))
-    rows = [
-        [
-            str(whole(each["node_id"])),
-            text_of(each["state"]),
-            str(whole(each["log_start_offset"])),
-            str(optional(whole, each["log_end_offset"]) or f"at least {whole(each['log_end_at_least'])}"),
-            str(optional(whole, each["leader_epoch"])),
-            *(str(whole(each[name])) for name in ("missing", "doubted", "blocked_segments", "stuck_bytes", "replay_bytes")),
-        ]
-        for each in is_of(list, value["replicas"])
+def _take_partition(found: Partition, partition: PagePartition) -> None:
+    partition.stuck_bytes = found.stuck_bytes
+    partition.outcome = found.outcome
+    elect = "none" if found.elect is None else found.elect
+    partition.facts.append(("to do", DO.get(found.outcome, found.outcome).format(elect)))
+    for name, value in (("condition", found.condition), ("leader", found.leader)):
+        if value is not None:
+            partition.facts.append((name, str(value)))
+    if found.not_scanned:
+        partition.facts.append(("not scanned", ", ".join(map(str, found.not_scanned))))
+    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in found.replicas]))
+
+
+def _replica_row(replica: Replica) -> list[str]:
+    end = replica.log_end_offset
+    return [
+        str(replica.node_id),
+        replica.state,
+        str(replica.log_start_offset),
+        f"at least {replica.log_end_at_least}" if end is None else str(end),
+        str(replica.leader_epoch),
+        *map(str, (replica.missing, replica.suspect, replica.blocked_segments, replica.stuck_bytes, replica.replay_bytes)),
     ]
-    partition.tables.append(("Replicas", REPLICAS, rows))

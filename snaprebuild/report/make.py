@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from snaprebuild.documents.fleet import Fleet
+from snaprebuild.documents.inspect import Transactions
 from snaprebuild.documents.saved_documents import DocumentHead, read_head
 from snaprebuild.documents.scan import Scan
+from snaprebuild.documents.verify import Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.report.from_audit import take_audit
 from snaprebuild.report.from_fleet import take_fleet
@@ -28,10 +31,10 @@ TITLE = "Producer snapshots"
 
 TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "scan": (Scan.VERSION, take_scan),
-    "verify": (1, take_verify),
+    "verify": (Verify.VERSION, take_verify),
     "tier-audit": (1, take_audit),
-    "inspect-transactions": (1, take_transactions),
-    "fleet": (1, take_fleet),
+    "inspect-transactions": (Transactions.VERSION, take_transactions),
+    "fleet": (Fleet.VERSION, take_fleet),
     "receipt": (2, take_receipt),
 }
 """What becomes part of a page: by verb the version that is known, and what takes it."""

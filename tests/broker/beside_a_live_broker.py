@@ -334,9 +334,9 @@ class _Judge:
         behind = {base: size for base, size in self._said.ends[name].items() if base in both}
         return least, self._archive.end_offset(name, both, behind)
 
-    def _inputs(self, name: str, inputs: list[list[Any]]) -> Iterator[str]:
+    def _inputs(self, name: str, inputs: list[dict[str, Any]]) -> Iterator[str]:
         self._seen.checked["listings"] += 1
-        listed = [int(each[0][:20]) for each in inputs]
+        listed = [int(each["name"][:20]) for each in inputs]
         if not any(listed == list(files) for files in self._candidates(name)):
             yield f"{name}: these segments never lay there together: {listed}"
 
@@ -393,12 +393,14 @@ class _Judge:
         possible = set()
         for files in self._candidates(name):
             closed = [base for base in files if base != max(files)]
-            rest = partition["size_bytes"] - sum(self._archive.path(name, base, files[base]).stat().st_size for base in closed)
+            rest = partition["totals"]["size_bytes"] - sum(
+                self._archive.path(name, base, files[base]).stat().st_size for base in closed
+            )
             if 0 <= rest <= self._archive.path(name, max(files), files[max(files)]).stat().st_size:
                 last = self._archive.batches(name, max(files), files[max(files)])
                 count = sum(len(self._archive.batches(name, base, files[base])) for base in closed)
                 possible.add(count + sum(each.end_bytes <= rest for each in last))
-        if partition["batches"] not in possible:
+        if partition["totals"]["batches"] not in possible:
             yield f"{name}: {partition['batches']} batches in {partition['size_bytes']} bytes, and not {sorted(possible)}"
 
     def _dump(self) -> Iterator[str]:

@@ -18,7 +18,7 @@ def verdicts_on(partition_dir: Path) -> dict[int, tuple[str, str | None]]:
     run = in_json("verify", partition_dir)
     assert run.exit_code == 0, run.stderr
     (partition,) = run.document["partitions"]
-    return {snapshot["offset"]: (snapshot["status"], snapshot["class"]) for snapshot in partition["snapshots"]}
+    return {snapshot["offset"]: (snapshot["comparison"]["status"], snapshot["class"]) for snapshot in partition["snapshots"]}
 
 
 def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:

@@ -69,12 +69,12 @@ def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> No
         closed_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
         assert closed_since, "the log rolled meanwhile"
         dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
-        assert (dry.exit_code, dry.document["totals"]) == (0, {"would_write": len(due)}), dry.stderr
+        assert (dry.exit_code, dry.totals) == (0, {"would_write": len(due)}), dry.stderr
         assert in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, "not while it runs"
         node.stop()
         done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
-        assert (done.exit_code, done.document["totals"]) == (0, {"written": len(due)}), done.stderr
-        assert done.partition(f"{STAGED}-0")["bytes_read"] == 0, "this broker has written those of what closed since itself"
+        assert (done.exit_code, done.totals) == (0, {"written": len(due)}), done.stderr
+        assert done.partition(f"{STAGED}-0")["read_bytes"] == 0, "this broker has written those of what closed since itself"
         for topic, offset in itertools.product((STAGED, WRITTEN), due):
             assert entries_in((node.log_dir / f"{topic}-0" / snapshot_name(offset)).read_bytes()) == TRUTH[offset]
         healthy = in_json("verify", node.log_dir, "--topic", STAGED, "--topic", WRITTEN)
@@ -94,8 +94,8 @@ def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> No
                 assert remote[snapshot_name(base)].read_bytes() == local.read_bytes()
         for each in (receipt, tmp_path / "beside.jsonl"):
             kept = snaprebuild("verify", "--receipt", each, "--output", "json")
-            assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": len(due)})
+            assert (kept.exit_code, kept.totals) == (0, {"kept": len(due)})
         node.stop()
         for each in (receipt, tmp_path / "beside.jsonl"):
-            assert in_json("undo", each).document["totals"] == {"removed": len(due)}
+            assert in_json("undo", each).totals == {"removed": len(due)}
         assert missing(node, STAGED) == missing(node, WRITTEN) == due

@@ -85,7 +85,7 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         assert run.codes == {"taken-by-broker": len(taken)}
 
         undone = in_json("undo", receipt)
-        assert (undone.exit_code, undone.document["totals"]) == (0, {"absent": len(taken), "removed": len(written) - len(taken)})
+        assert (undone.exit_code, undone.totals) == (0, {"absent": len(taken), "removed": len(written) - len(taken)})
         assert {path.name: path.read_bytes() for path in partition.glob("*.snapshot")} == before
 
 

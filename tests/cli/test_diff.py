@@ -56,7 +56,7 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     other = ProducerEntry(9, 0, 0, 3, 0, 8_000, -1, -1)
     run = in_json("inspect diff", *write(pair, ALL, (IDLE, newer, other)))
     assert (run.exit_code, run.document["status"]) == (1, "different")
-    assert run.document["counts"] == {"only_in_a": 1, "only_in_b": 1, "changed": 1}
+    assert run.document["totals"] == {"only_in_a": 1, "only_in_b": 1, "changed": 1}
     entries = {entry["producer_id"]: entry for entry in run.document["entries"]}
     # The transaction comes first, whatever its id.
     assert list(entries) == [2, 3, 9]
@@ -141,14 +141,14 @@ def test_expiry(pair: tuple[Path, Path], options: tuple[str, ...], status: str, 
 
 def test_an_open_transaction_never_expires(pair: tuple[Path, Path]) -> None:
     run = in_json("inspect diff", *write(pair, (IDLE, OPEN), (IDLE,)), "--as-of", "now")
-    assert run.document["counts"] == {"only_in_a": 1, "only_in_b": 0, "changed": 0}
+    assert run.document["totals"] == {"only_in_a": 1, "only_in_b": 0, "changed": 0}
 
 
 def test_many_are_counted_and_not_all_listed(pair: tuple[Path, Path]) -> None:
     many = [ProducerEntry(each, 0, 1, each, 0, 1_000, -1, -1) for each in range(3_000)]
     last = replace(many[-1], current_txn_first_offset=2_999)
     run = in_json("inspect diff", *write(pair, [*many[:-1], last], []))
-    assert run.document["counts"]["only_in_a"] == 3_000
+    assert run.document["totals"]["only_in_a"] == 3_000
     assert (len(run.document["entries"]), run.document["entries_not_listed"]) == (1_000, 2_000)
     assert run.document["entries"][0]["producer_id"] == 2_999
     assert "and 2990 more" in snaprebuild("inspect", "diff", *pair).stdout

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run, in_json, nonzero, snaprebuild
 from header_engines import read_reference
 from log_dirs import (
     EMPTY_SNAPSHOT,
@@ -59,7 +59,7 @@ def test_the_entry_is_kafkas_and_each_field_has_its_batch(fixture: PartitionFixt
             assert run.exit_code in (0, 1), run.stderr
             (found,) = run.document["partitions"]
             assert found["offset"] == segment.snapshot_offset
-            if found["base_snapshot"] is None:
+            if found["base_snapshot_offset"] is None:
                 assert found["entry"] == asdict(entry)
             headers = headers or headers_of(fixture)
             check_batches(found, entry, headers)
@@ -278,7 +278,7 @@ def test_an_offset_inside_a_segment() -> None:
 
 def test_snapshots_above_the_offset_are_not_asked() -> None:
     for at, count in ((7045, 1), (7637, 2), (8231, 3)):
-        assert asked(MIXED, 1, "--as-of", AS_OF, "--offset", at).partition("mixed-0")["snapshots"]["counts"] == {"equal": count}
+        assert asked(MIXED, 1, "--as-of", AS_OF, "--offset", at).partition("mixed-0")["snapshots"]["totals"]["equal"] == count
 
 
 def test_what_snapshots_say_differently(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_what_snapshots_say_differently(tmp_path: Path) -> None:
     (logs / "mixed-0" / snapshot_name(583)).write_bytes(b"torn")
     run = asked(logs / "mixed-0", 1, "--as-of", AS_OF)
     snapshots = run.partition("mixed-0")["snapshots"]
-    assert snapshots["counts"] == {"unreadable": 1, "equal": 1, "differs": 1, "missing": 1}
+    assert nonzero(snapshots["totals"]) == {"unreadable": 1, "equal": 1, "differs": 1, "missing": 1}
     assert snapshots["differing"] == [
         {"offset": 583, "status": "unreadable", "fields": []},
         {"offset": 7637, "status": "differs", "fields": [{"field": "last_sequence", "found": 3, "expected": 14}]},
@@ -300,10 +300,10 @@ def test_what_snapshots_say_differently(tmp_path: Path) -> None:
     ]
     twice = [ProducerEntry(1, 9), *right[8231]]
     (logs / "mixed-0" / snapshot_name(8231)).write_bytes(snapshot_bytes(twice))
-    assert asked(logs / "mixed-0", 1, "--as-of", AS_OF).partition("mixed-0")["snapshots"]["counts"]["equal"] == 2
+    assert asked(logs / "mixed-0", 1, "--as-of", AS_OF).partition("mixed-0")["snapshots"]["totals"]["equal"] == 2
     (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
-    expired = asked(logs / "mixed-0", 1, "--as-of", "2200-01-01").partition("mixed-0")["snapshots"]["counts"]
-    assert expired == {"unreadable": 1, "equal": 1, "equal_after_expiry": 2}
+    expired = asked(logs / "mixed-0", 1, "--as-of", "2200-01-01").partition("mixed-0")["snapshots"]["totals"]
+    assert nonzero(expired) == {"unreadable": 1, "equal": 1, "equal_after_expiry": 2}
 
 
 def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
     for offset in (100, 101):
         (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
     found = asked(directory, 7, "--as-of", "0").partition("t-0")
-    assert (found["entry"], found["set_by"], found["base_snapshot"]) == (asdict(entry), {}, 100)
+    assert (found["entry"], found["set_by"], found["base_snapshot_offset"]) == (asdict(entry), {}, 100)
     assert found["in_memory"] == [{"first_sequence": 5, "last_sequence": 9, "first_offset": 95}]
     table = snaprebuild("inspect", "explain", directory, "--producer-id", 7, "--as-of", "0")
     assert f"{100:020d}.snapshot" in table.stdout

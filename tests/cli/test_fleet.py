@@ -55,7 +55,7 @@ def test_three_brokers(place: Path) -> None:
     assert by_name["orders-0"]["stuck_bytes"] == sum(sizes[:-1]), "all that are closed"
     (step,) = run.document["steps"]
     assert step["replay_bytes"] == sum(sizes[:-1])
-    assert run.document["totals"]["seconds"] == round(sum(sizes[:-1]) / (1 << 20), 1)
+    assert run.document["totals"]["estimated_seconds"] == round(sum(sizes[:-1]) / (1 << 20), 1)
     meta = (CLUSTER / "node1/meta.properties").read_text()
     assert f"cluster.id={run.document['cluster_id']}\n" in meta
     assert run.document["has_metadata"] is False
@@ -140,9 +140,9 @@ def test_elections_are_files_that_kafka_reads(place: Path, tmp_path: Path) -> No
                 before = known[name]["replicas"]
                 assert sorted(each["replicas"]) == sorted(before), "no data moves"
                 assert each["replicas"][0] == (leaders[name] if kind == "reassignment" else before[0])
-    by_moment = {each["behind_step"]: each for each in run.document["elections"]}
+    by_moment = {each["after_step"]: each for each in run.document["elections"]}
     assert {None if moment == "now" else 1 for moment in wanted} == by_moment.keys()
-    assert by_moment[1]["behind_node_id"] == run.document["steps"][0]["node_id"]
+    assert by_moment[1]["after_node_id"] == run.document["steps"][0]["node_id"]
     again = snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", directory)
     assert (again.exit_code, "is not empty" in again.stderr) == (3, True)
     blind = snaprebuild("fleet", place / "1.json", "--elections", directory)

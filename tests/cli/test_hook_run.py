@@ -92,8 +92,8 @@ def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
     assert_prepared(logs)
     partitions = run.document["partitions"]
     assert [each["topic_partition"] for each in partitions][:2] == ["mixed-0", "logappend-0"]
-    assert {each["topic_partition"]: each["bytes_blocked"] for each in partitions} == blocked
-    assert [each["bytes_blocked_left"] for each in partitions] == [0] * 4
+    assert {each["topic_partition"]: each["totals"]["blocked_bytes"] for each in partitions} == blocked
+    assert [each["totals"]["blocked_bytes_left"] for each in partitions] == [0] * 4
     assert {each["state"] for each in partitions} == {"prepared"}
     assert run.document["totals"]["written"] == 14
     assert Path(run.document["receipt"]).is_file()
@@ -122,12 +122,12 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
     assert run.exit_code == 1
     assert run.codes == {"deadline-passed": 4}
     assert "before this partition was planned" in run.messages("deadline-passed")
-    blocked = {each["topic_partition"]: each["bytes_blocked_left"] for each in run.document["partitions"]}
+    blocked = {each["topic_partition"]: each["totals"]["blocked_bytes_left"] for each in run.document["partitions"]}
     assert list(blocked)[:2] == ["mixed-0", "logappend-0"]
     assert blocked == {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
     assert {each["state"] for each in run.document["partitions"]} == {"not-prepared"}
     totals = run.document["totals"]
-    assert totals["bytes_blocked_left"] == totals["bytes_blocked"] > 0
+    assert totals["blocked_bytes_left"] == totals["blocked_bytes"] > 0
 
 
 def test_time_enough_is_as_no_deadline(logs: Path) -> None:
@@ -163,8 +163,8 @@ def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
     run = in_json("before-start", logs)
     assert (run.exit_code, run.codes["bad-checksum"]) == (4, 1)
     mixed, logappend = run.document["partitions"][:2]
-    assert (mixed["state"], mixed["written"], logappend["state"]) == ("partly", 4, "prepared")
-    assert 0 < mixed["bytes_blocked_left"] < mixed["bytes_blocked"]
+    assert (mixed["state"], mixed["totals"]["written"], logappend["state"]) == ("partly", 4, "prepared")
+    assert 0 < mixed["totals"]["blocked_bytes_left"] < mixed["totals"]["blocked_bytes"]
 
 
 def test_wrong_snapshots_are_told_and_replaced_when_asked(logs: Path) -> None:

@@ -75,13 +75,13 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(tmp_p
         assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
         assert run.actions("mixed-0") == dict.fromkeys([*MIXED, 7637], "written"), "and the state at the active segment"
         dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
-        assert (dry.exit_code, dry.document["totals"]) == (0, {"would_write": 14}), dry.stderr
+        assert (dry.exit_code, dry.totals) == (0, {"would_write": 14}), dry.stderr
         refused = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
         assert (refused.exit_code, refused.stdout) == (3, "")
     appeared, vanished, changed = changes(before, tree(logs))
     assert (appeared, vanished, changed) == ({".lock"}, set(), set())
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert done.document["totals"] == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
+    assert done.totals == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
 
 
 def test_the_circle_of_receipts(tmp_path: Path) -> None:
@@ -89,21 +89,19 @@ def test_the_circle_of_receipts(tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged")
     before = tree(logs)
     done = installed(tmp_path / "staged", receipt)
-    assert (done.exit_code, done.document["totals"], done.document["receipt"]) == (0, {"written": 14}, str(receipt))
+    assert (done.exit_code, done.totals, done.document["receipt"]) == (0, {"written": 14}, str(receipt))
     for line in receipt.read_text().splitlines():
         validator_of("receipt").validate(json.loads(line))
     assert in_json("verify", logs, *AS_OF).exit_code == 0
     kept = snaprebuild("verify", "--receipt", receipt, "--output", "json")
-    assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": 14})
+    assert (kept.exit_code, kept.totals) == (0, {"kept": 14})
     again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
-    assert (again.exit_code, again.document["totals"], again.document["receipt"]) == (0, {"equal": 14}, None)
+    assert (again.exit_code, again.totals, again.document["receipt"]) == (0, {"equal": 14}, None)
     undone = in_json("undo", receipt)
-    assert undone.document["totals"] == {"removed": 14}
+    assert undone.totals == {"removed": 14}
     appeared, vanished, _ = changes(before, tree(logs))
     assert (appeared - {".lock"}, vanished) == (set(), set())
-    assert installed(tmp_path / "staged", tmp_path / "third.jsonl").document["totals"] == {"written": 14}, (
-        "after an undo, once more"
-    )
+    assert installed(tmp_path / "staged", tmp_path / "third.jsonl").totals == {"written": 14}, "after an undo, once more"
 
 
 def test_names_owner_and_mode_are_those_of_the_segments(tmp_path: Path) -> None:
@@ -149,8 +147,8 @@ def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
     assert snapshots_below(logs / "mixed-0") == snapshots_below(other / "mixed-0")
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
     since = sum(path.stat().st_size for path in (logs / "mixed-0").glob("*.log") if int(path.stem) >= bases[8])
-    assert done.partition("mixed-0")["bytes_read"] == since, "and nothing below"
-    assert in_json("undo", tmp_path / "receipt.jsonl").document["totals"] == {"removed": 15}
+    assert done.partition("mixed-0")["read_bytes"] == since, "and nothing below"
+    assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": 15}
 
 
 def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> None:
@@ -161,7 +159,7 @@ def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> 
     before = path.read_bytes()
     path.unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"], done.partition("mixed-0")["bytes_read"]) == (0, {"written": 15}, 0)
+    assert (done.exit_code, done.totals, done.partition("mixed-0")["read_bytes"]) == (0, {"written": 15}, 0)
     assert path.read_bytes() == before
 
 
@@ -269,12 +267,12 @@ def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_si
 def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
     """Every snapshot is installed as a copy, and the receipt finds it again."""
     kept = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--output", "json")
-    assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": len(MIXED)})
+    assert (kept.exit_code, kept.totals) == (0, {"kept": len(MIXED)})
     for offset in MIXED:
         copy, original = logs / "mixed-0" / snapshot_name(offset), staged_files / snapshot_name(offset)
         assert copy.read_bytes() == original.read_bytes()
         assert not copy.samefile(original)
-    assert in_json("undo", tmp_path / "receipt.jsonl").document["totals"] == {"removed": len(MIXED)}
+    assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
 
 
 def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
@@ -416,7 +414,7 @@ def test_partitions_that_went(tmp_path: Path) -> None:
     shutil.rmtree(logs / "logappend-0")
     (logs / "mixed-0").rename(logs / "mixed-0.0123456789abcdef0123456789abcdef-delete")
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (1, {"skipped": 14}), "a topic that was deleted is no disk that fails"
+    assert (done.exit_code, done.totals) == (1, {"skipped": 14}), "a topic that was deleted is no disk that fails"
     assert done.codes == {"partition-gone": 2}
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
@@ -456,7 +454,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
             for name in ("mixed-0", "logappend-0")
         }
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
-    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
+    assert (rest.exit_code, rest.totals) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
 
 
 def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,7 +477,7 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     staged(logs, tmp_path / "staged")
     plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
-    assert (none.exit_code, none.document["totals"], none.document["receipt"]) == (1, {"skipped": 14}, None)
+    assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
     moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
@@ -487,7 +485,7 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
-    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 12, "written": 2})
+    assert (rest.exit_code, rest.totals) == (0, {"equal": 12, "written": 2})
 
 
 def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +506,7 @@ def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monk
     }, "each boundary that is due is told of"
     assert (done.exit_code, {each.code for each in done.findings if each.severity}) == (1, {"deadline-passed"})
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
-    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 8, "written": len(boundaries) - 8})
+    assert (rest.exit_code, rest.totals) == (0, {"equal": 8, "written": len(boundaries) - 8})
 
 
 # --- places and plans -------------------------------------------------------------------------------------------------------
@@ -571,5 +569,5 @@ def test_a_second_staging_keeps_what_it_does_not_look_at(tmp_path: Path) -> None
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     staged(logs, tmp_path / "staged", "--topic", "logappend")
     again = staged(logs, tmp_path / "staged")
-    assert again.document["totals"] == {"equal": 16}
-    assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl").document["totals"] == {"written": 14}
+    assert again.totals == {"equal": 16}
+    assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl").totals == {"written": 14}

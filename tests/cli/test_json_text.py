@@ -12,6 +12,7 @@ from log_dirs import batch, make_log_dir, write_partition
 
 from snaprebuild.cli.render.stats import stats_document
 from snaprebuild.cli.result import json_text
+from snaprebuild.documents.typed import encoded_members
 from snaprebuild.inspect.stats import stats
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
@@ -37,7 +38,7 @@ def test_the_document_of_many_partitions_comes_in_pieces(tmp_path: Path) -> None
     logs = make_log_dir(tmp_path / "logs")
     for number in range(30):
         write_partition(logs / f"topic-{number}", {0: batch(0, producer_id=number)})
-    pieces = list(json_text(stats_document(stats(open_source([str(logs)]), Clock(2_000, 1_000), top=1), 0.0)))
+    pieces = list(json_text(encoded_members(stats_document(stats(open_source([str(logs)]), Clock(2_000, 1_000), top=1), 0.0))))
     document = json.loads("".join(pieces))
     assert len(document["partitions"]) == 30
     assert max(map(len, pieces)) < 2 * len(json.dumps(document["partitions"][0], indent=2)) < len("".join(pieces)) / 10

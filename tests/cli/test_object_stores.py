@@ -224,16 +224,16 @@ def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
     location = object_store.upload(logs, f"s3://{object_store.bucket()}/a/logs")
     before = object_store.files(location)
     run = in_json("rebuild", location, PATH_STYLE, *AS_OF, "--receipt", tmp_path / "receipt")
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 14})
+    assert (run.exit_code, run.totals) == (0, {"written": 14})
     local = in_json("rebuild", logs, *AS_OF)
-    assert local.document["totals"] == {"written": 14}
+    assert local.totals == {"written": 14}
     after = object_store.files(location)
     assert {key: after[key] for key in before} == before
     assert {key for key in after if key not in before} == {
         f for f in files_below(logs) if f not in before and f.endswith(".snapshot")
     }
     assert all(after[key] == (logs / key).read_bytes() for key in after)
-    assert in_json("rebuild", location, *AS_OF).document["totals"] == {}
+    assert in_json("rebuild", location, *AS_OF).totals == {}
     assert in_json("verify", location, *AS_OF).exit_code == 0
     for verb in (("undo",), ("verify", "--receipt")):
         refused = snaprebuild(*verb, tmp_path / "receipt")
@@ -247,7 +247,7 @@ def test_to_another_prefix(object_store: ObjectStore, uploaded: dict[str, str]) 
     out = f"s3://{object_store.bucket()}/out"
     options = ("--boundaries", "all", "--replay-from", "log-start", *AS_OF)
     run = in_json("rebuild", uploaded["kafka27-mixed"], "--out", out, *options)
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 23})
+    assert (run.exit_code, run.totals) == (0, {"written": 23})
     files = object_store.files(out)
     expected = {
         f"{partition.partition}/{snapshot_name(each.snapshot_offset)}": each.entries
@@ -256,11 +256,11 @@ def test_to_another_prefix(object_store: ObjectStore, uploaded: dict[str, str]) 
         if partition.fixture == "kafka27-mixed"
     }
     assert {name: frozenset(entries_in(data)) for name, data in files.items()} == expected
-    assert in_json("rebuild", uploaded["kafka27-mixed"], "--out", out, *options).document["totals"] == {"equal": 23}
+    assert in_json("rebuild", uploaded["kafka27-mixed"], "--out", out, *options).totals == {"equal": 23}
     other = next(iter(files))
     object_store.put(f"{out}/{other}", files[other][:6] + b"\0\0\0\0")
     run = in_json("rebuild", FIXTURES / "kafka27-mixed" / "logs", "--out", out, *options)
-    assert (run.exit_code, run.document["totals"]) == (1, {"equal": 22, "kept": 1})
+    assert (run.exit_code, run.totals) == (1, {"equal": 22, "kept": 1})
     assert object_store.files(out)[other] == files[other][:6] + b"\0\0\0\0"
 
 
@@ -477,13 +477,13 @@ def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch
         place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
         store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
         run = in_json("rebuild", *place)
-        assert (run.exit_code, run.document["totals"]) == (5, {"written": 13, "failed": 1})
+        assert (run.exit_code, run.totals) == (5, {"written": 13, "failed": 1})
         assert any("its name is taken, and has nothing there" in each["message"] for each in run.document["findings"])
         store.choose = lambda method, path, _: (
             "etag" if method == "GET" and "/logappend-0/" in path and path.endswith(".log") else ""
         )
         run = in_json("rebuild", *place)
-        assert (run.exit_code, run.document["totals"]) == (3, {"written": 1, "equal": 11})
+        assert (run.exit_code, run.totals) == (3, {"written": 1, "equal": 11})
         assert {name: store.objects[name] for name in before} == before
 
 

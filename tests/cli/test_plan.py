@@ -54,11 +54,11 @@ def test_what_a_plan_says() -> None:
     assert mixed["segments"] == 15
     assert mixed["replay_from_offset"] == 0
     assert mixed["replay_reason"]
-    assert mixed["bytes_to_read"] == sum(path.stat().st_size for path in segments.glob("*.log"))
+    assert mixed["min_read_bytes"] == sum(path.stat().st_size for path in segments.glob("*.log"))
     assert {each["expected_class"] for each in mixed["boundaries"]} == {"EXACT"}
-    assert document["bytes_to_read"] == sum(each["bytes_to_read"] for each in document["partitions"])
+    assert document["min_read_bytes"] == sum(each["min_read_bytes"] for each in document["partitions"])
     assert document["rate_bytes_per_second"] > 0
-    assert document["seconds_estimated"] == pytest.approx(document["bytes_to_read"] / document["rate_bytes_per_second"], abs=0.01)
+    assert document["estimated_seconds"] == pytest.approx(document["min_read_bytes"] / document["rate_bytes_per_second"], abs=0.01)
 
 
 def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     assert told.stderr == f"saved: snaprebuild rebuild --plan '{tmp_path}/my plan.json' carries it out\n"
     before = tree(logs)
     dry = in_json("rebuild", "--plan", plan, "--dry-run")
-    assert dry.document["totals"] == {"would_write": 12}
+    assert dry.totals == {"would_write": 12}
     assert tree(logs) == before
     run = in_json("rebuild", "--plan", plan)
     assert run.exit_code == 0
-    assert run.document["totals"] == {"written": 12}
+    assert run.totals == {"written": 12}
     assert (run.document["as_of_ms"], run.document["expiration_ms"]) == (1795270000000, 7000)
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
     assert sorted(snapshots_in(logs / "logappend-0")) == [1617, 2280, 2315], "not in the selection"
@@ -132,12 +132,12 @@ def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
 def test_a_run_that_was_interrupted_goes_on_without_its_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = saved_plan(logs, tmp_path)
-    assert in_json("rebuild", logs, "--topic", "mixed", "--offsets", ":3000").document["totals"] == {"written": 5}
+    assert in_json("rebuild", logs, "--topic", "mixed", "--offsets", ":3000").totals == {"written": 5}
     before = tree(logs)
     run = snaprebuild("rebuild", "--plan", plan)
     assert (run.exit_code, tree(logs)) == (3, before)
     assert "mixed-0: the plan is stale" in run.stderr
-    assert in_json("rebuild", logs).document["totals"] == {"written": 9}
+    assert in_json("rebuild", logs).totals == {"written": 9}
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
@@ -145,8 +145,8 @@ def test_a_saved_plan_into_a_directory(tmp_path: Path) -> None:
     logs, out = copy_of("kafka4-mixed", tmp_path), tmp_path / "out"
     plan = saved_plan(logs, tmp_path, "--out", out, "--boundaries", "all", "--replay-from", "log-start")
     before = tree(logs)
-    assert in_json("rebuild", "--plan", plan).document["totals"] == {"written": 24}
-    assert in_json("rebuild", "--plan", plan).document["totals"] == {"equal": 24}, "the same plan: its inputs are what they were"
+    assert in_json("rebuild", "--plan", plan).totals == {"written": 24}
+    assert in_json("rebuild", "--plan", plan).totals == {"equal": 24}, "the same plan: its inputs are what they were"
     assert snapshots_in(out / "mixed-0") == truth("kafka4-mixed", "mixed-0")
     assert tree(logs) == before
 
@@ -228,7 +228,7 @@ def test_a_plan_for_a_live_broker_is_refused_when_it_is_carried_out(tmp_path: Pa
     with live_broker(logs):
         assert in_json("rebuild", "--plan", plan).exit_code == 3
     assert len(list(logs.rglob("*.snapshot"))) == 9
-    assert in_json("rebuild", "--plan", plan).document["totals"] == {"written": 14}
+    assert in_json("rebuild", "--plan", plan).totals == {"written": 14}
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_every_boundary_of_a_bundled_directory(fixture: str, jobs: tuple[object,
     for partition, boundaries in expected.items():
         assert found[partition] == boundaries
     written = sum(len(snapshots) for snapshots in found.values())
-    assert run.document["totals"] == {"written": written}
+    assert run.totals == {"written": written}
     assert len(files_below(tmp_path)) == written, "nothing but snapshots"
     assert tree(bundled(fixture)) == before
 
@@ -186,13 +186,13 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert after[".lock"][:3] == ("-rw-r--r--", *ids)
     for partition in MISSING_IN_MIXED:
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
-    assert first.document["totals"] == {"written": 14}
+    assert first.totals == {"written": 14}
     assert {each["class"] for name in MISSING_IN_MIXED for each in first.partition(name)["boundaries"]} == {"EXACT"}
 
     second = in_json("rebuild", logs)
     assert second.exit_code == 0
-    assert second.document["totals"] == {}
-    assert sum(partition["bytes_read"] for partition in second.document["partitions"]) == 0
+    assert second.totals == {}
+    assert sum(partition["read_bytes"] for partition in second.document["partitions"]) == 0
     assert tree(logs) == after
     table = snaprebuild("rebuild", logs)
     assert table.exit_code == 0
@@ -205,7 +205,7 @@ def test_in_place_all_boundaries_again(tmp_path: Path) -> None:
     before = tree(logs)
     run = in_json("rebuild", logs, "--boundaries", "all")
     assert run.exit_code == 0
-    assert run.document["totals"] == {"written": 14, "equal": 9}
+    assert run.totals == {"written": 14, "equal": 9}
     assert changes(before, tree(logs))[1:] == (set(), set())
 
 
@@ -242,9 +242,9 @@ def test_in_place_never_in_internal_compacted_or_metadata_partitions(
                 remove_snapshots(partition)
     before = tree(logs)
     run = in_json("rebuild", logs, *options)
-    assert changes(before, tree(logs)) == (set() if not run.document["totals"] else {".lock"}, set(), set())
+    assert changes(before, tree(logs)) == (set() if not run.totals else {".lock"}, set(), set())
     assert run.exit_code == 0
-    assert "written" not in run.document["totals"]
+    assert "written" not in run.totals
     if not options:
         assert all(partition["not_planned"] for partition in run.document["partitions"])
 
@@ -294,9 +294,9 @@ def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     before = tree(logs)
     here = in_json("rebuild", logs, "--dry-run", "--set-aside")
     assert here.document["dry_run"] is True
-    assert here.document["totals"] == {"would_write": 15, "equal": 8}
+    assert here.totals == {"would_write": 15, "equal": 8}
     there = in_json("rebuild", logs, "--dry-run", "--out", out, "--boundaries", "all")
-    assert there.document["totals"] == {"would_write": 23}
+    assert there.totals == {"would_write": 23}
     assert tree(logs) == before
     assert not out.exists()
 
@@ -336,7 +336,7 @@ def test_wrong_snapshots(kind: str, as_of: str, tmp_path: Path) -> None:
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
     aside = logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1"
     assert aside.read_bytes() == WRONG[kind]
-    assert replaced.document["totals"] == {"equal": 22, "written": 1}
+    assert replaced.totals == {"equal": 22, "written": 1}
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
     assert boundary["set_aside"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}

@@ -304,7 +304,7 @@ def test_a_second_name_of_a_whole_snapshot_is_removed(tmp_path: Path) -> None:
     assert in_json("rebuild", logs, "--dry-run").exit_code == 0
     with live_broker(logs):
         run = in_json("rebuild", logs)
-    assert (run.exit_code, run.document["totals"]) == (0, {}), "a live broker is left alone, and nothing else is to be done"
+    assert (run.exit_code, run.totals) == (0, {}), "a live broker is left alone, and nothing else is to be done"
     assert tree(logs) == with_names
     run = snaprebuild("rebuild", logs, "-v")
     assert run.exit_code == 0
@@ -318,9 +318,9 @@ def test_a_second_name_in_out_is_removed(tmp_path: Path) -> None:
     before = tree(tmp_path)
     with_second_names(tmp_path / "mixed-0", 583, 8231)
     with_names = tree(tmp_path)
-    assert in_json(*arguments, "--dry-run").document["totals"] == {"equal": 23}
+    assert in_json(*arguments, "--dry-run").totals == {"equal": 23}
     assert tree(tmp_path) == with_names
-    assert in_json(*arguments).document["totals"] == {"equal": 23}
+    assert in_json(*arguments).totals == {"equal": 23}
     assert tree(tmp_path) == before
 
 
@@ -350,7 +350,7 @@ def test_a_second_name_that_cannot_be_removed(open_path: Path) -> None:
     before = tree(out)
     run = as_nobody(open_path, *arguments, "--output", "json")
     assert (run.exit_code, run.codes) == (0, {"left-over-temporary": 1})
-    assert run.document["totals"] == {"equal": 15}
+    assert run.totals == {"equal": 15}
     assert tree(out) == before
 
 

@@ -91,7 +91,7 @@ def test_a_large_document_into_head(tmp_path: Path) -> None:
     options = f"--dry-run --boundaries all --output json --out {tmp_path}/o"
     shell = f"{sys.executable} -m snaprebuild rebuild fixtures/kafka27-mixed {options} | head -n 2"
     done = subprocess.run(["bash", "-c", shell], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["{", '  "schema": "snaprebuild.rebuild/1",']
+    assert done.stdout.splitlines() == ["{", '  "schema": "snaprebuild.rebuild/2",']
     assert done.stderr == ""
 
 
@@ -101,7 +101,7 @@ def test_a_report(tmp_path: Path) -> None:
     assert json.loads(report.read_text()) == run.document
     lost = snaprebuild("rebuild", "fixtures/magicup", "--out", tmp_path / "out", "--save-json", "/proc/report", "--output", "json")
     assert lost.exit_code == 5
-    assert json.loads(lost.stdout)["totals"] == {"equal": 4}, "the result is not lost with the report"
+    assert json.loads(lost.stdout)["totals"]["equal"] == 4, "the result is not lost with the report"
 
 
 def test_names_that_a_terminal_would_take_for_markup(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
         run = in_json("rebuild", logs)
     assert run.exit_code == 3
     assert f"is held by process {process_id}" in run.messages("refused")
-    assert run.document["totals"] == {"refused": 14}
+    assert run.totals == {"refused": 14}
     assert tree(logs) == before
 
 
@@ -69,7 +69,7 @@ def test_a_lock_file_alone_means_nothing(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / ".lock").write_bytes(b"")
     run = in_json("rebuild", logs)
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 14})
+    assert (run.exit_code, run.totals) == (0, {"written": 14})
 
 
 def test_a_live_broker_on_one_disk_does_not_stop_the_other(tmp_path: Path) -> None:
@@ -133,15 +133,15 @@ def test_existing_files_in_out(tmp_path: Path) -> None:
     assert run.codes == {"different-file": 2}
     assert changes(before, tree(tmp_path))[1:] == (set(), set())
     again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, *LINE, "--as-of", "1795261244275")
-    assert again.document["totals"] == {"equal": 13, "kept": 2}
+    assert again.totals == {"equal": 13, "kept": 2}
 
 
 def test_the_second_run_into_out_finds_everything_done(tmp_path: Path) -> None:
     first = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
     before = tree(tmp_path)
     second = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
-    assert (first.exit_code, first.document["totals"]) == (0, {"written": 23})
-    assert (second.exit_code, second.document["totals"]) == (0, {"equal": 23})
+    assert (first.exit_code, first.totals) == (0, {"written": 23})
+    assert (second.exit_code, second.totals) == (0, {"equal": 23})
     assert tree(tmp_path) == before
 
 
@@ -177,7 +177,7 @@ def test_two_sources_with_equal_names(tmp_path: Path) -> None:
     missing = set(expected) - set(snapshots_in(other / "mixed-0"))
     assert set(snapshots_in(tmp_path / "out" / "broker2" / "kafka27-mixed" / "mixed-0")) == missing
     again = in_json("rebuild", one, other, "--out", tmp_path / "out")
-    assert (again.exit_code, set(again.document["totals"])) == (0, {"equal"})
+    assert (again.exit_code, set(again.totals)) == (0, {"equal"})
 
 
 def test_equal_names_in_place(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_equal_names_in_place(tmp_path: Path) -> None:
             assert f" {broker}/kafka27-mixed/mixed-0 " in run.stdout
     run = in_json("rebuild", one, other)
     # Of mixed-0 all 15 in one and 12 in the other, of logappend-0 two in each.
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 31})
+    assert (run.exit_code, run.totals) == (0, {"written": 31})
     for logs in (one, other):
         assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
         assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
@@ -217,7 +217,7 @@ def test_the_same_partition_twice(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(logs)
     run = in_json("rebuild", logs, logs / "mixed-0", tmp_path / "link", "--out", tmp_path / "out", "--boundaries", "all")
     assert run.exit_code == 0
-    assert run.document["totals"] == {"written": 23}
+    assert run.totals == {"written": 23}
     assert run.codes == {"duplicate-path": 5}
     assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
@@ -319,7 +319,7 @@ def test_drop_expired(tmp_path: Path) -> None:
     assert run.document["request"]["drop_expired"] is True
     # By the same filter the full ones are equal to these.
     again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, "--boundaries", "all", *options[1:])
-    assert again.document["totals"] == {"equal": 15}
+    assert again.totals == {"equal": 15}
 
 
 def test_drop_expired_in_the_far_future(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_directory_that_a_broker_gave_up(form: str, tmp_path: Path) -> None:
     run = in_json("rebuild", logs)
     assert run.exit_code == 1
     assert str(odd) in run.messages(f"{form}-directory")
-    assert run.document["totals"] == {"written": 14}
+    assert run.totals == {"written": 14}
     named = in_json("rebuild", odd, "--out", tmp_path / "out")
     assert named.exit_code == 3
     assert named.document["partitions"] == []
@@ -371,7 +371,7 @@ def test_an_interrupted_compaction(name: str, tmp_path: Path) -> None:
     run = in_json("rebuild", logs)
     assert run.exit_code == 1
     assert name in run.messages("interrupted-compaction")
-    assert run.document["totals"] == {"written": 2}
+    assert run.totals == {"written": 2}
     assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
     assert in_json("rebuild", logs / "mixed-0").exit_code == 3
     assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]

@@ -74,7 +74,7 @@ def test_a_partition_stands_once_with_what_all_documents_tell(tmp_path: Path) ->
     assert end[2] == 0
     assert (end[3]["status"], end[3]["wrong"], end[3]["expected"]) == ("false_empty", True, 35)
     forgotten = {int(row[0]): row for row in mixed["producers"]}
-    assert forgotten.keys() == {each["producer_id"] for each in judged["snapshots"][-1]["differences"]}
+    assert forgotten.keys() == {each["producer_id"] for each in judged["snapshots"][-1]["comparison"]["differences"]}
     assert len(forgotten) == 32, "of the 35 that Kafka's classes have there three have expired"
     assert mixed["lastStable"] == 6913, "by replay: the scan takes it from the wrong snapshot"
     assert {first: producer for first, _, producer, _ in mixed["transactions"]} == {6913: "33", 8226: "34"}

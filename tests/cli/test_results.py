@@ -33,7 +33,10 @@ def expected(run: Run) -> list[dict[str, Any]]:
     names = ("offset", "is_log_end", "action", "class", "reasons", "entries")
     return [
         {
-            **{name: partition[name] for name in ("path", "topic_partition", "bytes_read", "seconds")},
+            "path": partition["path"],
+            "topic_partition": partition["topic_partition"],
+            "bytes_read": partition["read_bytes"],
+            "seconds": partition["elapsed_seconds"],
             **{name: boundary[name] for name in names},
         }
         for partition in run.document["partitions"]

@@ -192,9 +192,9 @@ def test_a_broker_is_not_called_prepared_where_snapshots_are_refused(tmp_path: P
     marks.write_text(marks.read_text().replace("orders 0 533", "orders 0 300"))
     run = in_json("before-start", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl")
     told = run.partition("orders-0")
-    assert (run.exit_code, told["state"], told["written"]) == (1, "partly", 3)
+    assert (run.exit_code, told["state"], told["totals"]["written"]) == (1, "partly", 3)
     behind = [path.stat().st_size for path in (node / "orders-0").glob("*.log") if 258 <= int(path.stem) < 501]
-    assert told["bytes_blocked_left"] == sum(behind)
+    assert told["totals"]["blocked_bytes_left"] == sum(behind)
     assert {each["offset"] for each in run.document["findings"] if each["code"] == "not-known-to-be-due"} == {330, 411, 501}
 
 
@@ -229,7 +229,7 @@ def test_a_metadata_log_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
     run = in_json("rebuild", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl", *AS_OF)
     assert (run.exit_code, run.codes["source-metadata-unreadable"]) == (1, 1)
     assert len(written(node)) == 3
-    assert {"R3", "R5", "R6"} <= set(run.partition("orders-0")["verdict"]["not_known"])
+    assert {"R3", "R5", "R6"} <= set(run.partition("orders-0")["verdict"]["unknown_rules"])
 
 
 def test_a_metadata_log_that_was_named_and_is_damaged_ends_the_command(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     assert again.document["staged_plan"] is None
     assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (0, {"written": 12})
+    assert (done.exit_code, done.totals) == (0, {"written": 12})
     assert snapshots_in(logs / "logappend-0") == before
 
 
@@ -57,7 +57,7 @@ def test_what_a_later_run_does_not_allow_is_not_installed(tmp_path: Path) -> Non
     again = staged(node, tmp_path / "staged", *options)
     assert set(again.actions("payments-0").values()) == {"refused"}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.document["totals"], snapshots_in(node / "payments-0")) == ({}, {})
+    assert (done.totals, snapshots_in(node / "payments-0")) == ({}, {})
 
 
 def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None:
@@ -192,5 +192,5 @@ def test_without_the_configuration_what_closed_since_is_not_installed(tmp_path: 
     put_back()
     properties.unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (1, {"written": 8, "failed": 6})
+    assert (done.exit_code, done.totals) == (1, {"written": 8, "failed": 6})
     assert "the broker's configuration cannot be read" in done.messages("not-staged")

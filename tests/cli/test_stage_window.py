@@ -82,7 +82,7 @@ def test_a_window_that_was_staged_and_the_log_that_went_on(log: tuple[str, str, 
     assert done.actions(case.name) == dict.fromkeys(case.missing, "written")
     assert {each["class"] for each in about["boundaries"]} <= WINDOWED, "what is replayed on the staged state is worth no more"
     later = [path.stat().st_size for path in case.directory.glob("*.log") if case.active <= int(path.stem) < case.bases[-1]]
-    assert about["bytes_read"] == sum(later), "and nothing below"
+    assert about["read_bytes"] == sum(later), "and nothing below"
     # Some of the producers are dropped at the second moment, and all of them at the third.
     ages = sorted(entry.timestamp for entry in case.expected[case.bases[-1]] if entry.timestamp > AS_OF_MS - DAY_MS)
     case.check(case.missing, ages[len(ages) // 2] + DAY_MS, AS_OF_MS + 2 * DAY_MS)
@@ -168,25 +168,25 @@ def test_staging_again_reads_only_what_closed_since(gone_on: tuple[Path, Callabl
     logs, put_back = gone_on
     directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
     nothing = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert (nothing.document["totals"], nothing.partition("mixed-0")["bytes_read"]) == ({"equal": 8}, 0)
+    assert (nothing.totals, nothing.partition("mixed-0")["read_bytes"]) == ({"equal": 8}, 0)
     assert nothing.codes["staged-earlier"] == 1
     put_back()
     active = bases_of(directory)[-1]
     planned = in_json("plan", logs, "--to", tmp_path / "staged", "--topic", "mixed", *AS_OF)
-    assert planned.partition("mixed-0")["bytes_to_read"] == size_from(directory, bases[8], active)
+    assert planned.partition("mixed-0")["min_read_bytes"] == size_from(directory, bases[8], active)
     dry = staged(logs, tmp_path / "staged", "--topic", "mixed", "--dry-run")
-    assert dry.document["totals"] == {"equal": 8, "would_write": 6}
+    assert dry.totals == {"equal": 8, "would_write": 6}
     again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert (again.exit_code, again.document["totals"]) == (0, {"equal": 8, "written": 6}), again.stderr
-    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, bases[8], active)
+    assert (again.exit_code, again.totals) == (0, {"equal": 8, "written": 6}), again.stderr
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[8], active)
     assert {each["class"] for each in again.partition("mixed-0")["boundaries"]} == {"EXACT"}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 0, done.stderr
-    assert done.partition("mixed-0")["bytes_read"] == 0
+    assert done.partition("mixed-0")["read_bytes"] == 0
     expected = truth("kafka27-mixed", "mixed-0")
     found = snapshots_in(directory)
     assert found == {offset: expected[offset] for offset in bases_of(directory)[1:]}
-    assert staged(logs, tmp_path / "staged", "--topic", "mixed").document["totals"] == {}, "nothing is missing any more"
+    assert staged(logs, tmp_path / "staged", "--topic", "mixed").totals == {}, "nothing is missing any more"
 
 
 def test_staging_again_when_what_was_staged_is_installed(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
@@ -195,12 +195,12 @@ def test_staging_again_when_what_was_staged_is_installed(gone_on: tuple[Path, Ca
     assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
     put_back()
     again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert (again.exit_code, again.document["totals"]) == (0, {"written": 6}), again.stderr
-    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, bases[-1], bases_of(directory)[-1])
+    assert (again.exit_code, again.totals) == (0, {"written": 6}), again.stderr
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[-1], bases_of(directory)[-1])
     plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
     assert plan["first_offset"] == 0, "what was replayed before it rests on the first segment"
     done = installed(tmp_path / "staged", tmp_path / "second.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (0, {"equal": 8, "written": 6}), done.stderr
+    assert (done.exit_code, done.totals) == (0, {"equal": 8, "written": 6}), done.stderr
     expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
     assert found == {offset: expected[offset] for offset in bases_of(directory)[1:]}
 
@@ -212,11 +212,11 @@ def test_staging_again_behind_a_window(tmp_path: Path) -> None:
     remove_snapshots(case.directory, *case.missing)
     again = case.stage("--as-of", "2026-11-21T13:00:00Z")
     assert again.exit_code == 0, again.stderr
-    assert again.partition(case.name)["bytes_read"] == size_from(case.directory, case.active, case.bases[-1])
+    assert again.partition(case.name)["read_bytes"] == size_from(case.directory, case.active, case.bases[-1])
     plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
     assert plan["first_offset"] == first, "what lies below the window rests on it still"
     done = case.install()
-    assert (done.exit_code, done.partition(case.name)["bytes_read"]) == (0, 0), done.stderr
+    assert (done.exit_code, done.partition(case.name)["read_bytes"]) == (0, 0), done.stderr
     assert {each["class"] for each in done.partition(case.name)["boundaries"]} <= WINDOWED
     case.check(case.missing)
 
@@ -231,7 +231,7 @@ def test_a_broker_of_2_7_deletes_snapshots_between_two_stagings(tmp_path: Path) 
     actions = again.actions("mixed-0")
     assert (actions.pop(7045), set(actions.values())) == ("written", {"equal"})
     below = max(base for base in bases_of(directory) if base < 7045)
-    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, below, 7045)
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, below, 7045)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 0, done.stderr
     expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
@@ -246,7 +246,7 @@ def test_a_log_start_that_moved_between_two_stagings(gone_on: tuple[Path, Callab
         if path.name[:20].isdecimal() and int(path.name[:20]) < bases[3]:
             path.unlink()
     again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, bases[8], bases[-1])
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[8], bases[-1])
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 0, done.stderr
     expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
@@ -287,7 +287,7 @@ def test_what_is_another_is_read_again(what: str, gone_on: tuple[Path, Callable[
     directory = logs / "mixed-0"
     options = others(logs, tmp_path / "staged", what)
     again = staged(logs, tmp_path / "staged", "--topic", "mixed", *options)
-    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, 0, bases_of(directory)[-1])
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, 0, bases_of(directory)[-1])
     assert "staged-earlier" not in again.codes
     assert (again.exit_code, "different-file" in again.codes) == (0, False), again.stderr
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")

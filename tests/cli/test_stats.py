@@ -37,14 +37,14 @@ def test_bundled_directories(fixture: str) -> None:
     assert {path for path in holding if not path.endswith("-stray")} <= set(hand), "but what brokers gave up"
     for each in run.document["partitions"]:
         expected = hand[each["path"]]
-        assert without(each, "path", "topic_partition", "bytes_read", "segment_list") == totals_of([expected], AS_OF, DAY)
-        assert each["segment_list"] == expected.segments
+        assert without(each["totals"], "read_bytes") == totals_of([expected], AS_OF, DAY)
+        assert each["segments"] == expected.segments
     topics = {path: each["topic_partition"].rpartition("-")[0] for path, each in zip(hand, run.document["partitions"], strict=True)}
     assert {each["topic"] for each in run.document["topics"]} == set(topics.values())
     for each in run.document["topics"]:
         members = [hand[path] for path, topic in topics.items() if topic == each["topic"]]
-        assert without(each, "topic", "bytes_read") == totals_of(members, AS_OF, DAY)
-    assert without(run.document["total"], "bytes_read") == totals_of(list(hand.values()), AS_OF, DAY)
+        assert without(each["totals"], "read_bytes") == totals_of(members, AS_OF, DAY)
+    assert without(run.document["totals"], "read_bytes") == totals_of(list(hand.values()), AS_OF, DAY)
     rows = sorted(over_partitions(list(hand.values())).values(), key=lambda row: (-row["batches"], row["producer_id"]))
     assert run.document["producers"] == rows[:1000]
     assert run.exit_code == (1 if any(path.endswith("-stray") for path in holding) else 0), run.stderr
@@ -53,7 +53,7 @@ def test_bundled_directories(fixture: str) -> None:
 def test_what_the_fixtures_are_made_of() -> None:
     """Told by their manifests, not by any reader of headers."""
     for fixture, magic in (("magic0", "0"), ("magic1", "1")):
-        total = in_json("inspect stats", bundled(fixture).relative_to(REPOSITORY)).document["total"]
+        total = in_json("inspect stats", bundled(fixture).relative_to(REPOSITORY)).document["totals"]
         assert total["magic"][magic] == total["batches"] > 0
         assert (total["producers"]["seen"], total["snapshot_bytes"]) == (0, 10 * total["partitions"])
         assert total["batch_bytes"]["histogram"]
@@ -69,8 +69,8 @@ def test_the_rest_of_a_broken_partition(tmp_path: Path) -> None:
     assert str(path) in run.messages("damaged-segment")
     partition = run.partition("mixed-0")
     expected = partition_in(logs / "mixed-0", AS_OF, DAY)
-    assert partition["segment_list"] == expected.segments
-    assert without(partition, "path", "topic_partition", "bytes_read", "segment_list") == totals_of([expected], AS_OF, DAY)
+    assert partition["segments"] == expected.segments
+    assert without(partition["totals"], "read_bytes") == totals_of([expected], AS_OF, DAY)
     table = snaprebuild("inspect", "stats", logs, "--as-of", AS_OF)
     assert table.exit_code == 4
     assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr tells why"
@@ -80,11 +80,11 @@ def test_a_last_segment_that_is_broken_and_not_torn(tmp_path: Path) -> None:
     """Its offset index names batches behind the place: that is no torn tail."""
     logs = copy_of("kafka27-mixed", tmp_path)
     path = logs / "mixed-0" / "00000000000000007637.log"
-    whole = in_json("inspect stats", logs).partition("mixed-0")["batches"]
+    whole = in_json("inspect stats", logs).partition("mixed-0")["totals"]["batches"]
     flip(path, batch_positions(path)[100] + 8, 0x40)
     run = in_json("inspect stats", logs)
     assert (run.exit_code, run.codes) == (4, {"damaged-segment": 1})
-    assert whole - run.partition("mixed-0")["batches"] == 177 - 100
+    assert whole - run.partition("mixed-0")["totals"]["batches"] == 177 - 100
     cut(path, batch_positions(path)[100] + 30)
     path.with_suffix(".index").unlink()
     torn = in_json("inspect stats", logs)
@@ -97,7 +97,7 @@ def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None
     assert in_json("inspect stats", logs).codes == {}
     checked = in_json("inspect stats", logs, "--crc", "check")
     assert (checked.exit_code, checked.codes) == (4, {"bad-checksum": 1})
-    assert checked.document["total"]["batches"] == in_json("inspect stats", logs).document["total"]["batches"]
+    assert checked.document["totals"]["batches"] == in_json("inspect stats", logs).document["totals"]["batches"]
 
 
 def test_a_segment_that_is_none(tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_a_segment_that_is_none(tmp_path: Path) -> None:
     (logs / "t-0" / "00000000000000000001.log").mkdir()
     run = in_json("inspect stats", logs)
     assert run.exit_code == 5
-    assert [each["seen"] for each in (run.document["total"]["producers"], run.partition("t-0")["producers"])] == [1, 0]
+    assert [each["seen"] for each in (run.document["totals"]["producers"], run.partition("t-0")["totals"]["producers"])] == [1, 0]
 
 
 def test_a_selection_and_an_expiration() -> None:
     run = in_json("inspect stats", "fixtures/kafka27-mixed", "--topic", "mix*", "--as-of", AS_OF, "--expiration-ms", 5)
     hand = partition_in(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", AS_OF, 5)
-    assert without(run.document["total"], "bytes_read") == totals_of([hand], AS_OF, 5)
-    assert [each["expiration_ms"] for each in run.document["total"]["kept"]] == [5, DAY // 24, DAY // 4, DAY, 7 * DAY]
+    assert without(run.document["totals"], "read_bytes") == totals_of([hand], AS_OF, 5)
+    assert [each["expiration_ms"] for each in run.document["totals"]["by_expiration"]] == [5, DAY // 24, DAY // 4, DAY, 7 * DAY]
     assert run.document["expiration_ms"] == 5
 
 
@@ -125,7 +125,7 @@ def test_the_expiration_of_the_broker(tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=7200000\n")
     run = in_json("inspect stats", "--server-properties", properties, "--as-of", AS_OF)
     assert run.document["expiration_ms"] == 7_200_000
-    assert len(run.document["total"]["kept"]) == 5
+    assert len(run.document["totals"]["by_expiration"]) == 5
 
 
 def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
     )
     run = in_json("inspect stats", logs, "--top", 2)
     assert len(run.document["topics"]) == len(run.document["partitions"]) == 5
-    assert [each["segment_list"] is None for each in run.document["partitions"]] == [False, False, True, True, True]
+    assert [each["segments"] is None for each in run.document["partitions"]] == [False, False, True, True, True]
     assert [each["producer_id"] for each in run.document["producers"]] == [4, 3]
 
 
@@ -153,13 +153,14 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
     write_partition(logs / "t-0", {0: data})
     told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id\n"
     assert told in snaprebuild("inspect", "stats", logs).stdout
-    assert in_json("inspect stats", logs).document["total"]["producers"]["near_limit"] == 1
+    assert in_json("inspect stats", logs).document["totals"]["producers"]["near_limit"] == 1
 
 
 def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions in many processes: the result is that of one, in the same order."""
     from snaprebuild.cli.render.stats import stats_document
     from snaprebuild.cli.result import json_text
+    from snaprebuild.documents.typed import encoded_members
     from snaprebuild.inspect.stats import stats
     from snaprebuild.snapshots.engine import schedule
     from snaprebuild.snapshots.engine.window_proof import Clock
@@ -168,10 +169,10 @@ def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(6):
         shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / f"copy-{number}")
     source, clock = open_source([str(tmp_path)]), Clock(AS_OF, DAY)
-    alone = "".join(json_text(stats_document(stats(source, clock, top=3, jobs=1), 0)))
+    alone = "".join(json_text(encoded_members(stats_document(stats(source, clock, top=3, jobs=1), 0))))
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    assert "".join(json_text(stats_document(stats(source, clock, top=3, jobs=2), 0))) == alone
-    total = json.loads(alone)["total"]
+    assert "".join(json_text(encoded_members(stats_document(stats(source, clock, top=3, jobs=2), 0)))) == alone
+    total = json.loads(alone)["totals"]
     assert total["entries"] == 6 * total["producers"]["seen"]
 
 

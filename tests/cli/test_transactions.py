@@ -53,7 +53,7 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
         assert found["log_end_offset"] == (last.snapshot_offset if last.next_offset > 0 else None)
         assert found["last_stable_offset"] == (min(is_open) if is_open else found["log_end_offset"])
         counts = fold(each)
-        told = found["counts"]
+        told = found["totals"]
         assert (told["committed"], told["aborted"]) == (counts["committed"], counts["aborted"])
         assert sum(told[name] for name in ("committed", "aborted", "empty", "unknown")) == counts["markers"]
     assert run.exit_code == int(has_open), run.stderr
@@ -64,7 +64,7 @@ def test_in_a_compacted_topic_no_marker_is_called_empty() -> None:
     """The cleaner took the batches of most transactions, and left markers."""
     (fixture,) = fixtures_of("kafka27-compacted")
     expected = fold(fixture)
-    told = in_json("inspect transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["counts"]
+    told = in_json("inspect transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["totals"]
     unexplained = expected["markers"] - expected["committed"] - expected["aborted"]
     assert (told["empty"], told["unknown"]) == (0, unexplained)
     assert unexplained > 0
@@ -105,9 +105,9 @@ LAST_MS = 1_795_259_503_210
 def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...], late: int) -> None:
     run = in_json("inspect transactions", MIXED, "--as-of", as_of_ms, *arguments)
     assert run.exit_code == late
-    assert run.partition("mixed-0")["counts"]["late"] == late
+    assert run.partition("mixed-0")["totals"]["late"] == late
     assert run.document["totals"]["partitions_with_late"] == late
-    assert [each["abort"] is not None for each in run.partition("mixed-0")["open"]] == [bool(late), False]
+    assert [each["abort_commands"] is not None for each in run.partition("mixed-0")["open"]] == [bool(late), False]
 
 
 def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
@@ -115,10 +115,13 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=60000\n")
     run = in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS)
-    assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
-    assert in_json("inspect transactions", "--server-properties", properties, "--late-after-ms", 7).document["late_ms"] == 7
+    assert (run.exit_code, run.document["late_after_ms"]) == (0, 360_000)
+    assert in_json("inspect transactions", "--server-properties", properties, "--late-after-ms", 7).document["late_after_ms"] == 7
     properties.write_text(f"log.dirs={logs}\n")
-    assert in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
+    assert (
+        in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_after_ms"]
+        == 1_200_000
+    )
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
     run = snaprebuild("inspect", "transactions", "--server-properties", properties)
     assert run.exit_code == 2
@@ -187,9 +190,9 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     found = run.partition("t-0")["open"]
     assert [each["two_phase"] for each in found] == ["yes", "no", "unknown"]
     assert [each["is_late"] for each in found] == [False, True, True]
-    assert [each["abort"] is None for each in found] == [True, False, False]
+    assert [each["abort_commands"] is None for each in found] == [True, False, False]
     assert (run.exit_code, run.codes) == (1, {"two-phase-transaction": 1, "late-transaction": 1})
-    assert run.partition("t-0")["counts"]["late"] == 2
+    assert run.partition("t-0")["totals"]["late"] == 2
     table = snaprebuild("inspect", "transactions", logs, "--transaction-state", tmp_path / "other")
     assert "--start-offset 0" not in table.stdout
     assert "--producer-id 7" not in table.stdout
@@ -204,7 +207,9 @@ def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_
     (tmp_path / "older").mkdir()
     other = state_log(tmp_path / "older", (7, 1, 60_000))
     unknown = in_json("inspect transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
-    assert (unknown["two_phase"], unknown["abort"] is None) == ("unknown", False), "that epoch says nothing of the one before"
+    assert (unknown["two_phase"], unknown["abort_commands"] is None) == ("unknown", False), (
+        "that epoch says nothing of the one before"
+    )
 
 
 def test_the_state_log_below_the_path_is_read(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ def test_healthy_directories_raise_no_alarm(fixture: str, as_of: str) -> None:
 
 def test_missing_boundaries_are_listed_and_no_finding() -> None:
     run = in_json("verify", "fixtures/kafka27-mixed")
-    assert run.partition("logappend-0")["missing"] == [542, 1015]
-    assert len(run.partition("mixed-0")["missing"]) == 12
-    assert run.document["totals"] == {"equal": 9}
+    assert run.partition("logappend-0")["missing_offsets"] == [542, 1015]
+    assert len(run.partition("mixed-0")["missing_offsets"]) == 12
+    assert run.totals == {"equal": 9}
     assert run.document["findings"] == []
 
 
@@ -98,7 +98,11 @@ def wrong_at(tmp_path: Path, data: bytes, as_of: str = AS_OF, *, code: int = 1) 
     (snapshot,) = [each for each in run.partition("mixed-0")["snapshots"] if each["offset"] == OFFSET]
     table = snaprebuild("verify", logs, "--as-of", as_of)
     assert table.exit_code == code
-    return verdicts[OFFSET], {each["producer_id"]: each for each in snapshot["differences"]}, table.stdout + table.stderr
+    return (
+        verdicts[OFFSET],
+        {each["producer_id"]: each for each in snapshot["comparison"]["differences"]},
+        table.stdout + table.stderr,
+    )
 
 
 def without(entries: Iterable[ProducerEntry], *gone: ProducerEntry) -> bytes:
@@ -249,8 +253,8 @@ def test_snapshots_in_the_middle_of_segments(tmp_path: Path) -> None:
     assert run.exit_code == 0
     assert run.verdicts("t-0") == {5: "equal", 10: "equal"}
     assert {each["class"] for each in run.partition("t-0")["snapshots"]} == {"EXACT"}
-    assert run.partition("t-0")["missing"] == [8, 11]
-    assert run.partition("t-0")["bytes_read"] == sum(map(len, TWO_SEGMENTS.values()))
+    assert run.partition("t-0")["missing_offsets"] == [8, 11]
+    assert run.partition("t-0")["read_bytes"] == sum(map(len, TWO_SEGMENTS.values()))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +281,7 @@ def test_a_snapshot_inside_a_batch_is_none_of_this_log(tmp_path: Path) -> None:
         assert run.exit_code == 1
         assert run.verdicts("t-0") == {offset: "corrupt", 10: "equal"}
         assert "lies inside the batch that begins at" in run.messages("wrong-snapshot")
-        assert run.partition("t-0")["missing"] == [8, 11]
+        assert run.partition("t-0")["missing_offsets"] == [8, 11]
 
 
 def test_a_damaged_batch_accuses_no_snapshot(tmp_path: Path) -> None:
@@ -307,7 +311,7 @@ def test_snapshots_at_offsets_to_which_no_log_leads(tmp_path: Path) -> None:
     run = middle_of_segments(tmp_path, snapshots, segments)
     assert run.exit_code == 1
     assert run.verdicts("t-0") == {5: "unverifiable", 6: "corrupt", 12: "unverifiable", 99: "unverifiable"}
-    reasons = {each["offset"]: each["reason"] for each in run.partition("t-0")["snapshots"]}
+    reasons = {each["offset"]: each["comparison"]["reason"] for each in run.partition("t-0")["snapshots"]}
     assert reasons[5] == "nothing before the first segment is on disk"
     assert reasons[12] == "is above the log end 11"
     assert {each["class"] for each in run.partition("t-0")["snapshots"]} == {None}
@@ -416,8 +420,8 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     write_partition(logs / "t-0", {0: data})
     (logs / "t-0" / snapshot_name(1500)).write_bytes(EMPTY_SNAPSHOT)
     run = in_json("verify", logs, "--as-of", "1000")
-    (snapshot,) = run.partition("t-0")["snapshots"]
-    assert (snapshot["difference_count"], snapshot["certain_count"], len(snapshot["differences"])) == (1500, 1500, 1000)
+    (comparison,) = [each["comparison"] for each in run.partition("t-0")["snapshots"]]
+    assert (comparison["difference_count"], comparison["certain_count"], len(comparison["differences"])) == (1500, 1500, 1000)
     assert run.document["differences_not_listed"] == 500
     table = snaprebuild("verify", logs, "--as-of", "1000").stdout
     assert "and 1490 more (--output json lists 990 of them)" in table

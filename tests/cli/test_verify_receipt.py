@@ -23,7 +23,7 @@ from snaprebuild.snapshots.receipts.undo import undo
 def told(receipt: Path) -> Run:
     run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
     check(run.document)
-    assert run.document["schema"] == "snaprebuild.verify-receipt/1"
+    assert run.document["schema"] == "snaprebuild.verify-receipt/2"
     assert run.document["exit_code"] == run.exit_code
     return run
 
@@ -53,7 +53,7 @@ def test_all_of_them(tmp_path: Path) -> None:
     before = tree(tmp_path)
     with live_broker(logs):
         run = told(receipt)
-    assert (run.exit_code, run.document["totals"], run.codes) == (0, {"kept": 14}, {"live-broker": 1})
+    assert (run.exit_code, run.totals, run.codes) == (0, {"kept": 14}, {"live-broker": 1})
     assert {name: facts for name, facts in tree(tmp_path).items() if facts != before.get(name)} == {}
     shown = snaprebuild("verify", "--receipt", receipt)
     assert shown.exit_code == 0
@@ -155,7 +155,7 @@ def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
 def test_files_in_out(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.jsonl"
     rebuilt(FIXTURES / "magicup", receipt, "--out", tmp_path / "out", "--boundaries", "all")
-    assert told(receipt).document["totals"] == {"kept": 7}
+    assert told(receipt).totals == {"kept": 7}
     next((tmp_path / "out").rglob("*.snapshot")).unlink()
     run = told(receipt)
     assert (run.exit_code, run.codes) == (1, {"lost-snapshot": 1})
@@ -171,7 +171,7 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
     assert "before the run" not in undone.stdout, "a broker may have written since"
     steps(receipt)
     run = told(receipt)
-    assert (run.exit_code, run.document["totals"]) == (1, {"removed": 10})
+    assert (run.exit_code, run.totals) == (1, {"removed": 10})
     assert run.codes == {"undone": 9, "lost-snapshot": 1}, "what undo did not find was lost before"
     assert reasons(run)[5] == "removed: `undo` removed it"
     before = receipt.read_bytes()
@@ -214,7 +214,7 @@ def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytes
     assert there == 10 - removed
     run = told(receipt)
     assert run.codes == ({"undone": removed} if removed else {})
-    assert run.document["totals"] == {name: count for name, count in (("kept", there), ("removed", removed)) if count}
+    assert run.totals == {name: count for name, count in (("kept", there), ("removed", removed)) if count}
     assert snaprebuild("undo", receipt).exit_code == 0
     assert told(receipt).codes == {"undone": 10}
     steps(receipt)

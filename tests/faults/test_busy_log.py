@@ -288,12 +288,12 @@ class Truth:
 def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: Path, producer: int) -> None:
     """What a verb found is true of some moment."""
     if "missing" in partition:
-        assert partition["missing"] in [[], *map(truth.missing, truth.moments)], partition["missing"]
+        assert partition["missing_offsets"] in [[], *map(truth.missing, truth.moments)], partition["missing_offsets"]
     for path in out.glob("**/t-0/*.snapshot"):
         assert int(path.stem) in truth.boundaries
         assert entries_in(path.read_bytes()) in [frozenset(each.values()) for each in truth.states(int(path.stem))]
     if verb == "verify":
-        assert {each["status"] for each in partition["snapshots"]} <= RIGHT
+        assert {each["comparison"]["status"] for each in partition["snapshots"]} <= RIGHT
     elif verb == "inspect stats" and partition["segments"]:
         assert partition["batches"] in truth.batches()
     elif verb == "inspect transactions" and partition["log_end_offset"] is not None:

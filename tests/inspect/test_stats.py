@@ -18,7 +18,8 @@ from strategies import GeneratedLog, block_sizes, logs
 
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.cli.render.stats import stats_document
-from snaprebuild.cli.result import json_text, verdict_document
+from snaprebuild.cli.result import json_text
+from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.stats import stats
@@ -32,7 +33,7 @@ CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 8
 
 def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
     result = stats(open_source([str(root)]), clock, **{"top": 100, **options})
-    return json.loads("".join(json_text(verdict_document("stats", 1, stats_document(result, 0.0), result.findings))))  # type: ignore[no-any-return]
+    return json.loads("".join(json_text(members_of_document(stats_document(result, 0.0), result.findings))))  # type: ignore[no-any-return]
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -62,15 +63,15 @@ def test_generated_partitions(partitions: list[dict[int, bytes]], clock: Clock) 
         for name, segments in zip(names, partitions, strict=True)
     }
     moment = clock.as_of_ms, clock.expiration_ms
-    assert without(document["total"], "bytes_read") == totals_of(list(hand.values()), *moment)
-    assert {each["topic"]: without(each, "topic", "bytes_read") for each in document["topics"]} == {
+    assert without(document["totals"], "read_bytes") == totals_of(list(hand.values()), *moment)
+    assert {each["topic"]: without(each["totals"], "read_bytes") for each in document["topics"]} == {
         topic: totals_of([each for name, each in hand.items() if name.startswith(topic)], *moment)
         for topic in {name[0] for name in names}
     }
     for each in document["partitions"]:
         expected = hand[each["topic_partition"]]
-        assert without(each, "path", "topic_partition", "bytes_read", "segment_list") == totals_of([expected], *moment)
-        assert each["segment_list"] == expected.segments
+        assert without(each["totals"], "read_bytes") == totals_of([expected], *moment)
+        assert each["segments"] == expected.segments
     rows = over_partitions(list(hand.values())).values()
     assert document["producers"] == sorted(rows, key=lambda row: (-row["batches"], row["producer_id"]))
 
@@ -95,7 +96,7 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     assert facts.control == hand["control_batches"]
     sizes = hand["batch_bytes"]
     assert facts.median_range == (None if sizes["median_from"] is None else (sizes["median_from"], sizes["median_below"]))
-    assert facts.sizes == {each["from"].bit_length() - 1: each["batches"] for each in sizes["histogram"]}
+    assert facts.sizes == {each["from_bytes"].bit_length() - 1: each["batches"] for each in sizes["histogram"]}
     smallest, largest = total.size_min_bytes, total.size_max_bytes
     assert (smallest or None, largest or None) == (sizes["min"], sizes["max"])
 
@@ -111,15 +112,15 @@ def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None
         data = b"".join(batch(offset, producer_id=number) for offset in range(count))
         write_partition(tmp_path / f"t-{number}", {0: data})
     document = document_of(tmp_path, Clock(2_000, 1_000), top=2)
-    assert [(each["topic_partition"], each["segment_list"] is not None) for each in document["partitions"]] == [
+    assert [(each["topic_partition"], each["segments"] is not None) for each in document["partitions"]] == [
         ("t-1", True),
         ("t-3", True),
         ("t-2", False),
         ("t-0", False),
     ]
     assert [(each["producer_id"], each["batches"]) for each in document["producers"]] == [(1, 3), (3, 3)]
-    assert document["total"]["producers"]["seen"] == 4
-    (kept,) = [each for each in document_of(tmp_path, Clock(2_000, 1_000), top=1)["partitions"] if each["segment_list"] is not None]
+    assert document["totals"]["producers"]["seen"] == 4
+    (kept,) = [each for each in document_of(tmp_path, Clock(2_000, 1_000), top=1)["partitions"] if each["segments"] is not None]
     assert kept["topic_partition"] == "t-1"
 
 
@@ -131,7 +132,7 @@ def test_a_producer_for_each_request(tmp_path: Path) -> None:
             data += batch(offset, producer_id=producer_id, attributes=0x10) + marker(offset + 1, producer_id)
             offset += 2
         write_partition(tmp_path / f"t-{partition}", {0: data})
-    facts = document_of(tmp_path, Clock(2_000, 10_000))["total"]
+    facts = document_of(tmp_path, Clock(2_000, 10_000))["totals"]
     assert facts["producers"] == {
         "seen": 40,
         "one_batch": 40,
@@ -153,7 +154,9 @@ def test_expirations_to_the_millisecond(tmp_path: Path) -> None:
         + batch(2, producer_id=3, timestamp=0, attributes=0x10)
     )
     write_partition(tmp_path / "t-0", {0: data})
-    kept = {each["expiration_ms"]: each["entries"] for each in document_of(tmp_path, Clock(day, day + 1))["total"]["kept"]}
+    kept = {
+        each["expiration_ms"]: each["entries"] for each in document_of(tmp_path, Clock(day, day + 1))["totals"]["by_expiration"]
+    }
     assert kept == {3_600_000: 1, 6 * 3_600_000: 1, day: 2, day + 1: 3, 7 * day: 3}
 
 
@@ -165,8 +168,8 @@ def test_many_producers_take_columns(tmp_path: Path) -> None:
     )
     write_partition(tmp_path / "t-0", {0: data[: len(data) // 2], 2000: data[len(data) // 2 :]})
     document = document_of(tmp_path, Clock(2_000, 10_000), top=3)
-    assert document["total"]["producers"]["seen"] == 1000
-    assert [each["new_producers"] for each in document["partitions"][0]["segment_list"]] == [1000, 0]
+    assert document["totals"]["producers"]["seen"] == 1000
+    assert [each["new_producers"] for each in document["partitions"][0]["segments"]] == [1000, 0]
     assert [(each["producer_id"], each["batches"], each["records"]) for each in document["producers"]] == [
         (0, 2, 4),
         (1 << 33, 2, 4),
@@ -217,8 +220,8 @@ def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, byt
         write_partition(Path(place) / "t-0", segments)
         document = document_of(Path(place), clock)
     expected = partition_of(segments.items(), clock.as_of_ms, clock.expiration_ms)
-    assert document["partitions"][0]["segment_list"] == expected.segments
-    assert without(document["total"], "bytes_read") == totals_of([expected], clock.as_of_ms, clock.expiration_ms)
+    assert document["partitions"][0]["segments"] == expected.segments
+    assert without(document["totals"], "read_bytes") == totals_of([expected], clock.as_of_ms, clock.expiration_ms)
     is_whole = sum(header.size_bytes for header in expected.headers) == expected.size_bytes
     assert (document["exit_code"] == 0) <= is_whole
 

@@ -15,9 +15,9 @@ from manifests import FIXTURES
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.scan import scan_document
-from snaprebuild.cli.result import json_text, verdict_document
-from snaprebuild.cli.verbs.report import _totals
-from snaprebuild.cli.verbs.verify import _document as verify_document
+from snaprebuild.cli.result import json_text
+from snaprebuild.cli.verbs.report import totals_of
+from snaprebuild.cli.verbs.verify import verify_document
 from snaprebuild.documents import scan as scan_doc
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
@@ -45,21 +45,21 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     counts: dict[str, object] = {
         "scan": scanned.totals.missing,
         "verify": verified.counts.missing,
-        "plan": plan_document(in_place)["counts"]["missing"],  # type: ignore[index]
-        "rebuild --dry-run": rebuild_document(rebuild(in_place, jobs=1, dry_run=True), None)["counts"]["missing"],  # type: ignore[index]
+        "plan": plan_document(in_place).totals.missing,
+        "rebuild --dry-run": rebuild_document(rebuild(in_place, jobs=1, dry_run=True), None).totals.missing,
         "rebuild --out": sum(not each.exists for plan in elsewhere.partitions for each in plan.boundaries),
     }
     documents = []
     for name, value in (
         ("scan", members_of_document(scan_document(scanned, NO_REQUEST), scanned.findings)),
-        ("verify", verdict_document("verify", 1, verify_document(verified, 0.0, None), verified.findings)),
+        ("verify", members_of_document(verify_document(verified, 0.0, None), verified.findings)),
     ):
         path = scratch / f"{name}.json"
         path.write_text("".join(json_text(value)))
         documents.append(str(path))
     for chosen in (documents[:1], documents[1:], documents):
         page = make_report(chosen, str(scratch / "page.html")).page
-        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = _totals(page.partitions())["missing_snapshots"]
+        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = totals_of(page.partitions()).missing_snapshots
     total = json.loads((scratch / "scan.json").read_text())["totals"]
     others = {(total["not_needed"], total["made_by_broker"])}
     others |= {(each.not_needed, each.made_by_broker) for each in (verified.counts, in_place.counts, elsewhere.counts)}

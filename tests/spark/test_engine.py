@@ -486,7 +486,7 @@ def test_one_segment_with_snapshots_inside_is_judged_by_several_tasks(
         by_spark = command("verify", directory, "--as-of", "2000-01-01", "--output", "json", *SPARK)
     documents = told(by_spark), told(own)
     # Blocks lie differently in ranges: a header at the end of one is read twice, or not.
-    spark_bytes, own_bytes = (each["partitions"][0].pop("bytes_read") for each in documents)
+    spark_bytes, own_bytes = (each["partitions"][0].pop("read_bytes") for each in documents)
     assert abs(spark_bytes - own_bytes) < 1000
     assert documents[0] == documents[1]
     assert len(documents[1]["partitions"][0]["snapshots"]) == 4

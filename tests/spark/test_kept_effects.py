@@ -57,26 +57,26 @@ def document(run: Run, *places: Path) -> dict[str, Any]:
     text = run.stdout
     for place in places:
         text = text.replace(str(place), "PLACE")
-    found: dict[str, Any] = without(json.loads(text), (*OF_ONE_RUN, "effects"))
+    found: dict[str, Any] = without(json.loads(text), (*OF_ONE_RUN, "cache"))
     for each in found["partitions"]:
-        each["bytes"] = each.pop("bytes_read") + each.pop("from_effects")["bytes"]
+        each["bytes"] = each.pop("read_bytes") + each.pop("from_cache")["size_bytes"]
     return found
 
 
 def told(run: Run) -> tuple[int, int]:
     """Bytes that were read, and segments that came from kept effects."""
     partitions = run.document["partitions"]
-    effects = run.document["effects"]
-    assert effects["segments"] == sum(each["from_effects"]["segments"] for each in partitions)
-    assert effects["bytes"] == sum(each["from_effects"]["bytes"] for each in partitions)
-    return sum(each["bytes_read"] for each in partitions), effects["segments"]
+    effects = run.document["cache"]
+    assert effects["segments"] == sum(each["from_cache"]["segments"] for each in partitions)
+    assert effects["size_bytes"] == sum(each["from_cache"]["size_bytes"] for each in partitions)
+    return sum(each["read_bytes"] for each in partitions), effects["segments"]
 
 
 @pytest.mark.parametrize("replay_from", ["log-start", "auto", "window"])
 def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path, replay_from: str) -> None:
     line = ("--boundaries", "all", "--replay-from", replay_from, *OPTIONS)
     plain = command("rebuild", FIXTURES, "--out", tmp_path / "plain", *line)
-    assert json.loads(plain.stdout)["effects"] is None
+    assert json.loads(plain.stdout)["cache"] is None
     runs = [
         command("rebuild", FIXTURES, "--out", tmp_path / name, "--cache", tmp_path / "effects", *line) for name in ("one", "two")
     ]
@@ -86,13 +86,13 @@ def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command:
         assert (run.exit_code, run.stderr.count("read again")) == (plain.exit_code, 0)
     first, second = map(told, runs)
     assert first[1] == 0 < second[1]
-    assert runs[1].document["effects"]["path"] == str(tmp_path / "effects")
+    assert runs[1].document["cache"]["path"] == str(tmp_path / "effects")
     # What is left to read: last segments, and what is damaged.
-    assert second[0] + runs[1].document["effects"]["bytes"] == first[0]
+    assert second[0] + runs[1].document["cache"]["size_bytes"] == first[0]
     for each in runs[1].document["partitions"]:
-        sizes = [size for _, size, *_ in each["inputs"]]
+        sizes = [each["size_bytes"] for each in each["inputs"]]
         most = sum(sizes) if "/damaged/" in each["path"] or "compacted" in each["path"] else sizes[-1] if sizes else 0
-        assert each["bytes_read"] <= most, each["path"]
+        assert each["read_bytes"] <= most, each["path"]
 
 
 def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_in_an_object_store(
     assert [run.exit_code for run in (*runs, again)] == [0, 0, 0], again.stderr
     assert told(runs[0])[1] == 0
     assert [told(run)[0] for run in (runs[1], again)] == [0, 0]
-    assert runs[1].document["effects"]["bytes"] > 200_000
+    assert runs[1].document["cache"]["size_bytes"] > 200_000
     assert all_bytes(tmp_path / "0") == all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2") != {}
     assert object_store.files(source) == before
     assert all(name.startswith("effects-") for name in object_store.files(effects))

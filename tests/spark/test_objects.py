@@ -104,11 +104,11 @@ def test_each_request_may_fail_once(store: FaultyStore, rebuild: Rebuild) -> Non
     before = dict(store.objects)
     reading = store.choose = Once("GET", ".log", ["503", "", "reset", "", "short", "", "drop", "", "500"])
     run = rebuild("--out", "s3://b/read", *ALL)
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 23})
+    assert (run.exit_code, run.totals) == (0, {"written": 23})
     assert set(reading.met.values()) == set(reading.faults)
     writing = store.choose = Once("PUT", ".snapshot", ["503", "409", "lost", "", "500", "drop", "lost", ""])
     run = rebuild("--out", "s3://b/written", *ALL)
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 23})
+    assert (run.exit_code, run.totals) == (0, {"written": 23})
     assert len(writing.met) == 23
     assert snapshots(store, "b/read/") == snapshots(store, "b/written/") == expected()
     assert {name: store.objects[name] for name in before} == before
@@ -145,7 +145,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     run = rebuild()
     fine = {name for name in store.objects if name not in before}
     assert {hash_of(name) % 6 for name in fine} == {5}
-    first = run.document["totals"]
+    first = run.totals
     assert run.exit_code == 5
     told = [each["message"] for each in run.document["findings"]]
     for text in (
@@ -158,7 +158,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
         assert [each for each in told if text in each], (text, told)
     store.choose = lambda *_: ""
     run = rebuild()
-    assert (run.exit_code, run.document["totals"]) == (0, {"written": 14 - len(fine)})
+    assert (run.exit_code, run.totals) == (0, {"written": 14 - len(fine)})
     action_of = {"": "written", "412": "refused"}
     assert first == Counter(action_of.get(faults[hash_of(name) % 6], "failed") for name in store.objects if name not in before)
     assert {name: store.objects[name] for name in before} == before
@@ -182,13 +182,13 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
     store.choose = choose
     run = rebuild()
     assert run.exit_code == 5
-    assert run.document["totals"] == {"failed": 14}
+    assert run.totals == {"failed": 14}
     unknown = [each["message"] for each in run.document["findings"] if "whether it was written is not known" in each["message"]]
     assert len(unknown) == 14
     store.choose = lambda *_: ""
     after = dict(store.objects)
     run = rebuild()
-    assert (run.exit_code, run.document["totals"]) == (0, {})
+    assert (run.exit_code, run.totals) == (0, {})
     assert store.objects == after
     assert {name: after[name] for name in before} == before
     assert len(after) == len(before) + 14

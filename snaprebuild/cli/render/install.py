@@ -1,12 +1,15 @@
-"""Installs as JSON documents (``snaprebuild.install/1``; docs/json.md) and as tables."""
+"""Installs as JSON documents and as tables."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.render.rebuild import boundary_json
+from snaprebuild.cli.render.shared_parts import replayed_boundary
 from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
+from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.documents.common import ActionTotals, names_in
+from snaprebuild.documents.install import Install, Partition, PhaseSeconds
 from snaprebuild.findings import pluralize
 
 if TYPE_CHECKING:
@@ -17,33 +20,33 @@ __all__ = ["install_document", "print_install"]
 ROWS_MAX = 40
 
 
-def install_document(result: InstallResult, deadline: int | None) -> dict[str, object]:
+def install_document(result: InstallResult, deadline: int | None) -> Install:
     """The JSON document, with the deadline as it was given, in seconds."""
     plan = result.plan
-    return {
-        "plan": plan.path,
-        "staged_ms": plan.staged_ms,
-        "log_dirs": list(plan.log_dirs),
-        "dry_run": result.is_dry_run,
-        "deadline": deadline,
-        "receipt": result.receipt,
-        "takes_effect": "when a broker next loads the log, at its start",
-        "seconds": {phase: round(seconds, 4) for phase, seconds in result.seconds.items()},
-        "partitions": [_partition(each) for each in result.partitions],
-        "totals": dict(_totals(result)),
-    }
+    return Install(
+        plan=plan.path,
+        staged_ms=plan.staged_ms,
+        log_dirs=plan.log_dirs,
+        dry_run=result.is_dry_run,
+        deadline_seconds=deadline,
+        receipt=result.receipt,
+        takes_effect="when a broker next loads the log, at its start",
+        elapsed_seconds=PhaseSeconds(**{phase: round(seconds, 4) for phase, seconds in result.seconds.items()}),
+        totals=ActionTotals(**_totals(result)),
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
-def _partition(installed: InstalledPartition) -> dict[str, object]:
+def _partition(installed: InstalledPartition) -> Partition:
     staged = installed.staged
-    return {
-        "path": staged.path,
-        "topic_partition": staged.topic_partition,
-        "staged": staged.target,
-        "bytes_blocked": staged.bytes_blocked,
-        "bytes_read": 0 if installed.result is None else installed.result.outcome.bytes_read,
-        "boundaries": [boundary_json(boundary) for boundary in installed.boundaries],
-    }
+    return Partition(
+        **names_in(staged.topic_partition),
+        path=staged.path,
+        staged=staged.target,
+        blocked_bytes=staged.bytes_blocked,
+        read_bytes=0 if installed.result is None else installed.result.outcome.bytes_read,
+        boundaries=[replayed_boundary(boundary) for boundary in installed.boundaries],
+    )
 
 
 def _totals(result: InstallResult) -> Counter[str]:
@@ -55,15 +58,12 @@ def print_install(result: InstallResult) -> None:
     rows = []
     for each in result.partitions[:ROWS_MAX]:
         boundaries = each.boundaries
-        offsets = "-"
-        if boundaries:
-            first, last = boundaries[0].offset, boundaries[-1].offset
-            offsets = f"{first} .. {last}" if first != last else str(first)
+        offsets = range_text([boundary.offset for boundary in boundaries])
         actions = Counter(boundary.action for boundary in boundaries)
         read = 0 if each.result is None else each.result.outcome.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
-        rows.append((each.staged.topic_partition, blocked, offsets, _text(actions), size_text(read), shown(each.staged.path)))
-    totals = Counter(boundary.action for each in result.partitions for boundary in each.boundaries)
+        rows.append((each.staged.topic_partition, blocked, offsets, counts_text(actions), size_text(read), shown(each.staged.path)))
+    totals = _totals(result)
     title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
     if totals["written"]:
         title = f"{pluralize(totals['written'], 'snapshot')} installed"
@@ -73,7 +73,7 @@ def print_install(result: InstallResult) -> None:
     if len(result.partitions) > ROWS_MAX:
         print_text(f"and {pluralize(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
     partitions = pluralize(len(result.partitions), "partition")
-    print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {_text(totals) or 'nothing'}")
+    print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {counts_text(totals) or 'nothing'}")
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"in {sum(result.seconds.values()):.2f} s: {phases}")
     if result.receipt is not None:
@@ -82,7 +82,3 @@ def print_install(result: InstallResult) -> None:
         print_text(
             "The snapshots take effect when the broker next starts. The staged files are the same files: they may be removed."
         )
-
-
-def _text(actions: Counter[str]) -> str:
-    return ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())

@@ -1,4 +1,4 @@
-"""Plans and rebuilds as JSON documents (``snaprebuild.plan/1``, ``snaprebuild.rebuild/1``; docs/json.md) and as tables."""
+"""Plans and rebuilds as JSON documents and as tables."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
-from snaprebuild.cluster.source.verifier import verdict_json
+from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.documents.common import NeedTotals
+from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
+from snaprebuild.documents.plan import Partition as PlannedPartition
+from snaprebuild.documents.plan import Plan as PlanDocument
+from snaprebuild.documents.rebuild import Partition as RebuiltPartition
+from snaprebuild.documents.rebuild import Rebuild, Totals
 from snaprebuild.findings import pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
-from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.replay.difference import Comparison
-    from snaprebuild.snapshots.engine.partition_task import CacheHits
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
-    from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildResult
-    from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+    from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
 
 __all__ = [
-    "boundary_json",
-    "comparison_json",
-    "effects_json",
-    "needs_json",
     "plan_document",
     "print_plan",
     "print_rebuild",
@@ -37,56 +38,53 @@ __all__ = [
 ]
 
 
-def plan_document(plan: Plan) -> dict[str, object]:
+def plan_document(plan: Plan) -> PlanDocument:
     """The JSON document of a plan."""
     rate = plan.rate_bytes_per_second
-    return {
-        "request": plan.request.as_json(),
-        "as_of_ms": plan.clock.as_of_ms,
-        "expiration_ms": plan.clock.expiration_ms,
-        "bytes_to_read": plan.bytes_least,
-        "bytes_to_read_most": plan.bytes_most,
-        "rate_bytes_per_second": None if rate is None else round(rate),
-        "seconds_estimated": None if rate is None else round(plan.bytes_least / rate, 3),
-        "retention_ms": plan.retention_ms,
-        "retention_source": plan.retention_source,
-        "counts": asdict(plan.counts),
-        "partitions": [_partition_plan(partition) for partition in plan.partitions],
-    }
+    return PlanDocument(
+        request=_request(plan),
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        min_read_bytes=plan.bytes_least,
+        max_read_bytes=plan.bytes_most,
+        rate_bytes_per_second=None if rate is None else round(rate),
+        estimated_seconds=None if rate is None else round(plan.bytes_least / rate, 3),
+        retention_ms=plan.retention_ms,
+        retention_source=plan.retention_source,
+        totals=NeedTotals(**asdict(plan.counts)),
+        partitions=[_partition_plan(partition) for partition in plan.partitions],
+    )
 
 
-def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
+def _request(plan: Plan) -> Request:
+    return msgspec.convert(plan.request.as_json(), Request)
+
+
+def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
     segments = plan.source.directory.segments
-    return {
-        "path": plan.source.directory.path,
-        "topic_partition": plan.source.topic_partition,
-        "target": plan.target,
-        "segments": len(segments),
-        "log_start_offset": plan.source.log_start_offset,
-        "log_end_offset": plan.log_end_offset,
-        "replay_from_offset": segments[plan.replay_index].base_offset if plan.boundaries else None,
-        "replay_reason": plan.replay_reason,
-        "bytes_to_read": plan.bytes_least,
-        "bytes_to_read_most": plan.bytes_most,
-        "retention_frees_ms": plan.retention_frees_ms,
-        "fault": plan.fault,
-        **needs_json(plan.needs),
-        "verdict": verdict_json(plan.verdict),
-        "boundaries": [asdict(boundary) for boundary in plan.boundaries],
-        "not_planned": _not_planned_json(plan),
-    }
+    return PlannedPartition(
+        **needs_of(plan.source, plan.needs),
+        target=plan.target,
+        segments=len(segments),
+        log_start_offset=plan.source.log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        replay_from_offset=segments[plan.replay_index].base_offset if plan.boundaries else None,
+        replay_reason=plan.replay_reason,
+        min_read_bytes=plan.bytes_least,
+        max_read_bytes=plan.bytes_most,
+        retention_frees_ms=plan.retention_frees_ms,
+        fault=plan.fault,
+        boundaries=[PlannedBoundary(**asdict(boundary)) for boundary in plan.boundaries],
+        not_planned=_not_planned(plan),
+        verdict=source_verdict(plan.verdict),
+    )
 
 
-def _not_planned_json(plan: PartitionPlan) -> list[dict[str, object]]:
+def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
     return [
-        {"offset": offset, "action": REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, "reason": reason}
+        NotPlanned(offset=offset, action=REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, reason=reason)
         for offset, reason in plan.not_planned
     ]
-
-
-def needs_json(needs: BoundaryNeeds) -> dict[str, object]:
-    """The boundaries of a partition that have no snapshot in the log directory: offsets of the missing ones, counts of the others."""
-    return asdict(needs)
 
 
 def print_plan(plan: Plan) -> None:
@@ -100,7 +98,7 @@ def print_plan(plan: Plan) -> None:
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         if partition.retention_frees_ms is not None and partition.source.is_tiered:
             frees += " (loss: not uploaded)"
-        expected = ", ".join(f"{count} {name}" for name, count in classes.items())
+        expected = counts_text(classes)
         label = labels[partition.source.directory.path]
         row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
         rows.append((*row, expected, frees))
@@ -151,72 +149,43 @@ def _print_live_brokers(plan: Plan) -> None:
                 print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
 
 
-def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, object]:
-    """The JSON document of a rebuild, with the directory of kept effects as it was given."""
+def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
+    """The JSON document of a rebuild, with the directory of the cache as it was given."""
     plan = result.plan
-    return {
-        "request": plan.request.as_json(),
-        "as_of_ms": plan.clock.as_of_ms,
-        "expiration_ms": plan.clock.expiration_ms,
-        "dry_run": result.is_dry_run,
-        "receipt": result.receipt,
-        "staged_plan": result.staged_plan,
-        "effects": effects_json(effects, (partition.outcome.cache_hits for partition in result.partitions)),
-        "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
-        "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
-        "partitions": [_partition_result(partition) for partition in result.partitions],
-        "differences_not_listed": result.differences_not_listed,
-        "totals": result.totals,
-    }
+    needs = asdict(NeedCounts.of(partition.needs for partition in result.partitions))
+    return Rebuild(
+        request=_request(plan),
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        dry_run=result.is_dry_run,
+        receipt=result.receipt,
+        staged_plan=result.staged_plan,
+        cache=cache_use(cache, (partition.outcome.cache_hits for partition in result.partitions)),
+        takes_effect="when a broker next loads the log, at its start" + (", after `install`" if plan.request.stage else ""),
+        totals=Totals(**needs, **result.totals),
+        partitions=[_partition_result(partition) for partition in result.partitions],
+        differences_not_listed=result.differences_not_listed,
+    )
 
 
-def _partition_result(result: PartitionResult) -> dict[str, object]:
-    directory = result.plan.source.directory
-    return {
-        "path": directory.path,
-        "topic_partition": result.plan.source.topic_partition,
-        "target": result.plan.target,
-        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
-        "log_start_offset": result.plan.source.log_start_offset,
-        "log_end_offset": result.plan.log_end_offset,
-        "replay_from_offset": directory.segments[result.outcome.replay_index].base_offset
-        if result.boundaries and directory.segments
-        else None,
-        "replay_reason": result.outcome.replay_reason,
-        "bytes_read": result.outcome.bytes_read,
-        "from_effects": result.outcome.cache_hits.as_json(),
-        "seconds": round(result.outcome.seconds, 4),
-        **needs_json(result.needs),
-        "verdict": verdict_json(result.plan.verdict),
-        "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
-        "not_planned": _not_planned_json(result.plan),
-    }
-
-
-def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
-    """What became of a boundary, as plain values."""
-    return {
-        "offset": boundary.offset,
-        "is_log_end": boundary.is_log_end,
-        "action": boundary.action,
-        "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
-        "reasons": list(boundary.reasons),
-        "entries": boundary.entries,
-        "path": boundary.path,
-        "set_aside": boundary.set_aside,
-        "comparison": None if boundary.comparison is None else comparison_json(boundary.comparison),
-    }
-
-
-def effects_json(path: str | None, found: Iterable[CacheHits]) -> dict[str, object] | None:
-    """The directory of kept effects, and what came from there; None without one."""
-    return None if path is None else {"path": absolute(path), **sum(found, NO_CACHE_HITS).as_json()}
-
-
-def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """A comparison as plain values."""
-    differences = [{**asdict(difference), "kind": difference.kind.value} for difference in comparison.differences]
-    return {**asdict(comparison), "status": comparison.status.value, "differences": differences}
+def _partition_result(result: PartitionResult) -> RebuiltPartition:
+    source = result.plan.source
+    segments = source.directory.segments
+    return RebuiltPartition(
+        **needs_of(source, result.needs),
+        target=result.plan.target,
+        inputs=inputs_of(source),
+        log_start_offset=source.log_start_offset,
+        log_end_offset=result.plan.log_end_offset,
+        replay_from_offset=segments[result.outcome.replay_index].base_offset if result.boundaries and segments else None,
+        replay_reason=result.outcome.replay_reason,
+        read_bytes=result.outcome.bytes_read,
+        from_cache=cache_hits(result.outcome.cache_hits),
+        elapsed_seconds=round(result.outcome.seconds, 4),
+        boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        not_planned=_not_planned(result.plan),
+        verdict=source_verdict(result.plan.verdict),
+    )
 
 
 def print_rebuild(result: RebuildResult) -> None:
@@ -230,18 +199,17 @@ def print_rebuild(result: RebuildResult) -> None:
         classes = Counter(
             boundary.snapshot_class.confidence for boundary in partition.boundaries if boundary.snapshot_class is not None
         )
-        first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
-        offsets = f"{first} .. {last}" if first != last else str(first)
+        offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
-        what = ", ".join(f"{count} {name}" for name, count in classes.items()) or "-"
+        what = counts_text(classes) or "-"
         read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
-        rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
+        rows.append((label, offsets, counts_text(actions), what, entries, read, target))
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
-    done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
+    done = counts_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
     print_text(f"{pluralize(len(result.partitions), 'partition')}: {done}")
     _print_not_planned(result.plan)
     if result.is_dry_run:
@@ -290,7 +258,3 @@ def _title(result: RebuildResult, written: int) -> str:
         if unsound
         else title
     )
-
-
-def _actions_text(actions: Counter[str]) -> str:
-    return ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())

@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 from formats.partition.producer_snapshot import snapshot_size
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+from snaprebuild.documents import stats as doc
+from snaprebuild.documents.common import names_of
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.inspect.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals
 from snaprebuild.replay.segment_statistics import BatchFacts
@@ -22,36 +24,49 @@ PRODUCER_FIELDS = ("batches", "records", "partitions", "transactions", "lowest_e
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
-    """The document (docs/schema/inspect-stats.schema.json); its lists are iterators, for there may be very many partitions."""
-    return {
-        "as_of_ms": result.clock.as_of_ms,
-        "expiration_ms": result.clock.expiration_ms,
-        "seconds": round(seconds, 4),
-        "total": _totals(result.total, result),
-        "topics": ({"topic": name, **_totals(totals, result)} for name, totals in result.topics.items()),
-        "partitions": (_partition(each, result) for each in result.partitions),
-        "producers": (dict(zip(("producer_id", *PRODUCER_FIELDS), row, strict=True)) for row in _producer_rows(result)),
-    }
+def stats_document(result: StatsResult, seconds: float) -> doc.Stats:
+    """The JSON document; its lists are iterators, for there may be very many partitions."""
+    names = ("producer_id", *PRODUCER_FIELDS[:-1], "last_timestamp_ms")
+    return doc.Stats(
+        as_of_ms=result.clock.as_of_ms,
+        expiration_ms=result.clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        totals=_totals(result.total, result),
+        topics=(doc.Topic(topic=name, totals=_totals(totals, result)) for name, totals in result.topics.items()),
+        partitions=(_partition(each, result) for each in result.partitions),
+        producers=(doc.Producer(**dict(zip(names, row, strict=True))) for row in _producer_rows(result)),
+    )
 
 
-def _totals(totals: Totals, result: StatsResult) -> dict[str, object]:
-    return {
-        "partitions": totals.partitions,
-        "segments": totals.segments,
-        "size_bytes": totals.size_bytes,
-        "bytes_read": totals.bytes_read,
-        "producers": {**asdict(totals.facts), "highest_epoch": _known(totals.facts.highest_epoch)},
-        "entries": totals.entries,
-        "open_transactions": totals.open_transactions,
-        "live_entries": _live(totals, result),
-        "snapshot_bytes": _snapshots_bytes(totals, _live(totals, result)),
-        "kept": [
-            {"expiration_ms": expiration_ms, "entries": kept, "snapshot_bytes": _snapshots_bytes(totals, kept)}
+def _totals(totals: Totals, result: StatsResult) -> doc.Totals:
+    facts, producers = BatchFacts.of(totals.batches), totals.facts
+    live = _live(totals, result)
+    return doc.Totals(
+        partitions=totals.partitions,
+        segments=totals.segments,
+        size_bytes=totals.size_bytes,
+        read_bytes=totals.bytes_read,
+        producers=doc.ProducerTotals(**{**asdict(producers), "highest_epoch": _known(producers.highest_epoch)}),
+        entries=totals.entries,
+        open_transactions=totals.open_transactions,
+        live_entries=live,
+        snapshot_bytes=_snapshots_bytes(totals, live),
+        by_expiration=[
+            doc.Expiration(expiration_ms=expiration_ms, entries=kept, snapshot_bytes=_snapshots_bytes(totals, kept))
             for expiration_ms, kept in zip(result.expirations_ms, totals.kept, strict=True)
         ],
-        **_batches(totals),
-    }
+        batches=facts.batches,
+        records=facts.records,
+        data_batches=doc.DataBatches(
+            transactional=facts.transactional, idempotent=facts.idempotent, without_producer=facts.without_producer
+        ),
+        control_batches=facts.control,
+        codecs=doc.Codecs(
+            **_codecs(facts),
+        ),
+        magic=doc.Magic(**{f"magic_{magic}": count for magic, count in enumerate(facts.magic)}),
+        batch_bytes=_batch_bytes(totals, facts),
+    )
 
 
 def _known(epoch: int) -> int | None:
@@ -67,45 +82,34 @@ def _snapshots_bytes(totals: Totals, entries: int) -> int:
     return (totals.partitions - 1) * snapshot_size(0) + snapshot_size(entries) if totals.partitions else 0
 
 
-def _batches(totals: Totals) -> dict[str, object]:
-    facts = BatchFacts.of(totals.batches)
-    median_from, median_below = facts.median_range or (None, None)
-    return {
-        "batches": facts.batches,
-        "records": facts.records,
-        "data_batches": {
-            "transactional": facts.transactional,
-            "idempotent": facts.idempotent,
-            "without_producer": facts.without_producer,
-        },
-        "control_batches": facts.control,
-        "codecs": _codecs(facts),
-        "magic": {str(magic): count for magic, count in enumerate(facts.magic)},
-        "batch_bytes": {
-            "total": facts.size_bytes,
-            "min": totals.batches.size_min_bytes if facts.batches else None,
-            "mean": round(facts.size_bytes / facts.batches, 1) if facts.batches else None,
-            "max": totals.batches.size_max_bytes if facts.batches else None,
-            "median_from": median_from,
-            "median_below": median_below,
-            "histogram": [{"from": 1 << log2, "below": 2 << log2, "batches": count} for log2, count in facts.sizes.items()],
-        },
-    }
-
-
 def _codecs(facts: BatchFacts) -> dict[str, int]:
     return {**dict(zip(CODECS, facts.codecs, strict=False)), "unknown": sum(facts.codecs[len(CODECS) :])}
 
 
-def _partition(partition: PartitionStats, result: StatsResult) -> dict[str, object]:
+def _batch_bytes(totals: Totals, facts: BatchFacts) -> doc.BatchBytes:
+    median_from, median_below = facts.median_range or (None, None)
+    return doc.BatchBytes(
+        total=facts.size_bytes,
+        min=totals.batches.size_min_bytes if facts.batches else None,
+        mean=round(facts.size_bytes / facts.batches, 1) if facts.batches else None,
+        max=totals.batches.size_max_bytes if facts.batches else None,
+        median_from=median_from,
+        median_below=median_below,
+        histogram=[
+            doc.Histogram(from_bytes=1 << log2, below_bytes=2 << log2, batches=count) for log2, count in facts.sizes.items()
+        ],
+    )
+
+
+def _partition(partition: PartitionStats, result: StatsResult) -> doc.Partition:
     names = SEGMENT_ROW.names or ()
     rows = None if partition.segments is None else partition.segments.tolist()
-    return {
-        "path": partition.source.directory.path,
-        "topic_partition": partition.source.topic_partition,
-        **_totals(partition.totals, result),
-        "segment_list": None if rows is None else [dict(zip(names, row, strict=True)) for row in rows],
-    }
+    return doc.Partition(
+        **names_of(partition.source.directory),
+        path=partition.source.directory.path,
+        totals=_totals(partition.totals, result),
+        segments=None if rows is None else [doc.Segment(**dict(zip(names, row, strict=True))) for row in rows],
+    )
 
 
 def _producer_rows(result: StatsResult) -> Iterator[tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +28,7 @@ from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.before_start import BeforeStart, Partition
     from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
     from snaprebuild.snapshots.plan.plan_model import Request
 
@@ -104,8 +104,7 @@ def before_start(
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
-    return Result.untyped(
-        ("before-start", 1),
+    return Result(
         lambda: _document(result, deadline, order),
         result.findings,
         lambda: _print(result),
@@ -138,56 +137,64 @@ def _request(
     )
 
 
-def _document(result: Preparation, deadline: int | None, order: Order) -> dict[str, object]:
+def _document(result: Preparation, deadline: int | None, order: Order) -> BeforeStart:
+    from snaprebuild.documents.before_start import BeforeStart, Totals
+
     plan = result.rebuilt.plan
-    return {
-        "paths": list(plan.request.paths),
-        "server_properties": plan.request.server_properties,
-        "topics": list(plan.request.topics),
-        "metadata": plan.request.metadata,
-        "deadline_seconds": deadline,
-        "order": order.value,
-        "set_aside": plan.request.set_aside,
-        "as_of_ms": plan.clock.as_of_ms,
-        "expiration_ms": plan.clock.expiration_ms,
-        "dry_run": result.rebuilt.is_dry_run,
-        "receipt": result.rebuilt.receipt,
-        "takes_effect": "when a broker next loads the log, at its start",
-        "seconds": round(result.seconds, 4),
-        "partitions": [_partition(each) for each in result.partitions],
-        "totals": {
-            "partitions": len(result.partitions),
-            "prepared": sum(each.state == "prepared" for each in result.partitions),
-            **{name: sum(_counts(each)[name] for each in result.partitions) for name in _COUNTS},
-        },
-    }
-
-
-_COUNTS = ("written", "would_write", "failed", "refused", "skipped", "bytes_blocked", "bytes_blocked_left", "bytes_read")
+    return BeforeStart(
+        paths=plan.request.paths,
+        server_properties=plan.request.server_properties,
+        topics=plan.request.topics,
+        metadata=plan.request.metadata,
+        deadline_seconds=deadline,
+        order=order.value,
+        set_aside=plan.request.set_aside,
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        dry_run=result.rebuilt.is_dry_run,
+        receipt=result.rebuilt.receipt,
+        takes_effect="when a broker next loads the log, at its start",
+        elapsed_seconds=round(result.seconds, 4),
+        totals=Totals(
+            partitions=len(result.partitions),
+            prepared=sum(each.state == "prepared" for each in result.partitions),
+            **_sums(result),
+        ),
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
 def _counts(partition: PreparedPartition) -> dict[str, int]:
     return {
         **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
-        "bytes_blocked": partition.bytes_blocked,
-        "bytes_blocked_left": partition.bytes_blocked_left,
-        "bytes_read": partition.result.outcome.bytes_read,
+        "blocked_bytes": partition.bytes_blocked,
+        "blocked_bytes_left": partition.bytes_blocked_left,
+        "read_bytes": partition.result.outcome.bytes_read,
     }
 
 
-def _partition(partition: PreparedPartition) -> dict[str, object]:
-    from snaprebuild.cluster.source.verifier import verdict_json
+def _sums(result: Preparation) -> dict[str, int]:
+    from snaprebuild.documents.before_start import PartitionTotals
+
+    counts = [_counts(each) for each in result.partitions]
+    return {name: sum(each[name] for each in counts) for name in PartitionTotals.__struct_fields__}
+
+
+def _partition(partition: PreparedPartition) -> Partition:
+    from snaprebuild.cli.render.shared_parts import source_verdict
+    from snaprebuild.documents.before_start import Partition, PartitionTotals
+    from snaprebuild.documents.common import names_of
 
     result = partition.result
-    return {
-        "path": result.plan.source.directory.path,
-        "topic_partition": result.plan.source.topic_partition,
-        "state": partition.state.value,
-        **_counts(partition),
-        "seconds": round(result.outcome.seconds, 4),
-        "fault": result.plan.fault,
-        "verdict": verdict_json(result.plan.verdict),
-    }
+    return Partition(
+        **names_of(result.plan.source.directory),
+        path=result.plan.source.directory.path,
+        state=partition.state.value,
+        totals=PartitionTotals(**_counts(partition)),
+        elapsed_seconds=round(result.outcome.seconds, 4),
+        fault=result.plan.fault,
+        verdict=source_verdict(result.plan.verdict),
+    )
 
 
 def _summary(result: Preparation) -> str:
@@ -195,15 +202,13 @@ def _summary(result: Preparation) -> str:
     from snaprebuild.cli.result import size_text
     from snaprebuild.findings import pluralize
 
-    totals = Counter[str]()
-    for each in result.partitions:
-        totals.update(_counts(each))
+    totals = _sums(result)
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
-        f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
-        f"{size_text(totals['bytes_read'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
+        f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
+        f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
     receipt = result.rebuilt.receipt
     return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])

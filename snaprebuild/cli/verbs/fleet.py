@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
     from snaprebuild.cluster.fleet.restart_plan import Restart
+    from snaprebuild.documents import fleet as doc
 
 __all__ = ["fleet"]
 
@@ -131,9 +131,8 @@ def fleet(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    return Result.untyped(
-        ("fleet", 1),
-        lambda: _body(result),
+    return Result(
+        lambda: _document(result),
         result.findings,
         lambda: _print(result, written, everything=out.everything),
         notes=True,
@@ -147,120 +146,125 @@ def _write_page(result: FleetResult, path: str) -> None:
     from snaprebuild.report.page import page_pieces
     from snaprebuild.storage.local.document_file import write_text_file
 
-    write_text_file(path, page_pieces(fleet_page(_body(result), "fleet", __version__)))
+    write_text_file(path, page_pieces(fleet_page(_document(result), "fleet", __version__)))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ JSON
 
 
-def _body(result: FleetResult) -> dict[str, object]:
+def _document(result: FleetResult) -> doc.Fleet:
     from snaprebuild.cluster.fleet.merge import Outcome
-    from snaprebuild.documents.run_facts import run_json
+    from snaprebuild.documents import fleet as doc
+    from snaprebuild.documents.run_facts import run_of
 
-    cover, outcomes = result.cover, result.outcomes()
-    return {
-        "run": run_json(),
-        "cluster_id": result.fleet.cluster_id,
-        "has_metadata": result.has_metadata,
-        "rate_bytes_per_second": result.rate_bytes,
-        "assumes": list(result.assumes),
-        "totals": {
-            "brokers": len(result.fleet.brokers),
-            "partitions": len(result.partitions),
-            "outcomes": {outcome.value: outcomes[outcome] for outcome in Outcome},
-            "stuck_bytes": result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT),
-            "freed_by_election_bytes": result.stuck_bytes(Outcome.ELECT),
-            "freed_by_treatment_bytes": result.stuck_bytes(Outcome.TREAT),
-            "replay_bytes": sum(step.replay_bytes for step in result.steps),
-            "seconds": None if result.rate_bytes is None else round(sum(step.seconds or 0 for step in result.steps), 1),
-        },
-        "treat": {"brokers": list(cover.brokers), "is_smallest": cover.is_smallest, "brokers_at_least": cover.at_least},
-        "steps": [_step(step) for step in result.steps],
-        "elections": None if (moments := result.elections()) is None else [_elections(moment, result) for moment in moments],
-        "brokers": [_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
-        "partitions": _partitions(result),
-    }
-
-
-def _step(step: Restart) -> dict[str, object]:
-    return {
-        "node_id": step.node_id,
-        "is_controller": step.is_controller,
-        "needs_rebuild": step.needs_rebuild,
-        "partitions": len(step.partitions),
-        "missing": step.missing,
-        "replay_bytes": step.replay_bytes,
-        "seconds": None if step.seconds is None else round(step.seconds, 1),
-        "freed_bytes": step.freed_bytes,
-    }
+    cover, outcomes, moments = result.cover, result.outcomes(), result.elections()
+    return doc.Fleet(
+        run=run_of(),
+        cluster_id=result.fleet.cluster_id,
+        has_metadata=result.has_metadata,
+        rate_bytes_per_second=result.rate_bytes,
+        assumes=result.assumes,
+        totals=doc.Totals(
+            brokers=len(result.fleet.brokers),
+            partitions=len(result.partitions),
+            outcomes=doc.Outcomes(**{outcome.value: outcomes[outcome] for outcome in Outcome}),
+            stuck_bytes=result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT),
+            freed_by_election_bytes=result.stuck_bytes(Outcome.ELECT),
+            freed_by_treatment_bytes=result.stuck_bytes(Outcome.TREAT),
+            replay_bytes=sum(step.replay_bytes for step in result.steps),
+            estimated_seconds=None if result.rate_bytes is None else round(sum(step.seconds or 0 for step in result.steps), 1),
+        ),
+        treat=doc.Treat(brokers=cover.brokers, is_smallest=cover.is_smallest, brokers_at_least=cover.at_least),
+        steps=[_step(step) for step in result.steps],
+        elections=None if moments is None else [_elections(moment, result) for moment in moments],
+        brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
+        partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
+    )
 
 
-def _elections(moment: Elections, result: FleetResult) -> dict[str, object]:
-    return {
-        "behind_step": moment.step or None,
-        "behind_node_id": result.steps[moment.step - 1].node_id if moment.step else None,
-        "partitions": [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "replicas": list(each.replicas),
-                "replicas_before": list(each.replicas_before),
-            }
+def _step(step: Restart) -> doc.Step:
+    from snaprebuild.documents import fleet as doc
+
+    return doc.Step(
+        node_id=step.node_id,
+        is_controller=step.is_controller,
+        needs_rebuild=step.needs_rebuild,
+        partitions=len(step.partitions),
+        missing=step.missing,
+        replay_bytes=step.replay_bytes,
+        estimated_seconds=None if step.seconds is None else round(step.seconds, 1),
+        freed_bytes=step.freed_bytes,
+    )
+
+
+def _elections(moment: Elections, result: FleetResult) -> doc.Elections:
+    from snaprebuild.documents import fleet as doc
+
+    return doc.Elections(
+        after_step=moment.step or None,
+        after_node_id=result.steps[moment.step - 1].node_id if moment.step else None,
+        partitions=[
+            doc.Election(
+                topic=each.topic,
+                partition=each.partition,
+                topic_partition=f"{each.topic}-{each.partition}",
+                replicas=each.replicas,
+                replicas_before=each.replicas_before,
+            )
             for each in moment.elections
         ],
-    }
+    )
 
 
-def _broker(broker: Broker) -> dict[str, object]:
-    return {
-        "node_id": broker.node_id,
-        "document": broker.document,
-        "log_dirs": [{"path": path, "shutdown": shutdown} for path, shutdown in sorted(broker.log_dirs.items())],
-        "replicas": broker.replicas,
-        "size_bytes": broker.size_bytes,
-    }
+def _broker(broker: Broker) -> doc.Broker:
+    from snaprebuild.documents import fleet as doc
+
+    return doc.Broker(
+        node_id=broker.node_id,
+        document=broker.document,
+        log_dirs=[doc.LogDir(path=path, shutdown=shutdown) for path, shutdown in sorted(broker.log_dirs.items())],
+        replicas=broker.replicas,
+        size_bytes=broker.size_bytes,
+    )
 
 
-def _partitions(result: FleetResult) -> Iterator[dict[str, object]]:
-    """Those that are not healthy, one at a time."""
-    from snaprebuild.cluster.fleet.merge import Outcome
+def _partition(partition: FleetPartition) -> doc.Partition:
+    from snaprebuild.documents import fleet as doc
 
-    return (_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY)
-
-
-def _partition(partition: FleetPartition) -> dict[str, object]:
-    placement = partition.placement
-    return {
-        "topic": partition.key[0],
-        "partition": partition.key[1],
-        "topic_id": partition.key[2],
-        "outcome": partition.outcome.value,
-        "elect": partition.elect,
-        "condition": partition.condition,
-        "election_risk": None if partition.risk is None else {**asdict(partition.risk), "outcome": partition.risk.outcome.value},
-        "leader": None if placement is None else placement.leader,
-        "in_sync": None if placement is None else sorted(placement.in_sync),
-        "not_scanned": list(partition.not_scanned),
-        "stuck_bytes": partition.stuck_bytes,
-        "replicas": [
-            {
-                "node_id": each.node_id,
-                "state": each.state.value,
-                "log_start_offset": each.log_start,
-                "log_end_offset": each.log_end,
-                "log_end_at_least": each.at_least,
-                "high_watermark": each.high_watermark,
-                "leader_epoch": each.leader_epoch,
-                "size_bytes": each.size_bytes,
-                "missing": each.missing,
-                "doubted": each.doubted,
-                "blocked_segments": each.blocked_segments,
-                "stuck_bytes": each.stuck_bytes,
-                "replay_bytes": each.replay_bytes,
-            }
+    placement, risk = partition.placement, partition.risk
+    topic, number, topic_id = partition.key
+    return doc.Partition(
+        topic=topic,
+        partition=number,
+        topic_partition=f"{topic}-{number}",
+        topic_id=topic_id,
+        outcome=partition.outcome.value,
+        elect=partition.elect,
+        condition=partition.condition,
+        election_risk=None if risk is None else doc.ElectionRisk(**{**asdict(risk), "outcome": risk.outcome.value}),
+        leader=None if placement is None else placement.leader,
+        in_sync=None if placement is None else sorted(placement.in_sync),
+        not_scanned=partition.not_scanned,
+        stuck_bytes=partition.stuck_bytes,
+        replicas=[
+            doc.Replica(
+                node_id=each.node_id,
+                state=each.state.value,
+                log_start_offset=each.log_start,
+                log_end_offset=each.log_end,
+                log_end_at_least=each.at_least,
+                high_watermark=each.high_watermark,
+                leader_epoch=each.leader_epoch,
+                size_bytes=each.size_bytes,
+                missing=each.missing,
+                suspect=each.doubted,
+                blocked_segments=each.blocked_segments,
+                stuck_bytes=each.stuck_bytes,
+                replay_bytes=each.replay_bytes,
+            )
             for each in partition.replicas
         ],
-    }
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------- tables

@@ -67,8 +67,8 @@ def follower_repair(
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
     stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import shown
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
@@ -108,7 +108,7 @@ def follower_repair(
 
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.render.rebuild import boundary_json
+    from snaprebuild.cli.render.shared_parts import replayed_boundary
 
     check, done = repair.check, [(replica, repair.of(replica)) for replica in repair.check.replicas]
     return {
@@ -124,7 +124,7 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
             {
                 **replica_json(replica),
                 "repaired": repair.is_repaired(replica),
-                "boundaries": [] if result is None else [boundary_json(each) for each in result.boundaries],
+                "boundaries": [] if result is None else [replayed_boundary(each) for each in result.boundaries],
             }
             for replica, result in done
         ],

@@ -13,6 +13,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import inspect as doc
     from snaprebuild.inspect.diff import SnapshotDiff
     from snaprebuild.snapshots.engine.partition_replay import Clock
 
@@ -61,7 +62,7 @@ def inspect_diff(
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
-    return Result.untyped(("inspect-diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
@@ -73,17 +74,19 @@ def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
     return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
 
 
-def _document(result: SnapshotDiff) -> dict[str, object]:
-    return {
-        "as_of_ms": None if result.clock is None else result.clock.as_of_ms,
-        "expiration_ms": None if result.clock is None else result.clock.expiration_ms,
-        "status": result.status.value,
-        "a": asdict(result.a),
-        "b": asdict(result.b),
-        "counts": {kind.value: count for kind, count in result.counts.items()},
-        "entries": [{**asdict(entry), "kind": entry.kind.value} for entry in result.entries],
-        "entries_not_listed": sum(result.counts.values()) - len(result.entries),
-    }
+def _document(result: SnapshotDiff) -> doc.Diff:
+    from snaprebuild.documents import inspect as doc
+
+    return doc.Diff(
+        as_of_ms=None if result.clock is None else result.clock.as_of_ms,
+        expiration_ms=None if result.clock is None else result.clock.expiration_ms,
+        status=result.status.value,
+        a=doc.Side(**asdict(result.a)),
+        b=doc.Side(**asdict(result.b)),
+        totals=doc.DiffTotals(**{kind.value: count for kind, count in result.counts.items()}),
+        entries=[doc.DifferingEntry(**{**asdict(entry), "kind": entry.kind.value}) for entry in result.entries],
+        entries_not_listed=sum(result.counts.values()) - len(result.entries),
+    )
 
 
 def _print(result: SnapshotDiff) -> None:

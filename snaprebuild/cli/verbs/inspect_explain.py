@@ -31,6 +31,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import inspect as doc
     from snaprebuild.inspect.explain import Answered, ExplainResult, Explanation
     from snaprebuild.replay.broker_answer import BrokerAnswer
     from snaprebuild.replay.producer_trace import TracedBatch
@@ -109,7 +110,7 @@ def inspect_explain(
     named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
     after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
     from snaprebuild.snapshots.source.broker_properties import expiration_at
@@ -124,7 +125,7 @@ def inspect_explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result.untyped(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:
@@ -139,78 +140,90 @@ def _version(text: str | None) -> tuple[int, int]:
     return version
 
 
-def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
+def _document(result: ExplainResult, seconds: float) -> doc.Explain:
+    from snaprebuild.documents import inspect as doc
+
     question = result.question
-    return {
-        "producer_id": question.producer_id,
-        "at": question.at,
-        "broker_version": ".".join(map(str, question.version)),
-        "as_of_ms": result.clock.as_of_ms,
-        "expiration_ms": result.clock.expiration_ms,
-        "seconds": round(seconds, 4),
-        "partitions_read": result.partitions_read,
-        "partitions": [_partition(each) for each in result.partitions],
-    }
+    return doc.Explain(
+        producer_id=question.producer_id,
+        requested_offset=question.at,
+        broker_version=".".join(map(str, question.version)),
+        as_of_ms=result.clock.as_of_ms,
+        expiration_ms=result.clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        partitions_read=result.partitions_read,
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
-def _partition(explanation: Explanation) -> dict[str, object]:
+def _partition(explanation: Explanation) -> doc.ExplainedPartition:
+    from snaprebuild.documents import inspect as doc
+    from snaprebuild.documents.common import names_of
+
     judgement = explanation.judgement
-    return {
-        "path": explanation.source.directory.path,
-        "topic_partition": explanation.source.topic_partition,
-        "offset": explanation.offset,
-        "class": None if judgement is None else judgement.snapshot_class.value,
-        "reasons": [] if judgement is None else list(judgement.reasons),
-        "entry": None if explanation.entry is None else asdict(explanation.entry),
-        "set_by": {name: _batch(batch) for name, batch in explanation.set_by.items()},
-        "base_snapshot": explanation.base_offset,
-        "in_memory": [batch._asdict() for batch in explanation.in_memory],
-        "expires_at_ms": explanation.expires_at_ms,
-        "is_expired": explanation.is_expired,
-        "snapshots": {
-            "counts": explanation.snapshot_counts,
-            "differing": [
-                {
-                    "offset": view.offset,
-                    "status": view.status,
-                    "fields": [dict(zip(("field", "found", "expected"), each, strict=True)) for each in view.differences],
-                }
+    return doc.ExplainedPartition(
+        **names_of(explanation.source.directory),
+        path=explanation.source.directory.path,
+        offset=explanation.offset,
+        snapshot_class=None if judgement is None else judgement.snapshot_class,
+        reasons=() if judgement is None else judgement.reasons,
+        entry=None if explanation.entry is None else doc.Entry(**asdict(explanation.entry)),
+        set_by={name: _batch(batch) for name, batch in explanation.set_by.items()},
+        base_snapshot_offset=explanation.base_offset,
+        in_memory=[doc.HeldBatch(**batch._asdict()) for batch in explanation.in_memory],
+        expires_at_ms=explanation.expires_at_ms,
+        is_expired=explanation.is_expired,
+        snapshots=doc.ExplainedSnapshots(
+            totals=doc.SnapshotTotals(**explanation.snapshot_counts),
+            differing=[
+                doc.DifferingSnapshot(
+                    offset=view.offset,
+                    status=view.status,
+                    fields=[
+                        doc.DifferingField(field=name, found=found, expected=expected) for name, found, expected in view.differences
+                    ],
+                )
                 for view in explanation.snapshots
             ],
-        },
-        "answers": [_answered(each) for each in explanation.answers],
-        "bytes_read": explanation.bytes_read,
-    }
+        ),
+        answers=[_answered(each) for each in explanation.answers],
+        read_bytes=explanation.bytes_read,
+    )
 
 
-def _batch(batch: TracedBatch) -> dict[str, object]:
+def _batch(batch: TracedBatch) -> doc.Batch:
     from formats.partition.file_names import segment_file_name
+    from snaprebuild.documents import inspect as doc
     from snaprebuild.replay.producer_trace import BatchKind
 
-    return {
-        "segment": segment_file_name(batch.segment),
-        "position_bytes": batch.position_bytes,
-        "base_offset": batch.base_offset,
-        "kind": BatchKind(batch.kind).name.lower(),
-    }
+    return doc.Batch(
+        segment=segment_file_name(batch.segment),
+        position_bytes=batch.position_bytes,
+        base_offset=batch.base_offset,
+        kind=BatchKind(batch.kind).name.lower(),
+    )
 
 
-def _answered(answered: Answered) -> dict[str, object]:
+def _answered(answered: Answered) -> doc.Answered:
+    from snaprebuild.documents import inspect as doc
+
     attempt = answered.attempt
-    return {
-        "batch": answered.what,
-        "epoch": attempt.epoch,
-        "sequence": attempt.base_sequence,
-        "records": attempt.records,
-        "is_transactional": attempt.is_transactional,
-        "transaction_version_2": attempt.bumps_epochs,
-        "running": _answer(answered.running),
-        "restarted": _answer(answered.restarted),
-    }
+    return doc.Answered(
+        batch=answered.what,
+        epoch=attempt.epoch,
+        sequence=attempt.base_sequence,
+        records=attempt.records,
+        is_transactional=attempt.is_transactional,
+        transaction_version_2=attempt.bumps_epochs,
+        running=_answer(answered.running),
+        restarted=_answer(answered.restarted),
+    )
 
 
-def _answer(answer: BrokerAnswer) -> dict[str, object]:
-    return {"answer": answer.answer.value, "reason": answer.reason, "first_offset": answer.first_offset}
+def _answer(answer: BrokerAnswer) -> doc.Answer:
+    from snaprebuild.documents import inspect as doc
+
+    return doc.Answer(answer=answer.answer.value, reason=answer.reason, first_offset=answer.first_offset)
 
 
 def _print(result: ExplainResult) -> None:

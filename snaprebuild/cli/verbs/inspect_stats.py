@@ -84,8 +84,8 @@ def inspect_stats(
     named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
     seen. Damage is a finding, and what can be read is counted.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.render.stats import print_stats, stats_document
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.stats import stats as count
 
     out.begin()
@@ -95,8 +95,7 @@ def inspect_stats(
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("inspect-stats", 1),
+    return Result(
         lambda: stats_document(result, seconds),
         result.findings,
         lambda: print_stats(result, top, details=details),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +28,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import inspect as doc
     from snaprebuild.inspect.transactions import OpenTransaction, PartitionTransactions, TransactionsResult
 
 __all__ = ["inspect_transactions"]
@@ -93,7 +94,7 @@ def inspect_transactions(
     printed and never run. Look first whether the coordinator still knows the transaction: kafka-transactions.sh find-hanging
     asks it.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import transactions as tell
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
@@ -113,59 +114,75 @@ def inspect_transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result.untyped(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
-def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.documents.run_facts import run_json
+def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
+    from snaprebuild.documents import inspect as doc
+    from snaprebuild.documents.run_facts import run_of
 
-    return {
-        "run": run_json(each.source.log_dir for each in result.partitions),
-        "as_of_ms": result.as_of_ms,
-        "late_ms": result.late_ms,
-        "seconds": round(seconds, 4),
-        "totals": _totals(result),
-        "partitions": [_partition(each) for each in result.partitions],
-    }
+    return doc.Transactions(
+        run=run_of(each.source.log_dir for each in result.partitions),
+        as_of_ms=result.as_of_ms,
+        late_after_ms=result.late_ms,
+        elapsed_seconds=round(seconds, 4),
+        totals=doc.TransactionSums(**_totals(result)),
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
 def _totals(result: TransactionsResult) -> dict[str, int]:
-    from snaprebuild.inspect.transactions import TransactionCounts
-
-    totals = {
-        each.name: sum(getattr(partition.counts, each.name) for partition in result.partitions)
-        for each in fields(TransactionCounts)
-    }
-    totals["open"] = sum(partition.open_count for partition in result.partitions)
-    totals["late"] = sum(partition.late_count for partition in result.partitions)
-    totals["partitions_with_late"] = sum(partition.counts_as_late for partition in result.partitions)
-    return totals
+    counts = [_counts(each) for each in result.partitions]
+    totals = {name: sum(each[name] for each in counts) for name in ("committed", "aborted", "empty", "unknown", "open", "late")}
+    return {**totals, "partitions_with_late": sum(partition.counts_as_late for partition in result.partitions)}
 
 
-def _partition(partition: PartitionTransactions) -> dict[str, object]:
-    return {
-        "path": partition.source.directory.path,
-        "topic_partition": partition.source.topic_partition,
-        "can_be_tiered": partition.source.can_be_tiered,
-        "log_end_offset": partition.log_end_offset,
-        "last_stable_offset": partition.last_stable_offset,
-        "counts": {**asdict(partition.counts), "open": partition.open_count, "late": partition.late_count},
-        "counts_as_late": partition.counts_as_late,
-        "offsets_held": partition.offsets_held,
-        "bytes_held": partition.bytes_held,
-        "segments_held": partition.segments_held,
-        "segment_bytes_held": partition.segment_bytes_held,
-        "open": [_open(partition, each) for each in partition.open],
-        "bytes_read": partition.bytes_read,
-    }
+def _counts(partition: PartitionTransactions) -> dict[str, int]:
+    return {**asdict(partition.counts), "open": partition.open_count, "late": partition.late_count}
 
 
-def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dict[str, object]:
+def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
+    from snaprebuild.documents import inspect as doc
+    from snaprebuild.documents.common import names_of
+
+    return doc.PartitionTransactions(
+        **names_of(partition.source.directory),
+        path=partition.source.directory.path,
+        can_be_tiered=partition.source.can_be_tiered,
+        log_end_offset=partition.log_end_offset,
+        last_stable_offset=partition.last_stable_offset,
+        totals=doc.TransactionTotals(**_counts(partition)),
+        counts_as_late=partition.counts_as_late,
+        held_offsets=partition.offsets_held,
+        held_bytes=partition.bytes_held,
+        held_segments=partition.segments_held,
+        held_segment_bytes=partition.segment_bytes_held,
+        open=[_open(partition, each) for each in partition.open],
+        read_bytes=partition.bytes_read,
+    )
+
+
+def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> doc.OpenTransaction:
+    from snaprebuild.documents import inspect as doc
     from snaprebuild.inspect.transactions import abort_commands
 
-    commands = abort_commands(partition.source, transaction) if transaction.is_late else None
-    names = ("since_3_0", "before_3_0")
-    return {**asdict(transaction), "abort": None if commands is None else dict(zip(names, commands, strict=True))}
+    commands = None
+    if transaction.is_late:
+        since_3_0, before_3_0 = abort_commands(partition.source, transaction)
+        commands = doc.AbortCommands(since_3_0=since_3_0, before_3_0=before_3_0)
+    return doc.OpenTransaction(
+        first_offset=transaction.first_offset,
+        producer_id=transaction.producer_id,
+        epoch=transaction.epoch,
+        coordinator_epoch=transaction.coordinator_epoch,
+        since_ms=transaction.since_ms,
+        last_ms=transaction.last_ms,
+        is_late=transaction.is_late,
+        may_have_begun_before=transaction.may_have_begun_before,
+        position_bytes=transaction.position_bytes,
+        abort_commands=commands,
+        two_phase=transaction.two_phase.value,
+    )
 
 
 def _print(result: TransactionsResult) -> None:

@@ -241,7 +241,7 @@ def plan(
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
     made = resume_staging(made, earlier_staged_plan(made.request))
-    return Result.untyped(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
+    return Result(lambda: plan_document(made), made.findings, lambda: print_plan(made))
 
 
 @verb(Load)
@@ -268,8 +268,8 @@ def rebuild(
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
     when a wanted snapshot is not written.
     """
-    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import shown
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
@@ -313,7 +313,7 @@ def stage(
     `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 when
     a wanted snapshot is not staged.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
     from snaprebuild.snapshots.staging.stage import stage as build
@@ -362,6 +362,4 @@ def _plan_of(
 def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
 
-    return Result.untyped(
-        ("rebuild", 1), lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write
-    )
+    return Result(lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write)

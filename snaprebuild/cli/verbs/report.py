@@ -12,6 +12,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.report import Report, Totals
     from snaprebuild.report.make import ReportResult
     from snaprebuild.report.page_data import PagePartition
 
@@ -52,54 +53,61 @@ def report(
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     result = make_report(files or [], html, title)
-    return Result.untyped(("report", 1), lambda: _body(result), [], lambda: _print(result))
+    return Result(lambda: _document(result), [], lambda: _print(result))
 
 
-def _body(result: ReportResult) -> dict[str, object]:
+def _document(result: ReportResult) -> Report:
+    from snaprebuild.documents.report import Report, Source
+
     page = result.page
-    return {
-        "unread": len(page.unread_paths),
-        "unread_paths": page.unread_paths,
-        "page": result.path,
-        "title": page.title,
-        "size_bytes": result.size_bytes,
-        "documents": [
-            {
-                "path": head.path,
-                "schema": head.schema,
-                "snaprebuild": head.program,
-                "lacks": document.lacks,
-                "made": document.made,
-                "host": document.host,
-                "command": document.command,
-                "cluster_ids": document.clusters,
-            }
+    shown = page.partitions()
+    return Report(
+        unread=len(page.unread_paths),
+        unread_paths=page.unread_paths,
+        page=result.path,
+        title=page.title,
+        size_bytes=result.size_bytes,
+        documents=[
+            Source(
+                path=head.path,
+                schema=head.schema,
+                snaprebuild=head.program,
+                lacks=document.lacks,
+                made=document.made,
+                host=document.host,
+                command=document.command,
+                cluster_ids=document.clusters,
+            )
             for head, document in zip(result.heads, page.documents, strict=True)
         ],
-        "partitions": page.partition_count,
-        "partitions_left": page.partition_count - len(page.partitions()),
-        "totals": _totals(page.partitions()),
-        "page_findings": len(page.findings),
-        "page_findings_left": page.findings_left,
-    }
+        partitions=page.partition_count,
+        partitions_left=page.partition_count - len(shown),
+        totals=totals_of(shown),
+        page_findings=len(page.findings),
+        page_findings_left=page.findings_left,
+    )
 
 
-def _totals(partitions: list[PagePartition]) -> dict[str, int | None]:
+def totals_of(partitions: list[PagePartition]) -> Totals:
     """The numbers at the top of the page."""
+    from snaprebuild.documents.report import Totals
+
     known_open = [count for partition in partitions if (count := partition.open_count) is not None]
     boundaries = [each for partition in partitions for each in partition.boundaries.values()]
     of_matter = [partition for partition in partitions if partition.kind in (None, "remote")]
-    return {
-        "segments": sum(partition.segment_count for partition in partitions),
-        "wrong_snapshots": sum(each.is_wrong for each in boundaries),
-        "missing_snapshots": sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values()),
-        "stuck_partitions": sum(bool(partition.stuck_bytes) for partition in partitions),
-        "stuck_bytes": sum(partition.stuck_bytes or 0 for partition in partitions),
-        "open_transactions": sum(known_open) if known_open else None,
-    }
+    return Totals(
+        segments=sum(partition.segment_count for partition in partitions),
+        wrong_snapshots=sum(each.is_wrong for each in boundaries),
+        missing_snapshots=sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values()),
+        stuck_partitions=sum(bool(partition.stuck_bytes) for partition in partitions),
+        stuck_bytes=sum(partition.stuck_bytes or 0 for partition in partitions),
+        open_transactions=sum(known_open) if known_open else None,
+    )
 
 
 def _print(result: ReportResult) -> None:
+    from msgspec.structs import asdict
+
     from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
     from snaprebuild.findings import pluralize
 
@@ -110,7 +118,7 @@ def _print(result: ReportResult) -> None:
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
     totals = ", ".join(
         f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
-        for name, count in _totals(page.partitions()).items()
+        for name, count in asdict(totals_of(page.partitions())).items()
         if name != "stuck_bytes"
     )
     print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")

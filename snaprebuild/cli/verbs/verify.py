@@ -30,9 +30,11 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.verify import Partition as VerifiedPartition
+    from snaprebuild.documents.verify import Verify
     from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_document"]
 
 DIFFERENCES_SHOWN_MAX = 10
 
@@ -72,7 +74,7 @@ def verify(
     named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
     is counted, and no finding.
     """
-    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -91,73 +93,65 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("verify", 1), lambda: _document(result, seconds, effects), result.findings, lambda: _print(result, details=details)
-    )
+    return Result(lambda: verify_document(result, seconds, effects), result.findings, lambda: _print(result, details=details))
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
-    from snaprebuild.cli.render.receipt import print_receipt, receipt_document
+    from snaprebuild.cli.render.receipts import print_receipt, receipt_document
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    return Result.untyped(
-        ("verify-receipt", 1), lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details)
+    return Result(lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details))
+
+
+def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> Verify:
+    """The JSON document."""
+    from dataclasses import asdict
+
+    from snaprebuild.cli.render.shared_parts import cache_use
+    from snaprebuild.documents.run_facts import run_of
+    from snaprebuild.documents.verify import Totals, Verify
+
+    statuses = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
+    return Verify(
+        run=run_of(verdict.source.log_dir for verdict in result.partitions),
+        as_of_ms=result.clock.as_of_ms,
+        expiration_ms=result.clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        cache=cache_use(cache, (verdict.outcome.cache_hits for verdict in result.partitions)),
+        totals=Totals(**asdict(result.counts), **statuses),
+        partitions=[_partition(verdict) for verdict in result.partitions],
+        differences_not_listed=result.differences_not_listed,
     )
 
 
-def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict[str, object]:
-    from dataclasses import asdict
+def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
+    from snaprebuild.cli.render.shared_parts import cache_hits, inputs_of, needs_of
+    from snaprebuild.documents.verify import Partition, Snapshot
 
-    from snaprebuild.cli.render.rebuild import effects_json
-    from snaprebuild.documents.run_facts import run_json
-
-    return {
-        "run": run_json(verdict.source.log_dir for verdict in result.partitions),
-        "as_of_ms": result.clock.as_of_ms,
-        "expiration_ms": result.clock.expiration_ms,
-        "seconds": round(seconds, 4),
-        "effects": effects_json(effects, (verdict.outcome.cache_hits for verdict in result.partitions)),
-        "counts": asdict(result.counts),
-        "partitions": [_partition(verdict) for verdict in result.partitions],
-        "differences_not_listed": result.differences_not_listed,
-        "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
-    }
-
-
-def _partition(verdict: PartitionVerdict) -> dict[str, object]:
-    from snaprebuild.cli.render.rebuild import comparison_json, needs_json
-
-    directory = verdict.source.directory
-    snapshots = [
-        {
-            "offset": each.offset,
-            "class": None if each.snapshot_class is None else each.snapshot_class.value,
-            **comparison_json(each.comparison),
-        }
-        for each in verdict.snapshots
-    ]
-    return {
-        "path": directory.path,
-        "topic_partition": verdict.source.topic_partition,
-        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
-        "bytes_read": verdict.outcome.bytes_read,
-        "from_effects": verdict.outcome.cache_hits.as_json(),
-        "snapshots": snapshots,
-        **needs_json(verdict.needs),
-    }
+    return Partition(
+        **needs_of(verdict.source, verdict.needs),
+        inputs=inputs_of(verdict.source),
+        read_bytes=verdict.outcome.bytes_read,
+        from_cache=cache_hits(verdict.outcome.cache_hits),
+        snapshots=[
+            Snapshot(offset=each.offset, snapshot_class=each.snapshot_class, comparison=each.comparison)
+            for each in verdict.snapshots
+        ],
+    )
 
 
 def _print(result: VerifyResult, *, details: bool) -> None:
     from snaprebuild.cli.result import labels_of, print_table
+    from snaprebuild.cli.table import counts_text
 
     labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
     for verdict in result.partitions:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         label = labels[verdict.source.directory.path]
-        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.needs.missing) or "-"))
+        rows.append((label, len(verdict.snapshots), counts_text(counts) or "-", len(verdict.needs.missing) or "-"))
     if rows:
         print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
@@ -176,10 +170,6 @@ def _print(result: VerifyResult, *, details: bool) -> None:
         print_table(title, columns, listed, right=("offset", "entries", "expected"))
     _print_differences(result, labels)
     _print_totals(result)
-
-
-def _statuses_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
 
 
 def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
@@ -212,13 +202,14 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 def _print_totals(result: VerifyResult) -> None:
     """The verdict on everything, last, where it stays in sight."""
     from snaprebuild.cli.result import print_text
+    from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = result.counts.missing
-    text = f"{pluralize(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    text = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
     if missing:
         are = "is" if missing == 1 else "are"
         text += f"; {pluralize(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."

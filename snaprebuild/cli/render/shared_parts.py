@@ -1,0 +1,98 @@
+"""Objects that several documents share, made from domain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
+
+from snaprebuild.documents import common as doc
+from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
+from snaprebuild.storage.store import absolute
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.snapshots.rebuild.result import BoundaryResult
+    from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+    from snaprebuild.snapshots.source.source import PartitionSource
+
+__all__ = ["cache_hits", "cache_use", "inputs_of", "needs_of", "replayed_boundary", "source_verdict"]
+
+
+class _Needs(TypedDict):
+    """The members of ``PartitionNeeds`` as arguments."""
+
+    topic: str
+    partition: int
+    topic_partition: str
+    path: str
+    missing_offsets: tuple[int, ...]
+    not_needed: int
+    made_by_broker: int
+
+
+def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
+    """A partition with its boundaries that have no snapshot."""
+    return {
+        **doc.names_of(source.directory),
+        "path": source.directory.path,
+        "missing_offsets": needs.missing,
+        "not_needed": needs.not_needed,
+        "made_by_broker": needs.made_by_broker,
+    }
+
+
+def inputs_of(source: PartitionSource) -> list[doc.InputFile]:
+    """The identities of its segments."""
+    logs = [segment.log for segment in source.directory.segments]
+    return [
+        doc.InputFile(
+            name=log.name,
+            size_bytes=log.identity.size_bytes,
+            modified_ns=log.identity.mtime_ns,
+            inode=log.identity.inode if log.identity.etag is None else None,
+            etag=log.identity.etag,
+        )
+        for log in logs
+    ]
+
+
+def cache_hits(found: CacheHits) -> doc.CacheHits:
+    """What came from the cache."""
+    return doc.CacheHits(segments=found.segments, size_bytes=found.size_bytes)
+
+
+def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | None:
+    """The directory of the cache, and what came from there; None without one."""
+    total = sum(found, NO_CACHE_HITS)
+    return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
+
+
+def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
+    """A boundary and what was done there."""
+    return doc.ReplayedBoundary(
+        offset=boundary.offset,
+        is_log_end=boundary.is_log_end,
+        action=boundary.action,
+        snapshot_class=boundary.snapshot_class,
+        reasons=boundary.reasons,
+        entries=boundary.entries,
+        path=boundary.path,
+        set_aside=boundary.set_aside,
+        comparison=boundary.comparison,
+    )
+
+
+def source_verdict(verdict: SourceVerdict | None) -> doc.SourceVerdict | None:
+    """A verdict on a replica, without its rules; None where none was asked for."""
+    if verdict is None:
+        return None
+    return doc.SourceVerdict(
+        purpose=verdict.purpose.value,
+        outcome=verdict.outcome.value,
+        trusted_below=verdict.offset,
+        rule=None if verdict.rule is None else verdict.rule.name,
+        reason=verdict.why or None,
+        unknown_rules=[rule.name for rule in verdict.not_known],
+        rules_without_evidence=[rule.name for rule in verdict.unknown],
+        asserted_by_operator=verdict.asserted,
+    )

@@ -1,0 +1,194 @@
+"""The document of ``fleet``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, Streamed, one_of
+
+__all__ = [
+    "Broker",
+    "Election",
+    "ElectionRisk",
+    "Elections",
+    "Fleet",
+    "LogDir",
+    "Outcomes",
+    "Partition",
+    "Replica",
+    "Step",
+    "Totals",
+    "Treat",
+]
+
+
+class Outcomes(Part, frozen=True):
+    """Partitions by what to do about them."""
+
+    healthy: Natural
+    elect: Natural
+    treat: Natural
+    verify: Natural
+    wait: Natural
+
+
+class Totals(Part, frozen=True):
+    """Sums of all brokers."""
+
+    brokers: Natural
+    partitions: Natural
+    """That can be uploaded."""
+    outcomes: Outcomes
+    stuck_bytes: Natural
+    freed_by_election_bytes: Natural
+    freed_by_treatment_bytes: Natural
+    replay_bytes: Natural
+    estimated_seconds: Seconds | None
+    """Of all steps at the stated rate; null without one."""
+
+
+class Treat(Part, frozen=True):
+    """Brokers to treat."""
+
+    brokers: Sequence[Natural]
+    """Ascending."""
+    is_smallest: bool
+    """No smaller set holds a replica of each partition that must be treated, and none of this size costs less reading."""
+    brokers_at_least: Natural
+    """No set with fewer does."""
+
+
+class Step(Part, frozen=True):
+    """The restart of a broker."""
+
+    node_id: Natural
+    is_controller: bool
+    needs_rebuild: bool
+    """Otherwise a start is enough."""
+    partitions: Natural
+    """Ready after this step and not before."""
+    missing: Natural
+    """Snapshots to rebuild."""
+    replay_bytes: Natural
+    estimated_seconds: Seconds | None
+    freed_bytes: Natural
+
+
+class Election(TopicPartition, frozen=True):
+    """The replicas of a partition for an election."""
+
+    replicas: Sequence[Natural]
+    """In the order that makes the first one the preferred leader."""
+    replicas_before: Sequence[Natural]
+    """The same, in their present order."""
+
+
+class Elections(Part, frozen=True):
+    """Elections of one moment."""
+
+    after_step: Positive | None
+    """Number of the step, from 1, when its broker is in sync again; null for now."""
+    after_node_id: Natural | None
+    """The broker of that step."""
+    partitions: Sequence[Election]
+
+
+class LogDir(Part, frozen=True):
+    """A log directory."""
+
+    path: str
+    shutdown: str
+
+
+class Broker(Part, frozen=True):
+    """A broker."""
+
+    node_id: Natural
+    document: str
+    log_dirs: Sequence[LogDir]
+    replicas: Natural
+    size_bytes: Natural
+
+
+class Replica(Part, frozen=True):
+    """A replica of a partition."""
+
+    node_id: Natural
+    state: Annotated[str, one_of("ready", "start", "rebuild", "doubted", "helpless")]
+    """What a leader with its files could upload (docs/fleet.md)."""
+    log_start_offset: Natural
+    log_end_offset: Natural | None
+    """Null where the scan does not have it."""
+    log_end_at_least: Natural
+    high_watermark: Natural | None
+    leader_epoch: Natural | None
+    size_bytes: Natural
+    missing: Natural
+    """Boundaries without a snapshot."""
+    suspect: Natural
+    """Snapshots that do not parse or cannot be true."""
+    blocked_segments: Natural
+    stuck_bytes: Natural
+    replay_bytes: Natural
+    """At most so much is read to rebuild what is missing."""
+
+
+class ElectionRisk(Part, frozen=True):
+    """Whether the election may delete data (KAFKA-20732)."""
+
+    outcome: Annotated[str, one_of("affected", "not-affected", "unknown")]
+    reason: str
+    """Not stable."""
+    command: str | None
+    """That shows the missing fact."""
+    size_bytes: Natural | None
+    """Of the local log that may be counted twice; null unless affected."""
+
+
+class Partition(TopicPartition, frozen=True):
+    """A partition that is not healthy."""
+
+    topic_id: str | None
+    outcome: Annotated[str, one_of("healthy", "elect", "treat", "verify", "wait")]
+    elect: Natural | None
+    """Whose replica should lead."""
+    condition: str | None
+    """What must be so before; where it is not null, the partition is in no elections."""
+    election_risk: ElectionRisk | None
+    """Null where no election is needed."""
+    leader: Natural | None
+    """Null without a metadata log, or for none."""
+    in_sync: Sequence[Natural] | None
+    """With eligible leader replicas; null without a metadata log."""
+    not_scanned: Sequence[Natural]
+    """Brokers with a replica whose scan is not here."""
+    stuck_bytes: Natural
+    replicas: Sequence[Replica]
+
+
+class Fleet(Document, frozen=True):
+    """What `snaprebuild fleet --output json` prints."""
+
+    NAME = "fleet"
+    VERSION = 2
+
+    run: Run
+    cluster_id: str | None
+    """Of all scans; null where none has it."""
+    has_metadata: bool
+    """A metadata log shows which replicas are in sync and lead."""
+    rate_bytes_per_second: Positive | None
+    """As it was stated with --rate."""
+    assumes: Sequence[str]
+    totals: Totals
+    treat: Treat
+    steps: Sequence[Step]
+    """One after the other."""
+    elections: Sequence[Elections] | None
+    """As --elections writes it for Kafka's tools; null without a metadata log."""
+    brokers: Sequence[Broker]
+    """By node id."""
+    partitions: Streamed[Partition]
+    """Those that are not healthy."""

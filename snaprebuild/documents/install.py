@@ -1,0 +1,57 @@
+"""The document of ``install``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
+from snaprebuild.documents.typed import Document, Natural, Part, Seconds
+
+__all__ = ["Install", "Partition", "PhaseSeconds"]
+
+
+class PhaseSeconds(Part, frozen=True):
+    """Seconds by phase."""
+
+    load: Seconds = 0.0
+    check: Seconds = 0.0
+    announce: Seconds = 0.0
+    link: Seconds = 0.0
+    sync: Seconds = 0.0
+    replay: Seconds = 0.0
+
+
+class Partition(TopicPartition, frozen=True):
+    """A partition whose snapshots were staged."""
+
+    path: str
+    staged: str
+    """Directory of the staged files."""
+    blocked_bytes: Natural
+    """Of the first closed segment whose snapshot was missing and of every later closed one, when it was staged."""
+    read_bytes: Natural
+    """Of segments that were rolled since."""
+    boundaries: Sequence[ReplayedBoundary]
+
+
+class Install(Document, frozen=True):
+    """What `snaprebuild install --output json` prints."""
+
+    NAME = "install"
+    VERSION = 2
+
+    plan: str
+    """Path of the staged plan."""
+    staged_ms: Natural
+    """When it was staged, milliseconds since 1970."""
+    log_dirs: Sequence[str]
+    """Every log directory of the broker, as far as the plan has them; all are locked meanwhile."""
+    dry_run: bool
+    deadline_seconds: Natural | None
+    receipt: str | None
+    """Path of the receipt of what was installed; null where nothing was."""
+    takes_effect: str
+    elapsed_seconds: PhaseSeconds
+    totals: ActionTotals
+    partitions: Sequence[Partition]
+    """In the order in which they were taken: most bytes blocked first."""

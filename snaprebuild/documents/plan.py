@@ -1,0 +1,110 @@
+"""The document of ``plan``, and the request that plans, rebuilds, receipts and staged plans have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from snaprebuild.documents.common import NeedTotals, PartitionNeeds, S3Connection, SourceVerdict
+from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.replay.classes import SnapshotClass
+
+__all__ = ["NotPlanned", "Partition", "Plan", "PlannedBoundary", "Request"]
+
+
+class Request(Part, frozen=True):
+    """What was asked for."""
+
+    paths: Sequence[str]
+    """Absolute."""
+    server_properties: str | None
+    topics: Sequence[str]
+    """Shell patterns; empty for all."""
+    partitions: Sequence[Natural]
+    """Empty for all."""
+    offset_from: int | None
+    offset_to: int | None
+    out: str | None
+    """Absolute; null for in place."""
+    boundaries: Annotated[str, one_of("missing", "all")]
+    replay_from: Annotated[str, one_of("auto", "window", "log-start")]
+    set_aside: bool
+    check_crc: bool
+    drop_expired: bool
+    allow_unproven: bool
+    as_of_ms: int
+    expiration_ms: Positive | None
+    metadata: str | None
+    """Location of the cluster's metadata log that was named; null for each broker's own."""
+    s3: S3Connection | None
+    """Null where no object store is concerned."""
+    stage: Sequence[str]
+    """Absolute directories that snapshots are staged in; empty otherwise."""
+    broker_running: bool
+    """Snapshots are written while the broker runs."""
+
+
+class PlannedBoundary(Part, frozen=True):
+    """A boundary that gets a snapshot."""
+
+    offset: Natural
+    is_log_end: bool
+    exists: bool
+    """A snapshot of this name is there."""
+    expected_class: SnapshotClass
+    """At best."""
+
+
+class NotPlanned(Part, frozen=True):
+    """A boundary that is not planned: refused where a broker may need one, else skipped."""
+
+    offset: Natural
+    action: Annotated[str, one_of("refused", "skipped")]
+    reason: str
+
+
+class Partition(PartitionNeeds, frozen=True):
+    """The plan of a partition."""
+
+    target: str
+    """Directory that the snapshots are written to."""
+    segments: Natural
+    log_start_offset: Natural
+    log_end_offset: Natural | None
+    """End of the last whole batch; null where it cannot be read or there is no segment."""
+    replay_from_offset: Natural | None
+    """Base offset of the segment where replay begins; null when nothing is to be done."""
+    replay_reason: str
+    min_read_bytes: Natural
+    max_read_bytes: Natural
+    retention_frees_ms: int | None
+    """Moment after which retention has deleted every segment that lacks a snapshot. With remote storage on this is a loss of data that
+    was never uploaded (since 3.7.1)."""
+    fault: str | None
+    """Why nothing can be done."""
+    boundaries: Sequence[PlannedBoundary]
+    not_planned: Sequence[NotPlanned]
+    verdict: SourceVerdict | None
+    """On the replica as a source of snapshots; null where nothing would be written."""
+
+
+class Plan(Document, frozen=True):
+    """What `snaprebuild plan --output json` prints."""
+
+    NAME = "plan"
+    VERSION = 2
+
+    request: Request
+    as_of_ms: int
+    expiration_ms: Positive
+    min_read_bytes: Natural
+    max_read_bytes: Natural
+    """When every window has to be extended to its log start."""
+    rate_bytes_per_second: Natural | None
+    """Measured on a sample; null without anything to read."""
+    estimated_seconds: Seconds | None
+    retention_ms: int
+    """What retention_frees_ms assumes."""
+    retention_source: str
+    totals: NeedTotals
+    partitions: Sequence[Partition]

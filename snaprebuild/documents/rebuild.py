@@ -1,0 +1,75 @@
+"""The documents of ``rebuild``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snaprebuild.documents.common import (
+    CacheHits,
+    CacheUse,
+    InputFile,
+    NeedTotals,
+    PartitionNeeds,
+    ReplayedBoundary,
+    SourceVerdict,
+)
+from snaprebuild.documents.plan import NotPlanned, Request
+from snaprebuild.documents.typed import Document, Natural, Positive, Seconds
+
+__all__ = ["Partition", "Rebuild", "Totals"]
+
+
+class Partition(PartitionNeeds, frozen=True):
+    """A partition and what was done in it."""
+
+    target: str
+    """Directory that the snapshots are written to."""
+    inputs: Sequence[InputFile]
+    """The segments."""
+    log_start_offset: Natural
+    log_end_offset: Natural | None
+    replay_from_offset: Natural | None
+    replay_reason: str
+    read_bytes: Natural
+    from_cache: CacheHits
+    elapsed_seconds: Seconds
+    boundaries: Sequence[ReplayedBoundary]
+    """One for each boundary that was wanted, ascending."""
+    not_planned: Sequence[NotPlanned]
+    verdict: SourceVerdict | None
+    """On the replica as a source of snapshots; null where nothing would be written."""
+
+
+class Totals(NeedTotals, frozen=True):
+    """Boundaries without a snapshot before the run, and boundaries by action."""
+
+    written: Natural = 0
+    would_write: Natural = 0
+    equal: Natural = 0
+    kept: Natural = 0
+    failed: Natural = 0
+    refused: Natural = 0
+    skipped: Natural = 0
+
+
+class Rebuild(Document, frozen=True):
+    """What `snaprebuild rebuild --output json` prints."""
+
+    NAME = "rebuild"
+    VERSION = 2
+
+    request: Request
+    as_of_ms: int
+    expiration_ms: Positive
+    dry_run: bool
+    receipt: str | None
+    """Path of the receipt of what was written; null where nothing was."""
+    staged_plan: str | None
+    """Path of the plan for `install`; null where nothing was staged."""
+    cache: CacheUse | None
+    """Null without --cache."""
+    takes_effect: str
+    totals: Totals
+    partitions: Sequence[Partition]
+    differences_not_listed: Natural
+    """Entries that differ, are counted in difference_count and are not in differences."""

@@ -1,0 +1,65 @@
+"""The document of ``verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from snaprebuild.documents.common import CacheHits, CacheUse, InputFile, NeedTotals, PartitionNeeds, Run
+from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
+
+__all__ = ["Partition", "Snapshot", "Totals", "Verify"]
+
+
+class Snapshot(Part, frozen=True):
+    """A snapshot compared with the replay."""
+
+    offset: Natural
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
+    comparison: Comparison
+
+
+class Partition(PartitionNeeds, frozen=True):
+    """A partition."""
+
+    inputs: Sequence[InputFile]
+    """The segments."""
+    read_bytes: Natural
+    from_cache: CacheHits
+    snapshots: Sequence[Snapshot]
+    """One for each snapshot on disk, ascending."""
+
+
+class Totals(NeedTotals, frozen=True):
+    """Boundaries without a snapshot, and snapshots by status."""
+
+    equal: Natural = 0
+    equal_after_expiry: Natural = 0
+    unverifiable: Natural = 0
+    extra_entries: Natural = 0
+    missing_entries: Natural = 0
+    stale: Natural = 0
+    false_empty: Natural = 0
+    corrupt: Natural = 0
+
+
+class Verify(Document, frozen=True):
+    """What `snaprebuild verify --output json` prints."""
+
+    NAME = "verify"
+    VERSION = 2
+
+    run: Run
+    as_of_ms: int
+    expiration_ms: Positive
+    elapsed_seconds: Seconds
+    cache: CacheUse | None
+    """Null without --cache."""
+    totals: Totals
+    partitions: Sequence[Partition]
+    differences_not_listed: Natural
+    """Entries that differ, are counted in difference_count and are not in differences."""
