@@ -29,11 +29,10 @@ from formats.limits import HEADER_BLOCK_BYTES
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import PartitionDirectoryName
 from formats.partition.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
-from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
+from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.io_limits.policy import Manners, reading_so
 from snaprebuild.storage.local.index_hints import read_positions_hint
@@ -204,7 +203,7 @@ def without_index(task: ReadTask) -> ReadTask:
 def workers(count: int) -> ProcessPoolExecutor:
     """Workers that have been started and have imported everything."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["snaprebuild.snapshots.engine.schedule"])
+    context.set_forkserver_preload(["snaprebuild.snapshots.engine.segment_reader"])
     pool = ProcessPoolExecutor(count, mp_context=context)
     list(pool.map(time.sleep, [0.2] * count))
     return pool

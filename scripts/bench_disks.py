@@ -16,8 +16,9 @@ from formats.errors import FormatError
 from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, Work, run
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 DISK_BYTES_PER_SECOND = 150_000_000
@@ -28,7 +29,7 @@ SHARE_MIN = 0.85
 BLOCK_BYTES = 4 << 20
 
 
-class DiskWork(Work):
+class DiskWork(PartitionTask):
     """All segments of a partition, read from one disk."""
 
     def __init__(self, listing: PartitionDir, disk: ThrottledDisk, number: int, *, check_crc: bool) -> None:

@@ -23,9 +23,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import msgspec  # noqa: E402
 from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
 
 from formats.partition.producer_snapshot import ProducerEntry  # noqa: E402
+from snaprebuild.documents.file_facts import InputFile  # noqa: E402
 from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
 from snaprebuild.snapshots.engine.partition_replay import Clock  # noqa: E402
 from snaprebuild.snapshots.plan.plan_model import Request  # noqa: E402
@@ -36,7 +38,6 @@ from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
     StagedSnapshot,
     save_staged_plan,
 )
-from snaprebuild.storage.local.fingerprint import Fingerprint  # noqa: E402
 from snaprebuild.storage.store import FileIdentity  # noqa: E402
 
 PHASES = ("load", "check", "announce", "link", "sync", "replay")
@@ -120,27 +121,37 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
             for ending, what in ((".log", content), (".index", b""), (".timeindex", b"")):
                 identity = written(directory / f"{base:020d}{ending}", what)
                 if ending == ".log":
-                    identities.append((base, identity))
+                    identities.append(InputFile.of(base, identity))
         written(directory / "leader-epoch-checkpoint", b"0\n1\n0 0\n")
         written(directory / f"{boundaries + 1:020d}.snapshot", data[0])
         snapshots = []
         for offset, content in enumerate(data, start=1):
             made = written(target / f"{offset:020d}.snapshot", content)
-            file = Fingerprint(sha256, made.size_bytes, made.mtime_ns)
-            snapshots.append(StagedSnapshot(offset, file, made.inode, SnapshotClass.EXACT, 1, is_due=True))
+            snapshots.append(
+                StagedSnapshot(
+                    offset=offset,
+                    sha256=sha256,
+                    size_bytes=made.size_bytes,
+                    mtime_ns=made.mtime_ns,
+                    inode=made.inode,
+                    snapshot_class=SnapshotClass.EXACT,
+                    entries=1,
+                    is_due=True,
+                )
+            )
         partition = StagedPartition(
-            str(directory),
-            name,
-            None,
-            str(target),
-            0,
-            0,
-            tuple(identities),
-            tuple(snapshots),
-            (),
-            ("made",),
-            request,
-            StagedEvidence(True, "auto", CLOCK),
+            path=str(directory),
+            topic_partition=name,
+            topic_id=None,
+            target=str(target),
+            log_start_offset=0,
+            first_offset=0,
+            segments=tuple(identities),
+            snapshots=tuple(snapshots),
+            given_up=(),
+            reasons=("made",),
+            request=request,
+            evidence=StagedEvidence.of(request, CLOCK),
         )
         staged.append(partition)
     plan = StagedPlan(f"{stages[0]}/plan.jsonl", request, CLOCK, 2_000, log_dirs, tuple(staged))
@@ -152,7 +163,8 @@ def checked(partition: StagedPartition) -> StagedPartition:
     """As a second run of `stage` leaves it."""
     names = (f"{partition.target}/{each.offset:020d}.snapshot" for each in partition.snapshots)
     both = zip(partition.snapshots, names, strict=True)
-    return replace(partition, snapshots=tuple(replace(one, checked_ctime_ns=os.lstat(name).st_ctime_ns) for one, name in both))
+    snapshots = (msgspec.structs.replace(one, checked_ctime_ns=os.lstat(name).st_ctime_ns) for one, name in both)
+    return msgspec.structs.replace(partition, snapshots=tuple(snapshots))
 
 
 def written(path: Path, data: bytes) -> FileIdentity:

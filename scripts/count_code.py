@@ -24,12 +24,13 @@ FILE_LINES_MAX = 500
 TRACED = """
 import json, os, runpy, sys
 root = sys.argv[1] + os.sep
+ours = (root + "formats" + os.sep, root + "snaprebuild" + os.sep)  # and not the libraries in .venv
 seen = set()
 def look(frame, event, arg):
     if event != "call":
         return
     code = frame.f_code
-    if not code.co_filename.startswith(root) or code.co_name in ("<module>",):
+    if not code.co_filename.startswith(ours) or code.co_name in ("<module>",):
         return
     up = frame.f_back
     inside = frame

@@ -211,7 +211,7 @@ def command_of(pid: int) -> str:
 
 
 def sql(out: Path) -> None:
-    """The two data sources answer the questions of docs/spark-sql.md on the bucket as on the directory itself."""
+    """The two data sources answer the questions of docs/reference/spark-sql.md on the bucket as on the directory itself."""
     assert out
 
     def asked(place: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/report.md: scripts/report-pictures."""
+"""Takes the pictures of docs/guides/monitor.md: scripts/report-pictures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a rebuild on Spark comes to at a size that nobody has at hand: the packing, simulated with the real one, and arithmetic.
 
-Prints the tables of docs/scale.md; `--check` fails when the page holds others.
+Prints the tables of docs/internals/scale.md; `--check` fails when the page holds others.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.read_rows import ranges_of
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "scale.md"
 GIB, TB, PB = 1 << 30, 10**12, 10**15
 SEGMENT_BYTES = GIB
 
@@ -185,13 +185,13 @@ def model_table(day: Day) -> list[str]:
         (f"driver: a wave of {WAVE_SEGMENTS_MAX:,} segments", f"{wave / 2**20:,.0f} MiB"),
         ("all of it", f"{read_price + list_price + put_price + compute:,.0f} USD a day"),
     ]
-    return ["| what | comes to |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
+    return ["| what | result |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
 def main() -> int:
     """The tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="fail when docs/scale.md holds other tables")
+    parser.add_argument("--check", action="store_true", help="fail when docs/internals/scale.md holds other tables")
     asked = parser.parse_args()
     tables = ["\n".join(packing_table()), "\n".join(model_table(Day()))]
     print("\n\n".join(tables))

@@ -9,20 +9,19 @@
     │   │   └── GoneFileError     a file that was listed is gone
     │   │       └── GonePartitionError    and its directory, too
     │   ├── DeadlinePassedError  3   the time that was given is over
-    │   ├── LockUnknownError  3   whether a broker runs here cannot be told
+    │   ├── LockUnknownError  3   it is not known whether a broker runs here
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
     │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
     ├── OutOfMemoryError      5   there is no more of it, or ``--max-memory`` leaves no more
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
-        │   ├── AlreadyExistsError    the name is taken; what stands there was not touched
+        │   ├── AlreadyExistsError    the name is taken; the file there was not touched
         │   └── BusyError             another run writes this very file now
         └── OutcomeUnknownError   it may have taken effect: look before trying again
 
-Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit codes 0, 1 (findings) and 4 (damaged input, told
-as findings) belong to no error of this one. Every error survives pickling with all its facts, because partitions are worked on in other
-processes.
+Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit codes 0, 1 and 4 (findings, damaged input) belong
+to no error of this one. Every error survives pickling with all its facts, because partitions are worked on in other processes.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class SnaprebuildError(Exception):
     Attributes:
         message: what happened, one sentence without the path.
         path: the file or directory concerned, or None.
-        exit_code: what the command exits with; an error that nobody classified is never reported as success.
+        exit_code: what the command exits with; an unclassified error is never reported as success.
     """
 
     exit_code: ClassVar[int] = 5
@@ -107,7 +106,7 @@ class GonePartitionError(GoneFileError):
 
 
 class LockUnknownError(RefusedError):
-    """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
+    """It is not known whether a broker holds the log directory: its lock file or its file system does not answer."""
 
 
 class DeadlinePassedError(RefusedError):
@@ -179,7 +178,7 @@ class WriteFailedError(StorageError):
 
 
 class AlreadyExistsError(WriteFailedError):
-    """The name is taken; what stands there was not touched.
+    """The name is taken; the file there was not touched.
 
     Attributes:
         name: the name inside its directory.
@@ -191,7 +190,7 @@ class AlreadyExistsError(WriteFailedError):
 
 
 class BusyError(WriteFailedError):
-    """Another run writes this very file now: in a moment it is there, or nobody holds it any more."""
+    """Another run writes this very file now: soon it is there, or that run has ended."""
 
 
 class OutcomeUnknownError(StorageError):

@@ -1,4 +1,4 @@
-"""What a verb has to say about its input, and the exit code that follows."""
+"""What a command found out about its input, and the exit code that follows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = [
     "GONE",
     "Finding",
     "Severity",
-    "counted",
     "exit_code_of",
     "finding_of_error",
     "first_of",
     "in_flux",
+    "pluralize",
     "unread_paths",
 ]
 
@@ -39,7 +39,7 @@ GONE = "gone-meanwhile"
 """A partition was deleted or moved after the run began."""
 
 
-def counted(count: int, what: str, several: str | None = None) -> str:
+def pluralize(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` where an s does not do."""
     return f"{count} {what if count == 1 else several or what + 's'}"
 
@@ -67,7 +67,7 @@ class Finding:
     """One thing found.
 
     Attributes:
-        code: stable name, words joined by dashes; the list stands in docs/findings.md.
+        code: stable name, words joined by dashes; docs/findings.md lists them.
         severity: what it weighs.
         path: file or directory concerned.
         message: one sentence for a person.

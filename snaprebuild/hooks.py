@@ -1,8 +1,8 @@
-"""The door for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal that says why.
+"""API for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
 A segment goes to the tier together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk where the log proves them
-right, else those that a replay gives. It reads only, beside a live broker too, keeps no state between calls, configures no logging, and may
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk if the log proves them
+correct, else those of a replay. It only reads, also while the broker runs, keeps no state between calls, configures no logging, and may
 be called from several threads at once.
 """
 
@@ -19,13 +19,18 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot, Origin
-from snaprebuild.snapshots.one_boundary import BoundaryRequest, replay_to_boundary
-from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
-from snaprebuild.snapshots.snapshot_validity import ValidatedSnapshot, Validity
+from snaprebuild.snapshots.ensure_snapshot import (
+    BoundaryRequest,
+    EnsuredSnapshot,
+    Origin,
+    ValidatedSnapshot,
+    Validity,
+    replay_to_boundary,
+)
+from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
@@ -66,10 +71,10 @@ def ensure_snapshot(
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
-        next_base_offset: base offset of the segment behind the one to upload, or the log end offset.
-        after: an earlier result for this partition, which the replay goes on from: whoever asks for one boundary after the other has each
-            segment read once, and gets what a whole replay gives. Passed over where it lies not below, or where the log is no longer the
-            one that was replayed. The arguments of the earlier call count for what it read.
+        next_base_offset: base offset of the segment after the one to upload, or the log end offset.
+        after: an earlier result for this partition, which the replay resumes from, so that each segment is read only once. The result is
+            that of a whole replay. It is ignored if its offset is not below, or if the log is no longer the one that was replayed. For
+            what it read, the arguments of the earlier call count.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
         replay_from: ``auto``, ``window`` or ``log-start`` (docs/evidence.md).
@@ -78,7 +83,7 @@ def ensure_snapshot(
         allow_unsound: take one that is UNSOUND, too.
         byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
         deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
-        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; it lies in no log
+        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; not in a log
             directory. None writes nothing.
         jobs: processes that read segments; 1 reads in this one.
         s3: how object stores are reached; None for what the environment and the SDK say.
@@ -131,7 +136,8 @@ def prepare_upload(
     """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
 
     The segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt where the one on disk is missing or wrong.
-    Refused is what a broker would not upload, or not yet (``UploadRefusedError.reason`` tells), and what contradicts itself. Nothing is
+    A segment is refused if a broker would not upload it, or not yet (``UploadRefusedError.reason``), or if its files contradict each
+    other. Nothing is
     written. With a neighbour's snapshot (``after``) one segment is replayed. Whoever uploads calls ``check_unchanged`` of the result once
     more, just before the upload is called complete.
 
@@ -203,7 +209,7 @@ def validate_snapshot(
 ) -> ValidatedSnapshot:
     """Tells whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
 
-    A wrong one is told and not mended: ``ensure_snapshot`` gives the right one.
+    A wrong one is reported and not repaired: ``ensure_snapshot`` gives the right one.
 
     Args:
         partition: the partition's directory, or the path of the segment's ``.log`` in it, or either as ``s3://BUCKET/...`` as text.
@@ -262,7 +268,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
         store.prepare_writes(out)
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, bytes_read=ensured.bytes_read) from error
-    if not create_in_turn(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
+    if not create_or_wait(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
             with store.open_bytes(path) as found:
                 is_same = found.size_bytes == len(ensured.data) and store.read_small(path, len(ensured.data)) == ensured.data

@@ -10,6 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from snaprebuild.documents.scan import Totals
+
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -82,21 +86,37 @@ def partition_of(page: Path, name: str) -> dict[str, Any]:
 def scan_document(
     partitions: list[dict[str, Any]], findings: list[dict[str, Any]] | None = None, node_id: int = 1
 ) -> dict[str, Any]:
-    """A document of ``scan`` as far as readers look at it."""
-    counts = {"segments": 0, "size_bytes": 0}
+    """A document of ``scan``."""
+    totals = totals_of(0, 0)
     log_dir = {"path": "/kafka", "node_id": node_id, "cluster_id": "c", "directory_id": None, "shutdown": "clean", "held_by": None}
     return {
-        "schema": "snaprebuild.scan/1",
+        "schema": "snaprebuild.scan/2",
         "snaprebuild": "0.1.0",
-        "inputs": {"paths": ["/kafka"], "server_properties": None, "topics": [], "partitions": []},
-        "exit_code": 0,
-        "total": counts,
-        "log_dirs": [{**log_dir, **counts}],
+        "unread": 0,
+        "unread_paths": [],
+        "request": {"paths": ["/kafka"], "server_properties": None, "topics": [], "partitions": []},
+        "run": {"at_ms": 1_795_262_400_000, "host": "h", "command": "snaprebuild scan /kafka", "cluster_ids": ["c"]},
+        "totals": totals,
+        "log_dirs": [{**log_dir, "totals": totals}],
         "topics": [],
         "partitions": partitions,
-        "upload_attempts": {},
-        "findings": findings or [],
+        "upload_attempts": {"interval": "30 s", "ways_to_stop": [], "not_looked_at": []},
+        "findings": [{"reason": None, **each} for each in findings or []],
+        "exit_code": 0,
     }
+
+
+def totals_of(segments: int, size_bytes: int) -> dict[str, int]:
+    """Sums of a scan."""
+    return {**msgspec.structs.asdict(Totals()), "segments": segments, "size_bytes": size_bytes}
+
+
+def segments_of(sizes: list[int]) -> list[dict[str, int]]:
+    """Segments of 100 offsets and these sizes, each modified an hour after the one before."""
+    return [
+        {"base_offset": index * 100, "size_bytes": size, "modified_ms": 1_795_262_400_000 + index * 3_600_000}
+        for index, size in enumerate(sizes)
+    ]
 
 
 def scanned(
@@ -119,7 +139,7 @@ def scanned(
             "state": state[index < missing][0],
             "entries": None if index < missing else 3,
             "at_next_start": state[index < missing][1],
-            "why": [],
+            "reasons": [],
             "first_open_offset": None,
         }
         for index in range(segments)
@@ -138,10 +158,21 @@ def scanned(
         "stuck_bytes": size_bytes * (segments - 1) if missing else 0,
         "stuck_bytes_after_rebuild": 0,
         "last_stable_offset": end,
-        "blockers": {"missing-snapshot": {"segments": missing, "freed_by": "rebuild"}} if missing else {},
+        "last_stable_offset_at_least": end,
+        "last_stable_offset_source": "a test",
+        "last_stable_offset_at_most": end,
+        "waiting_segments": 0,
+        "blockers": [{"blocker": "missing-snapshot", "segments": missing, "freed_by": "rebuild"}] if missing else [],
         "blocked_segments": blocked,
         "closed_segments": [
-            {"base_offset": first * 100, "next_base_offset": last * 100, "segments": last - first, "state": fate, "blockers": []}
+            {
+                "base_offset": first * 100,
+                "next_base_offset": last * 100,
+                "segments": last - first,
+                "size_bytes": (last - first) * size_bytes,
+                "state": fate,
+                "blockers": [],
+            }
             for fate, first, last in runs
             if last > first
         ],
@@ -154,21 +185,21 @@ def scanned(
         "topic": topic,
         "partition": number,
         "topic_id": topic_id,
+        "form": "plain",
         "topic_kind": "ordinary",
         "is_compacted": False,
         "can_be_tiered": True,
         "is_tiered": False,
         "log_start_offset": 0,
-        "log_end": {"offset": end, "known_by": "a test", "at_least": end},
+        "log_end": {"offset": end, "source": "a test", "at_least": end},
         "high_watermark": end,
         "leader_epoch": 3,
-        "counts": {"segments": segments, "size_bytes": size_bytes * segments},
-        "segments": {
-            "base_offsets": [index * 100 for index in range(segments)],
-            "sizes_bytes": [size_bytes] * segments,
-            "modified_ms": [1_795_262_400_000 + index * 3_600_000 for index in range(segments)],
-        },
+        "totals": totals_of(segments, size_bytes * segments),
+        "missing_offsets": [(index + 1) * 100 for index in range(missing)],
+        "segments": segments_of([size_bytes] * segments),
         "boundaries": boundaries,
+        "other_snapshots": [],
+        "files": {"misnamed": [], "temporary": [], "irregular": [], "index_without_segment": [], "deleted": 0, "unknown": 0},
         "upload": upload,
         "next_start": None,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Cause, Step
 

@@ -24,8 +24,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.partition_dir import PartitionDir

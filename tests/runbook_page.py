@@ -1,4 +1,4 @@
-"""docs/runbook.md as a list of commands."""
+"""The guides for operators as a list of commands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from manifests import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "runbook.md"
+NAMES = ("repair-a-broker", "rolling-upgrade", "stuck-topic", "tiered-storage", "roll-back", "fleet", "deploy", "monitor")
+PAGES = [REPOSITORY / "docs" / "guides" / f"{name}.md" for name in NAMES]
+TEXT = "\n".join(page.read_text() for page in PAGES)
+EVERY = "\n".join(page.read_text() for page in sorted((REPOSITORY / "docs").rglob("*.md")))
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of the page, under its heading."""
+    """A fenced block of a page, under its heading."""
 
     heading: str
     language: str
@@ -26,12 +29,10 @@ class Block:
         return [line for each in joined.splitlines() if (line := each.partition("#")[0].strip())]
 
 
-def blocks() -> list[Block]:
-    """All of the page."""
+def blocks(text: str = TEXT) -> list[Block]:
+    """All of the pages."""
     found, heading = [], ""
-    for part in re.finditer(
-        r"(?ms)^## (?P<heading>[^\n]*)|^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$", PAGE.read_text()
-    ):
+    for part in re.finditer(r"(?ms)^## (?P<heading>[^\n]*)|^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$", text):
         if part["heading"] is not None:
             heading = part["heading"]
         else:

@@ -22,8 +22,8 @@ from strategies import CONTROL, TRANSACTIONAL, LogBatch, batch_of, header_of
 from formats.log.control_record import build_end_transaction_marker
 from formats.partition.file_names import parse_partition_dir_name
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.reference.producer_state import DataBatch, Marker, ProducerState
+from snaprebuild.replay.window import is_expired
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 EXPIRATION_MS = 1000

@@ -29,7 +29,7 @@ def test_the_page_is_current() -> None:
 @pytest.mark.parametrize(("module", "name"), PUBLIC, ids=".".join)
 def test_a_public_name_says_what_it_is(module: str, name: str) -> None:
     value = getattr(importlib.import_module(module), name)
-    assert f"### {module}.{name}\n" in (REPOSITORY / "docs" / "api.md").read_text()
+    assert f"### {module}.{name}\n" in (REPOSITORY / "docs" / "reference" / "api.md").read_text()
     if not (inspect.isclass(value) or inspect.isfunction(value)):
         return
     assert inspect.getdoc(value), "no docstring"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from segment_summaries import summarise_segment
 
 from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
-from snaprebuild.replay.segment_summary import summarise_segment
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
@@ -90,7 +90,7 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
 
 @pytest.mark.kafka
 def test_kafka_is_timed_on_the_same_files() -> None:
-    """A small run of what docs/speed.md tells; Kafka's classes find the producers, and every row is there."""
+    """A small run of what docs/internals/speed.md tells; Kafka's classes find the producers, and every row is there."""
     arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
     done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

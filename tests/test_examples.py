@@ -8,11 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
-from manifests import REPOSITORY
+from manifests import FIXTURES, REPOSITORY
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
@@ -172,3 +175,50 @@ def test_the_program_that_a_plugin_asks(tmp_path: Path) -> None:
         refused = right_snapshot(*arguments)
         assert (refused.returncode, refused.stdout) == (code, b"")
         assert said in refused.stderr
+
+
+def test_the_loop_of_an_uploader(tmp_path: Path) -> None:
+    """The one of the guide, typed as it is there."""
+    guide = (REPOSITORY / "docs" / "guides" / "uploader.md").read_text()
+    code = re.search(r"(?s)```python\n(.*?)```", guide)
+    assert code is not None
+    names: dict[str, Any] = {}
+    exec(code[1], names)
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    segments = sorted(mixed.glob("*.log"))
+    given = list(names["segments_to_upload"](mixed))
+    assert [segment for segment, _ in given] == segments[:-1]
+    expected = truth("kafka27-mixed", "mixed-0")
+    for (_, data), following in zip(given, segments[1:], strict=True):
+        assert len(entries_in(data)) <= len(expected[int(following.stem)])  # those that have expired by now may be left out
+        assert entries_in(data) <= expected[int(following.stem)]
+    (mixed / segments[2].name).write_bytes(segments[2].read_bytes()[:-10])
+    assert len(list(names["segments_to_upload"](mixed))) == 2, "it stops where the log is damaged"
+
+
+def test_the_configuration_of_the_page_is_accepted(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
+    example = re.search(r"(?s)```toml\n(.*?)```", page)
+    assert example is not None
+    (tmp_path / "config.toml").write_text(example[1])
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--config", tmp_path / "config.toml", "-v")
+    assert run.exit_code == 1
+    settings = re.findall(r"setting: --([\w-]+) = .* \(from .*config.toml\)", run.stderr)
+    assert sorted(settings) == sorted(key.replace("_", "-") for key in tomllib.loads(example[1]))
+
+
+@pytest.mark.full
+def test_the_fields_of_the_dashboard_are_there(tmp_path: Path) -> None:
+    """Where jq is: the other tests look at the documents everywhere."""
+    jq = shutil.which("jq")
+    if jq is None:
+        return
+    (tmp_path / "scan.json").write_text(snaprebuild("scan", FIXTURES / "kafka27-mixed", "--output", "json").stdout)
+    guide = (REPOSITORY / "docs" / "guides" / "monitor.md").read_text()
+    lines = re.findall(r"(?m)^jq (.*)$", guide)
+    assert len(lines) == 3
+    printed = [
+        subprocess.run([jq, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, check=True).stdout for line in lines
+    ]
+    assert printed[:2] == ["14\n", ""]
+    assert printed[2].startswith("missing-snapshots ")

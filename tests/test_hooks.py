@@ -34,9 +34,9 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, pa
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
-from snaprebuild.snapshots import one_boundary
+from snaprebuild.snapshots import ensure_snapshot as one_boundary
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.one_boundary import OneBoundaryWork
+from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -293,7 +293,7 @@ def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monk
     expected = replace(ensured(before, bases[-2]), path=None)
     runs: list[int] = []
 
-    def run_behind_retention(works: list[OneBoundaryWork], jobs: int) -> None:
+    def run_behind_retention(works: list[OneBoundaryTask], jobs: int) -> None:
         if not runs:
             deleted(meanwhile, 2)
         runs.append(jobs)

@@ -1,4 +1,4 @@
-"""The commands of docs/runbook.md: every line of them parses, and what needs no real broker runs as it is typed there.
+"""The commands of the guides for operators: every line of them parses, and what needs no real broker runs as it is typed there.
 
 On real brokers `scripts/demo-install` runs them.
 """
@@ -20,14 +20,18 @@ import pytest
 from command import Run, live_broker, snaprebuild
 from log_dirs import copy_of, remove_snapshots, snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY
-from runbook_page import PAGE, block, blocks, ours
+from runbook_page import EVERY, TEXT, block, blocks, ours
 from staged_logs import AS_OF, bases_of, running
 
 from snaprebuild.cli.main import app
 
 pytestmark = pytest.mark.full
 
-OTHERS = {"$K/bin/kafka-get-offsets.sh", "$K/bin/kafka-configs.sh", "kubectl", "rm", "plan=/var/lib/kafka/data-0/staged/plan.jsonl"}
+KAFKA = {f"$K/bin/kafka-{name}.sh" for name in ("get-offsets", "configs")} | {
+    "kafka-reassign-partitions.sh",
+    "kafka-leader-election.sh",
+}
+OTHERS = {*KAFKA, "kubectl", "rm", "jq", "plan=/var/lib/kafka/data-0/staged/plan.jsonl"}
 """What else is typed; the tools of Kafka are run by the demonstrations."""
 
 
@@ -41,11 +45,10 @@ def test_every_command_line_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
             raise Parsed(context.command_path)
 
     monkeypatch.setattr(click.Command, "invoke", stop)  # nothing is carried out
-    text = PAGE.read_text()
-    lines = [line for each in blocks() for line in each.lines]
-    inline = [each for each in re.findall(r"`(snaprebuild [^`]+)`", text) if "..." not in each]
+    lines = [line for each in blocks(EVERY) if each.language in ("sh", "yaml") for line in each.lines]
+    inline = [each for each in re.findall(r"`(snaprebuild [^`]+)`", TEXT) if "..." not in each]
     found = [words for line in [*lines, *inline] if (words := ours(line)) is not None]
-    assert len(found) >= 13
+    assert len(found) >= 50
     verbs = set()
     for words in found:
         with pytest.raises(Parsed) as parsed:
@@ -97,7 +100,7 @@ class Typed:
 
 def test_the_same_on_every_broker_and_back(broker: dict[str, str], tmp_path: Path) -> None:
     typed = Typed(broker, tmp_path)
-    lines = [line for line in block("The same on every broker").lines if ours(line) is not None]
+    lines = [line for line in block("The commands").lines if ours(line) is not None]
     scan, stage, dry, install, kept, offsets = lines
     disks = [Path(broker[f"/var/lib/kafka/{each}"]) for each in ("d1", "d2")]
     directories = [disks[0] / "logs" / "orders-0", disks[1] / "logs" / "payments-0"]
@@ -116,17 +119,17 @@ def test_the_same_on_every_broker_and_back(broker: dict[str, str], tmp_path: Pat
         assert all(found_there[offset] == expected[offset] for offset in bases_of(directory)[1:])
     assert typed.run(kept).exit_code == 0
     assert typed.run(offsets).exit_code in (0, 1)
-    (removal,) = [line for line in block("The same on every broker").lines if line.startswith("rm ")]
+    (removal,) = [line for line in block("The commands").lines if line.startswith("rm ")]
     for path in shlex.split(removal)[2:]:
         shutil.rmtree(path.replace("/var/lib/kafka/d1", str(disks[0])).replace("/var/lib/kafka/d2", str(disks[1])))
     assert typed.run(kept).exit_code == 0, "they are the same files under a second name"
-    assert [typed.run(line).exit_code for line in block("Rollback").lines] == [0, 0]
+    assert [typed.run(line).exit_code for line in block("With the broker stopped").lines] == [0, 0]
     assert [len(snapshots_in(directory)) for directory in directories] == [3, 3]
 
 
 def test_without_a_stop_of_its_own(broker: dict[str, str], tmp_path: Path) -> None:
     disks = [Path(broker[f"/var/lib/kafka/{each}"]) for each in ("d1", "d2")]
-    (line,) = block("Without a stop of its own").lines
+    (line,) = block("Without a stop").lines
     with live_broker(running(disks[0] / "logs")), live_broker(running(disks[1] / "logs")):
         done = Typed(broker, tmp_path).run(line)
     assert done.exit_code == 0, done.stderr
@@ -141,7 +144,7 @@ def test_the_containers(tmp_path: Path) -> None:
     volume = tmp_path / "data-0"
     logs = copy_of("kafka27-mixed", volume).rename(volume / "kafka-log0")
     remove_snapshots(logs / "mixed-0")
-    (manifest,) = [each for each in blocks() if each.language == "yaml"]
+    (manifest,) = [each for each in blocks() if each.language == "yaml" and each.heading == "Kubernetes"]
     script = re.search(r"(?s)- \|\n(?P<script>.*?)\n    volumeMounts:", manifest.text)
     assert script is not None
     command = tmp_path / "bin" / "snaprebuild"

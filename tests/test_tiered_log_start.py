@@ -19,9 +19,8 @@ from simulated_broker import listed
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
-from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, ReplayPoint
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 
@@ -173,7 +172,7 @@ def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None
     whole = PartitionReplay(directory, ReplayFrom.AUTO, Clock(AS_OF_MS, DAY_MS), 0, 7, 508, 833, remote_from=0)
     assert whole.hands_out_at_once()
     classes: dict[int, SnapshotClass] = {}
-    point: ReplayPoint | None = None
+    point: ReplayCheckpoint | None = None
     for stop in (3, 7):
         part = whole.part(stop, point)
         indices = part.begin()
@@ -181,7 +180,7 @@ def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None
             for summary in read_segment(task):
                 for state in part.take(index, summary):
                     classes[state.offset] = state.judgement.snapshot_class
-                    point = part.point(state)
+                    point = part.checkpoint(state)
     assert classes == dict.fromkeys(LATER, SnapshotClass.UNPROVEN)
     on_disk = replace(whole, remote_from=None).part(7, None)
     (task, *_) = read_tasks(directory, on_disk.begin()[:1], check_crc=True)

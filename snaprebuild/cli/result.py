@@ -20,7 +20,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import counted, exit_code_of, first_of, unread_paths
+from snaprebuild.findings import exit_code_of, first_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -89,7 +89,7 @@ def print_unread_paths(paths: Sequence[str]) -> None:
     """The same for paths; nothing without any."""
     if paths:
         names, them = first_of([shown(path) for path in paths]), "it" if len(paths) == 1 else "them"
-        print_text(f"INCOMPLETE: {counted(len(paths), 'path')} could not be read: {names}. The result does not cover {them}.")
+        print_text(f"INCOMPLETE: {pluralize(len(paths), 'path')} could not be read: {names}. The result does not cover {them}.")
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -110,8 +110,11 @@ def json_text(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def _indented(value: object, columns: int) -> str:
-    # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
-    return json.dumps(value, indent=2, default=str).replace("\n", "\n" + " " * columns)
+    import msgspec
+
+    # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered. Not msgspec.json: names of files
+    # need be no UTF-8.
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).replace("\n", "\n" + " " * columns)
 
 
 def shown(path: str) -> str:
@@ -210,7 +213,7 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
             lines[printable(text)] += 1
     for number, (line, count) in enumerate(lines.items()):
         if number == LINES_MAX and not everything:
-            tell(f"... and {counted(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")
+            tell(f"... and {pluralize(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")
             break
         tell(line if count == 1 else f"{line} [{count} times]")
 
@@ -227,8 +230,11 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
         Exit: always, else.
     """
 
-    def document() -> dict[str, object]:
-        return verdict_document(*result.form, result.body(), result.findings)
+    def document() -> Mapping[str, object]:
+        from snaprebuild.documents.envelope import members_of_document
+
+        made = result.document()
+        return made if isinstance(made, Mapping) else members_of_document(made, result.findings)
 
     def print_result() -> None:
         if out.as_json:

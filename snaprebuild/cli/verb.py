@@ -15,6 +15,7 @@ from snaprebuild.errors import SnaprebuildError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.io_limits import LoadAlone
+    from snaprebuild.documents.typed import Document
     from snaprebuild.findings import Finding
 
 __all__ = ["OutputOptions", "Result", "verb"]
@@ -50,8 +51,7 @@ class Result:
     """What a verb found or did. The exit code follows from the findings.
 
     Attributes:
-        form: name and version of the JSON document (docs/json.md).
-        body: makes its members but findings and exit code; called once for each place that gets the document.
+        document: makes the JSON document; called once for each place that gets it.
         findings: of the result.
         show: prints the tables.
         notes: print notes to stderr even without ``-v``.
@@ -62,8 +62,7 @@ class Result:
         names_unread: the tables begin with what was not read.
     """
 
-    form: tuple[str, int]
-    body: Callable[[], Mapping[str, object]]
+    document: Callable[[], Document | Mapping[str, object]]
     findings: Sequence[Finding]
     show: Callable[[], None]
     notes: bool = False
@@ -72,6 +71,15 @@ class Result:
     last: Callable[[], None] | None = None
     in_table: frozenset[str] = frozenset()
     names_unread: bool = False
+
+    @classmethod
+    def untyped(
+        cls, form: tuple[str, int], body: Callable[[], Mapping[str, object]], findings: Sequence[Finding], *rest: Any, **more: Any
+    ) -> Result:
+        """Of a verb whose document is no struct yet: its name and version, and what makes its members."""
+        from snaprebuild.cli.result import verdict_document
+
+        return cls(lambda: verdict_document(*form, body(), findings), findings, *rest, **more)
 
 
 def verb(

@@ -11,29 +11,37 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from snaprebuild.documents.common import Run
 from snaprebuild.documents.saved_documents import is_of, optional, text_of, whole
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["run_facts", "run_json", "utc_text"]
+__all__ = ["run_facts", "run_json", "run_of", "utc_text"]
 
 
-def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
-    """The facts of this run. ``at_ms``: when the document was made, ms since 1970.
+def run_of(log_dirs: Iterable[LogDirState] = ()) -> Run:
+    """The facts of this run.
 
     Args:
         log_dirs: that were read; their ``meta.properties`` name the cluster.
     """
     clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
-    return {
-        "at_ms": _at_ms(),
-        "host": socket.gethostname(),
-        "command": shlex.join(["snaprebuild", *sys.argv[1:]]),
-        "cluster_ids": sorted(clusters),
-    }
+    return Run(
+        at_ms=_started_ms(),
+        host=socket.gethostname(),
+        command=shlex.join(["snaprebuild", *sys.argv[1:]]),
+        cluster_ids=sorted(clusters),
+    )
+
+
+def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
+    """``run_of`` as plain values."""
+    return msgspec.structs.asdict(run_of(log_dirs))
 
 
 @functools.cache
-def _at_ms() -> int:
+def _started_ms() -> int:
     """One moment for all copies of the document that a run makes."""
     return time.time_ns() // 1_000_000
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
 from formats.limits import INT64_MAX
 from formats.text_lines import shown
+from snaprebuild.documents.envelope import Head, Tail
+from snaprebuild.documents.typed import Document, Part, UnexpectedValueError, part_of
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.local.regular_file import open_named_file
 
@@ -21,11 +24,13 @@ __all__ = [
     "UnexpectedValueError",
     "checked",
     "field_of",
+    "inconsistent",
     "is_of",
     "members_of",
     "optional",
     "read_head",
     "text_of",
+    "typed_members",
     "whole",
 ]
 
@@ -105,6 +110,49 @@ def members_of(path: str, streamed: Collection[str], needed: Collection[str] = (
             raise UsageError(f"is damaged: expected a member {missing[0]}, found none", path=path)
 
 
+def typed_members(path: str, kind: type[Document], names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Some members of a document, as its struct describes them; of lists of objects one element after the other.
+
+    Args:
+        path: of the file.
+        kind: struct of the document; members of ``Head`` and ``Tail`` may be named, too.
+        names: of the members.
+
+    Raises:
+        UsageError: it is no JSON, one of them is absent or has another form; the text names the member, what was expected and found.
+        ReadFailedError: it cannot be read.
+    """
+    types = {name: found for each in (Head, kind, Tail) for name, found in get_type_hints(each, include_extras=True).items()}
+    elements = {name: _element_of(types[name]) for name in names}
+    count: Counter[str] = Counter()
+    for name, value in members_of(path, {name for name, element in elements.items() if element is not None}, names):
+        if name not in elements:
+            continue
+        element = elements[name]
+        what = name if element is None else f"{name}[{count[name]}]"
+        count[name] += 1
+        yield name, part_of(types[name] if element is None else element, value, path=path, what=what)
+
+
+def _element_of(kind: Any) -> Any:
+    """The struct of which a list consists; None for other types."""
+    element = (*get_args(kind), None)[0] if get_origin(kind) in (list, Sequence) else None
+    return element if isinstance(element, type) and issubclass(element, Part) else None
+
+
+@contextmanager
+def inconsistent(path: str, what: str) -> Iterator[None]:
+    """Turns an ``UnexpectedValueError`` into an error of the file.
+
+    Raises:
+        UsageError: instead.
+    """
+    try:
+        yield
+    except UnexpectedValueError as error:
+        raise UsageError(f"is damaged: {what}: {error}", path=path) from error
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     with open_named_file(path) as file:
@@ -119,10 +167,6 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 # ----------------------------------------------------------------------------------------------------- what stands in a value
-
-
-class UnexpectedValueError(ValueError):
-    """A value that is not what it should be; its text says what was expected and found."""
 
 
 _NAMES: dict[type, str] = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}

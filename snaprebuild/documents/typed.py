@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from formats.limits import INT64_MAX
 from snaprebuild.errors import UsageError
 
-__all__ = ["Natural", "Part", "part_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable as Streamed
+else:
+    Streamed = list
+
+__all__ = [
+    "Document",
+    "Int64",
+    "Natural",
+    "Part",
+    "Positive",
+    "Sha256",
+    "Streamed",
+    "UnexpectedValueError",
+    "encoded_members",
+    "one_of",
+    "part_of",
+]
 
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 """An offset, a size or a count."""
 
+Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
 Struct = TypeVar("Struct")
+
+
+def one_of(*values: str) -> msgspec.Meta:
+    """Limits an ``Annotated[str, ...]`` to these values. Type checkers see a ``str``."""
+    return msgspec.Meta(pattern=f"^(?:{'|'.join(values)})$", extra_json_schema={"enum": list(values)})
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON object of a document or file of ours; members that it does not name are ignored."""
+
+
+class Document(Part, frozen=True):
+    """The members of a JSON document between its head and its findings, which are the same for all (``documents.envelope``).
+
+    A member of the type ``Streamed[X]`` may be an iterator: it is written element by element, and never held as a whole.
+    """
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int]
+
+    @classmethod
+    def schema_id(cls) -> str:
+        """``snaprebuild.NAME/VERSION``."""
+        return f"snaprebuild.{cls.NAME}/{cls.VERSION}"
+
+
+def encoded_members(part: Part) -> dict[str, Any]:
+    """The members of an object by their JSON names, in order; values are not converted."""
+    members = zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True)
+    return {name: value for name, field in members if (value := getattr(part, field)) is not msgspec.UNSET}
+
+
+class UnexpectedValueError(ValueError):
+    """Values that have the right types and do not fit each other; the text says what was expected and found."""
 
 
 def part_of(kind: type[Struct], value: Any, *, path: str, what: str) -> Struct:

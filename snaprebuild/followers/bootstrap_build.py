@@ -30,8 +30,8 @@ from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.replay.broker_answer import epoch_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory

@@ -38,7 +38,7 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.followers.replication_cost import Share, drawback, share_of
-from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
+from snaprebuild.replay.broker_answer import end_of_epoch, epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.source.source import Source, live_broker_notes

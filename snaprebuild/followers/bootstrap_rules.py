@@ -18,7 +18,7 @@ from enum import StrEnum
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.answer_profile import Profile
-from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.replay.broker_answer import end_of_epoch
 from snaprebuild.tier.remote_log import RemoteLog
 
 __all__ = [

@@ -20,11 +20,11 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers.remote_state import RemoteState, UntoldStateError, remote_state
-from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsWork
+from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
-from snaprebuild.snapshots.engine.partition_replay import GivenState
+from snaprebuild.snapshots.engine.partition_replay import InitialState
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
@@ -170,9 +170,9 @@ def follower_check(
     return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *metadata_findings(tier)))
 
 
-def given_state(remote: RemoteState) -> GivenState:
+def given_state(remote: RemoteState) -> InitialState:
     """What a replay of the replica's own segments begins with."""
-    return GivenState(effect_of_entries(remote.entries), remote.judgement)
+    return InitialState(effect_of_entries(remote.entries), remote.judgement)
 
 
 def _check(
@@ -203,10 +203,10 @@ def _check(
         message = f"not checked: {error}"
         replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
         return
-    work = SnapshotsWork(replica.source, given_state(replica.remote), clock, may_list)
-    run([work], jobs)
-    replica.bytes_read, replica.snapshots = work.bytes_read, work.snapshots
-    replica.findings += work.findings
+    task = SnapshotsTask(replica.source, given_state(replica.remote), clock, may_list)
+    run([task], jobs)
+    replica.bytes_read, replica.snapshots = task.outcome.bytes_read, task.snapshots
+    replica.findings += task.outcome.findings
     _judge(replica)
 
 
@@ -245,10 +245,10 @@ def _judge(replica: CheckedReplica) -> None:
     replica.verdict = ReplicaVerdict.LOST
     assert replica.cause is not None
     cause = CAUSES[replica.cause]
-    lost = counted(worst.lost_count, "producer")
+    lost = pluralize(worst.lost_count, "producer")
     opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
     lacking = [each.offset for each in judged if each.lost_count]
-    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {cause}"
+    replica.why = f"{lost}{opened} lost at {worst.offset}, in {pluralize(len(lacking), 'snapshot')}. {cause}"
     message = f"lost {lost}{opened}, which wrote below its first segment"
     if worst.lost:
         message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"

@@ -18,7 +18,7 @@ from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.followers.leader_view import PartitionView, view_partition
-from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.replay.broker_answer import epoch_of
 from snaprebuild.snapshots.last_stable import Known
 from snaprebuild.snapshots.source.source import Source, TopicKind, live_broker_notes
 from snaprebuild.storage.partition_dir import SegmentFiles

@@ -25,7 +25,7 @@ from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.replay.broker_answer import epoch_of
 
 __all__ = [
     "OFFSETS_VERSION_MAX",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
@@ -24,10 +25,10 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
-from snaprebuild.snapshots.engine.boundary_task import BoundaryWork
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.remote_indexes import IndexTally
+from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
@@ -141,12 +142,12 @@ class _Replay:
 
     Attributes:
         state: at the offset.
-        work: that came to it.
+        task: that came to it.
         bytes_read: of segments, all attempts together.
     """
 
     state: BoundaryState
-    work: _StateWork
+    task: _StateTask
     bytes_read: int
 
 
@@ -187,16 +188,16 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
     attempts.append((whole, ReplayFrom.LOG_START, ()))
     bytes_read = 0
     for segments, mode, told in attempts:
-        work = _StateWork(chain.source(segments, told), mode, clock, offset)
-        run([work], jobs)
-        bytes_read += work.bytes_read
-        if isinstance(work.error, RefusedError):
-            raise work.error
-        if work.state is not None and (mode is ReplayFrom.LOG_START or work.replay.trusted_base is not None):
-            return _Replay(work.state, work, bytes_read), ""
-    if work.error is not None:
-        return None, f"the segments cannot be replayed: {work.error}"
-    damage = work.replay.damage
+        task = _StateTask(chain.source(segments, told), mode, clock, offset)
+        run([task], jobs)
+        bytes_read += task.outcome.bytes_read
+        if isinstance(task.error, RefusedError):
+            raise task.error
+        if task.state is not None and (mode is ReplayFrom.LOG_START or task.replay.trusted_base is not None):
+            return _Replay(task.state, task, bytes_read), ""
+    if task.error is not None:
+        return None, f"the segments cannot be replayed: {task.error}"
+    damage = task.replay.damage
     return None, damage.reason if damage is not None else f"no batch of the copies ends at {offset}"
 
 
@@ -222,7 +223,7 @@ def _decided(
 
     def state(verdict: Verdict | None, why: str, origin: Origin, entries: np.ndarray, judgement: Judgement) -> RemoteState:
         kept = data if origin is Origin.SNAPSHOT else None
-        findings = () if replayed is None else tuple(replayed.work.findings)
+        findings = () if replayed is None else tuple(replayed.task.outcome.findings)
         return RemoteState(
             offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read, findings
         )
@@ -231,7 +232,7 @@ def _decided(
     if found is not None:
         if replayed is None:
             return state(Verdict.UNPROVEN, told, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, (told,)))
-        comparison = replayed.work.cross.judge(replayed.state, found)
+        comparison = replayed.task.cross.judge(replayed.state, found)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
             if not replayed.state.is_complete:
@@ -262,21 +263,20 @@ def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgemen
     return Judgement(found, reasons)
 
 
-class _StateWork(BoundaryWork):
+class _StateTask(ReplayTask):
     """Replays copies up to an offset, at which the last one is cut where it goes on."""
 
     def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
         replay = PartitionReplay(source.directory, mode, clock, 0, len(source.directory.segments), 0, offset)
-        super().__init__(source, replay, check_crc=True, cuts=(offset,))
+        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(offset,))
+        super().__init__(source, TaskOutcome(), reads, replay)
         self.state: BoundaryState | None = None
         self.error: SnaprebuildError | FormatError | None = None
-        self.findings: list[Finding] = []
-        self._index_tally = IndexTally(source.directory)
         self._offset = offset
 
-    def taken(self, index: int, summary: SegmentSummary) -> None:
-        """Looks at the indexes."""
-        self.findings += self._index_tally.take(index, summary)
+    def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
+        """Those of the indexes: damage of the segment makes the state unsound."""
+        return self.index_findings(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""

@@ -14,10 +14,11 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.plan.placement_rules import not_due_in_place, not_trusted
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.plan.placement_rules import why_not_due_in_place, why_not_trusted
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
@@ -112,7 +113,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
             why = f"it cannot be judged whether it may be written to: {planned.fault}"
             unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
             refused.append(unjudged if planned.verdict is None else rejection(planned.verdict, path))
-        elif (untrusted := not_trusted(planned, replica.first_offset)) is not None:
+        elif (untrusted := why_not_trusted(planned, replica.first_offset)) is not None:
             why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
@@ -162,8 +163,8 @@ def _why_not(replica: CheckedReplica) -> str | None:
     assert remote is not None
     if not remote.judgement.snapshot_class.may_go_in_place:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
-    not_due = not_due_in_place(replica.source, replica.first_offset, is_log_end=False)
-    return None if not_due is None else f"no snapshot is written at {replica.first_offset}: {not_due}"
+    why_not_due = why_not_due_in_place(replica.source, replica.first_offset, is_log_end=False)
+    return None if why_not_due is None else f"no snapshot is written at {replica.first_offset}: {why_not_due}"
 
 
 def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:

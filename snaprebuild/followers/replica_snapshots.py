@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import finding_of_error
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, cost_of_missing
-from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.boundary_task import BoundaryWork
-from snaprebuild.snapshots.engine.crosscheck import segment_findings
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, GivenState, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.snapshots.engine.partition_replay import (
+    BoundaryState,
+    InitialState,
+    PartitionReplay,
+    ReplayFrom,
+    read_snapshot_file,
+)
+from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.whole_file import aside_name
 
-__all__ = ["LOST_OF_A_RUN_MAX", "CheckedSnapshot", "LostProducer", "SnapshotsWork"]
+__all__ = ["LOST_OF_A_RUN_MAX", "CheckedSnapshot", "LostProducer", "SnapshotsTask"]
 
 LOST_LISTED_MAX, LOST_OF_A_RUN_MAX = 1_000, 10_000
 """Producers that a snapshot lists, and a run; all are counted."""
@@ -86,15 +92,16 @@ class CheckedSnapshot:
     expired_count: int
 
 
-class SnapshotsWork(BoundaryWork):
+class SnapshotsTask(ReplayTask):
     """Replays a replica on a state.
 
     Attributes:
         snapshots: those on disk that a broker would load one day, and the boundaries without one, ascending.
-        findings: damage.
     """
 
-    def __init__(self, source: PartitionSource, given: GivenState, clock: Clock, may_list: int) -> None:
+    lost_above_damage = "nothing above it can be checked"
+
+    def __init__(self, source: PartitionSource, given: InitialState, clock: Clock, may_list: int) -> None:
         """Takes what is replayed.
 
         Args:
@@ -107,15 +114,11 @@ class SnapshotsWork(BoundaryWork):
         count, end = len(directory.segments), known_log_end(directory)
         replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
         # Of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing lies above it.
-        super().__init__(source, replay, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
+        reads = partial(read_tasks, directory, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
+        super().__init__(source, TaskOutcome(), reads, replay)
         self.snapshots: list[CheckedSnapshot] = []
-        self.findings: list[Finding] = []
         self._clock = clock
         self._may_list = may_list
-
-    def taken(self, index: int, summary: SegmentSummary) -> None:
-        """Damage is told."""
-        self.findings += segment_findings(self.source, index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
         """Looks at the snapshot here."""
@@ -126,7 +129,7 @@ class SnapshotsWork(BoundaryWork):
             found = read_snapshot_file(directory, state.offset)
             comparison = None if found is None else self.cross.judge(state, found)
         except ReadFailedError as error:
-            self.findings.append(finding_of_error(error, directory.path))
+            self.outcome.findings.append(finding_of_error(error, directory.path))
             return
         except FormatError as error:
             found, comparison = None, Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
@@ -140,19 +143,6 @@ class SnapshotsWork(BoundaryWork):
     def _was_set_aside(self, offset: int) -> bool:
         directory = self.source.directory
         return directory.store.is_local and os.path.lexists(directory.file_path(aside_name(offset)))
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """The error is a finding."""
-        self.findings.append(finding_of_error(error, self.source.directory.path))
-
-    def finish(self) -> None:
-        """Damage that ended the replay is told."""
-        super().finish()
-        damage = self.replay.damage
-        if damage is not None:
-            message = f"{damage.reason}: nothing above it can be checked"
-            path = self.source.directory.path
-            self.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
 
 
 def _checked(

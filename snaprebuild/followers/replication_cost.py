@@ -9,7 +9,7 @@ import numpy as np
 
 from formats.log.batch_headers import HeaderReader
 from formats.remote.remote_log_metadata import SegmentState
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.followers.leader_view import PartitionView
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -46,7 +46,7 @@ def drawback(view: PartitionView, share: Share, log_start: int, next_offset: int
         return None
     return (
         f"as a leader, or for consumers that fetch from it as their closest replica, it has {kept} of the leader's "
-        f"{counted(len(segments), 'segment')} on disk: reads of {log_start} to {next_offset - 1} go to remote storage, "
+        f"{pluralize(len(segments), 'segment')} on disk: reads of {log_start} to {next_offset - 1} go to remote storage, "
         f"{share.local - share.replicated} bytes of them from the leader's disk today"
     )
 

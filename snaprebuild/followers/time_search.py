@@ -28,7 +28,7 @@ from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.followers.leader_view import PartitionView
 from snaprebuild.followers.list_offsets import TimestampAndOffset
-from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.replay.broker_answer import epoch_of
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint
 from snaprebuild.snapshots.source.log_records import batch_records
 from snaprebuild.storage.parallel_map import here_for

@@ -1,13 +1,14 @@
-"""What stands in one file of a log directory, item by item, and everything that is wrong with it.
+"""The content of one file of a log directory, item by item, and everything that is wrong with it.
 
-Each file is read from its start to its end in bounded memory, whatever is shown of it. An item is a row of plain values; items of one form
-come together, as columns, so that a segment costs no object for each batch.
+Each file is read from its start to its end in bounded memory, whatever is shown of it. An item is a row of plain values. Items of one form
+are yielded together, as columns, so that a segment needs no object for each batch.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,19 +50,19 @@ def dump_file(path: str, request: DumpRequest, settings: S3Settings = USUAL_S3) 
 
     Args:
         path: of a file, or the location of an object.
-        request: what is wanted of it.
+        request: what is dumped.
         settings: how object stores are reached.
 
     Raises:
-        UsageError: nothing tells what the file is.
+        UsageError: neither option, name nor content shows what the file is.
         ReadFailedError: it cannot be opened.
         RefusedError: a limit of the run is used up.
     """
     by_name = kind_of_name(os.path.basename(path))
     store = store_of(path, settings)
     with store.open_bytes(path) as source:
-        kind, told_by = _kind_of(source, request, by_name)
-        dump = Dump(path, kind, told_by, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)
+        kind, kind_from = _kind_of(source, request, by_name)
+        dump = Dump(path, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
 
@@ -80,15 +81,15 @@ def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tu
 
 
 def _guarded(dump: Dump, items: Iterator[Items]) -> Iterator[Items]:
-    """The items; what ends them early becomes a finding."""
+    """The items; an error that ends them early becomes a finding."""
     try:
         for each in items:
             dump.item_count += len(each)
             yield each
     except LimitExceededError as error:
-        dump.tell("over-limit", Severity.FINDING, error)
+        dump.add_finding("over-limit", Severity.FINDING, error)
     except FormatError as error:
-        dump.tell("damaged-file", Severity.DAMAGED, error)
+        dump.add_finding("damaged-file", Severity.DAMAGED, error)
     except SnaprebuildError as error:
         dump.findings.append(finding_of_error(error, dump.path, may_vanish=True))
     dump.count_findings()
@@ -99,12 +100,12 @@ def _guarded(dump: Dump, items: Iterator[Items]) -> Iterator[Items]:
 
 def _snapshot_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
     entries = read_entries(_bytes_of(dump, limits.SNAPSHOT_BYTES_MAX), file=dump.path)
-    # Only a broker names a snapshot by its end: the remote tier names it by the first offset of its segment.
+    # Only a broker names a snapshot by its end: remote storage names it by the first offset of its segment.
     name = parse_file_name(os.path.basename(dump.path))
     is_end = name is not None and name.kind in (FileKind.PRODUCER_SNAPSHOT, FileKind.PRODUCER_SNAPSHOT_TEMPORARY)
     fault = impossible_entries(entries, dump.offset) if is_end and dump.offset is not None else None
     if fault is not None:
-        dump.tell("impossible-entries", Severity.DAMAGED, BadValueError("entries of a snapshot", found=fault))
+        dump.add_finding("impossible-entries", Severity.DAMAGED, BadValueError("entries of a snapshot", found=fault))
     shown = entries
     if not request.takes_all:
         last = entries["last_offset"]
@@ -133,109 +134,141 @@ def _bytes_of(dump: Dump, bytes_max: int) -> bytes:
 
 
 def _small_file_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    for items in _SMALL_FILES[dump.kind](_bytes_of(dump, limits.TEXT_FILE_BYTES_MAX), dump.path):
-        if request.takes_all or "offset" not in items.columns:
-            yield items
-            continue
-        shown = [row for row, offset in enumerate(items.columns["offset"]) if request.offset_from <= offset <= request.offset_to]
-        if shown:
-            yield Items(items.form, {name: [column[row] for row in shown] for name, column in items.columns.items()})
-
-
-def _leader_epochs(data: bytes, file: str) -> Iterator[Items]:
-    yield from _objects(ItemForm.LEADER_EPOCH, read_leader_epoch_checkpoint(data, file=file), ("epoch", "start_offset"))
-
-
-def _partition_offsets(data: bytes, file: str) -> Iterator[Items]:
-    yield from _objects(ItemForm.PARTITION_OFFSET, read_offset_checkpoint(data, file=file), ("topic", "partition", "offset"))
-
-
-def _objects(form: ItemForm, entries: Sequence[object], names: Sequence[str]) -> Iterator[Items]:
+    form, names, read = _SMALL_FILES[dump.kind]
+    entries = read(_bytes_of(dump, limits.TEXT_FILE_BYTES_MAX), dump.path)
+    if "offset" in names and not request.takes_all:
+        entries = [entry for entry in entries if request.offset_from <= entry.offset <= request.offset_to]
     for start in range(0, len(entries), ROWS_MAX):
         part = entries[start : start + ROWS_MAX]
-        yield Items(form, {name: [getattr(entry, name) for entry in part] for name in names})
+        yield Items(form, {name: [_plain(getattr(entry, name)) for entry in part] for name in names})
 
 
-def _partition_metadata(data: bytes, file: str) -> Iterator[Items]:
-    metadata = read_partition_metadata(data, file=file)
-    yield _one(ItemForm.PARTITION_METADATA, version=metadata.version, topic_id=uuid_to_text(metadata.topic_id))
+def _plain(value: object) -> object:
+    """A UUID as text; everything else as it is."""
+    return uuid_to_text(value) if isinstance(value, bytes) else value
 
 
-def _meta_properties(data: bytes, file: str) -> Iterator[Items]:
-    meta = read_meta_properties(data, file=file)
-    directory_id = None if meta.directory_id is None else uuid_to_text(meta.directory_id)
-    yield _one(
+_SMALL_FILES: dict[DumpedKind, tuple[ItemForm, tuple[str, ...], Callable[[bytes, str], Sequence[Any]]]] = {
+    DumpedKind.LEADER_EPOCH_CHECKPOINT: (
+        ItemForm.LEADER_EPOCH,
+        ("epoch", "start_offset"),
+        lambda data, file: read_leader_epoch_checkpoint(data, file=file),
+    ),
+    DumpedKind.OFFSET_CHECKPOINT: (
+        ItemForm.PARTITION_OFFSET,
+        ("topic", "partition", "offset"),
+        lambda data, file: read_offset_checkpoint(data, file=file),
+    ),
+    DumpedKind.PARTITION_METADATA: (
+        ItemForm.PARTITION_METADATA,
+        ("version", "topic_id"),
+        lambda data, file: (read_partition_metadata(data, file=file),),
+    ),
+    DumpedKind.META_PROPERTIES: (
         ItemForm.META_PROPERTIES,
-        version=meta.version,
-        node_id=meta.node_id,
-        cluster_id=meta.cluster_id,
-        directory_id=directory_id,
-    )
-
-
-def _clean_shutdown(data: bytes, file: str) -> Iterator[Items]:  # noqa: ARG001 - it never fails, and so names no file
-    yield _one(ItemForm.CLEAN_SHUTDOWN, broker_epoch=read_clean_shutdown(data).broker_epoch)
-
-
-def _quorum_state(data: bytes, file: str) -> Iterator[Items]:
-    state = read_quorum_state(data, file=file)
-    names = ("data_version", "leader_id", "leader_epoch", "voted_id", "voted_directory_id")
-    yield _one(ItemForm.QUORUM_STATE, **{name: getattr(state, name) for name in names})
-
-
-def _one(form: ItemForm, **fields: object) -> Items:
-    return Items(form, {name: [value] for name, value in fields.items()})
-
-
-_SMALL_FILES: dict[DumpedKind, Callable[[bytes, str], Iterator[Items]]] = {
-    DumpedKind.LEADER_EPOCH_CHECKPOINT: _leader_epochs,
-    DumpedKind.OFFSET_CHECKPOINT: _partition_offsets,
-    DumpedKind.PARTITION_METADATA: _partition_metadata,
-    DumpedKind.META_PROPERTIES: _meta_properties,
-    DumpedKind.CLEAN_SHUTDOWN: _clean_shutdown,
-    DumpedKind.QUORUM_STATE: _quorum_state,
+        ("version", "node_id", "cluster_id", "directory_id"),
+        lambda data, file: (read_meta_properties(data, file=file),),
+    ),
+    DumpedKind.CLEAN_SHUTDOWN: (ItemForm.CLEAN_SHUTDOWN, ("broker_epoch",), lambda data, _: (read_clean_shutdown(data),)),
+    DumpedKind.QUORUM_STATE: (
+        ItemForm.QUORUM_STATE,
+        ("data_version", "leader_id", "leader_epoch", "voted_id", "voted_directory_id"),
+        lambda data, file: (read_quorum_state(data, file=file),),
+    ),
 }
 
 
 # --- indexes ---------------------------------------------------------------------------------------------------------------
 
 
-def _offset_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_offset_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    dump.preallocated_bytes = index.preallocated_bytes
-    offset, position = _offsets_of(dump, index), index.column("position")
-    check = _checked(dump, lambda log: check_offset_index(log, offset, position))
-    columns = {"offset": offset, "relative_offset": index.column("relative_offset"), "position": position}
-    yield from _index_items(ItemForm.OFFSET_INDEX_ENTRY, columns, offset, check, "log_offset", request)
-    _tell_mismatches(dump, offset, check, "last offset of the batch at the position", index.grammar.entry_bytes)
+@dataclass(frozen=True, slots=True)
+class _IndexKind:
+    """How the entries of a kind of index are read, compared with the log, and shown.
+
+    Attributes:
+        names: of the columns that are shown; ``offset`` is the absolute one of ``relative_offset``.
+        offset: column with the offset of an entry.
+        value: column that ``check`` compares at that offset.
+        claimed: column with what an entry claims about ``what``.
+        in_log: name of the column with what the log has.
+    """
+
+    form: ItemForm
+    read: Callable[..., Index[Any]]
+    check: Callable[[OpenBytes, np.ndarray, np.ndarray], IndexCheck]
+    names: tuple[str, ...]
+    offset: str
+    value: str
+    claimed: str
+    in_log: str
+    what: str
 
 
-def _time_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_time_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    dump.preallocated_bytes = index.preallocated_bytes
-    offset, timestamp = _offsets_of(dump, index), index.column("timestamp")
-    check = _checked(dump, lambda log: check_time_index(log, offset, timestamp))
-    columns = {"timestamp": timestamp, "offset": offset, "relative_offset": index.column("relative_offset")}
-    yield from _index_items(ItemForm.TIME_INDEX_ENTRY, columns, offset, check, "log_timestamp", request)
-    _tell_mismatches(dump, timestamp, check, "greatest timestamp of the batch at the offset", index.grammar.entry_bytes)
+_INDEXES = {
+    DumpedKind.OFFSET_INDEX: _IndexKind(
+        ItemForm.OFFSET_INDEX_ENTRY,
+        read_offset_index,
+        check_offset_index,
+        ("offset", "relative_offset", "position"),
+        offset="offset",
+        value="position",
+        claimed="offset",
+        in_log="log_offset",
+        what="last offset of the batch at the position",
+    ),
+    DumpedKind.TIME_INDEX: _IndexKind(
+        ItemForm.TIME_INDEX_ENTRY,
+        read_time_index,
+        check_time_index,
+        ("timestamp", "offset", "relative_offset"),
+        offset="offset",
+        value="timestamp",
+        claimed="timestamp",
+        in_log="log_timestamp",
+        what="greatest timestamp of the batch at the offset",
+    ),
+    DumpedKind.TRANSACTION_INDEX: _IndexKind(
+        ItemForm.ABORTED_TRANSACTION,
+        read_transaction_index,
+        check_transaction_index,
+        ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+        offset="last_offset",
+        value="producer_id",
+        claimed="producer_id",
+        in_log="log_producer_id",
+        what="producer of the abort marker at the last offset",
+    ),
+}
 
 
-def _transaction_index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    index = read_transaction_index(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
-    last, producer_id = index.column("last_offset"), index.column("producer_id")
-    check = _checked(dump, lambda log: check_transaction_index(log, last, producer_id))
-    columns = {name: index.column(name) for name in index.columns.dtype.names or ()}
-    yield from _index_items(ItemForm.ABORTED_TRANSACTION, columns, last, check, "log_producer_id", request)
-    _tell_mismatches(dump, producer_id, check, "producer of the abort marker at the last offset", index.grammar.entry_bytes)
-
-
-def _offsets_of(dump: Dump, index: Index[Any]) -> np.ndarray:
-    """Absolute offsets of the entries; without a base offset in the name they count from 0."""
-    return index.column("relative_offset") + (dump.offset or 0)
+def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
+    kind = _INDEXES[dump.kind]
+    index = kind.read(_bytes_of(dump, limits.INDEX_BYTES_MAX), file=dump.path)
+    columns = {name: index.column("relative_offset" if name == "offset" else name) for name in kind.names}
+    if "offset" in columns:  # without a base offset in the name they count from 0
+        columns["offset"] = columns["offset"] + (dump.offset or 0)
+        dump.preallocated_bytes = index.preallocated_bytes
+    offset = columns[kind.offset]
+    check = _checked(dump, lambda log: kind.check(log, offset, columns[kind.value]))
+    shown = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
+    for start in range(0, len(shown), ROWS_MAX):
+        rows = shown[start : start + ROWS_MAX]
+        items: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
+        if check is None:
+            items[kind.in_log] = items["agrees"] = [None] * len(rows)
+        else:
+            found, is_compared = check.found[rows].tolist(), check.is_compared[rows].tolist()
+            is_there = check.is_there[rows].tolist()
+            items[kind.in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
+            agrees = check.agrees[rows].tolist()
+            items["agrees"] = [value if compared else None for value, compared in zip(agrees, is_compared, strict=True)]
+        yield Items(kind.form, items)
+    if check is not None:
+        _find_mismatch(dump, columns[kind.claimed], check, kind.what, index.grammar.entry_bytes)
 
 
 def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck | None:
-    """The entries beside the log; None where there is none, or the name does not tell the base offset."""
+    """The entries compared with the log; None if there is no log, or no base offset in the name."""
     log_path = log_beside(dump.path, dump.kind, dump.store)
     if log_path is None or dump.offset is None:
         return None
@@ -243,51 +276,24 @@ def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck
         done = check(log)
     if done.unchecked_reason is not None:
         error = BadValueError(f"not every entry could be compared with {log_path}", found=done.unchecked_reason)
-        dump.tell("index-not-compared", Severity.NOTE, error)
+        dump.add_finding("index-not-compared", Severity.NOTE, error)
     return done
 
 
-def _index_items(
-    form: ItemForm,
-    columns: dict[str, np.ndarray],
-    offset: np.ndarray,
-    check: IndexCheck | None,
-    in_log: str,
-    request: DumpRequest,
-) -> Iterator[Items]:
-    shown = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
-    for start in range(0, len(shown), ROWS_MAX):
-        rows = shown[start : start + ROWS_MAX]
-        items: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
-        if check is None:
-            items[in_log] = items["agrees"] = [None] * len(rows)
-        else:
-            found, is_compared = check.found[rows].tolist(), check.is_compared[rows].tolist()
-            is_there = check.is_there[rows].tolist()
-            items[in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
-            agrees = check.agrees[rows].tolist()
-            items["agrees"] = [value if compared else None for value, compared in zip(agrees, is_compared, strict=True)]
-        yield Items(form, items)
-
-
-def _tell_mismatches(dump: Dump, claimed: np.ndarray, check: IndexCheck | None, what: str, entry_bytes: int) -> None:
-    if check is None:
-        return
+def _find_mismatch(dump: Dump, claimed: np.ndarray, check: IndexCheck, what: str, entry_bytes: int) -> None:
     wrong = np.flatnonzero(check.is_compared & ~check.agrees)
     if len(wrong):
         row = int(wrong[0])
         found = int(check.found[row]) if check.is_there[row] else "no batch"
         expected = f"{int(claimed[row])}, as the index says"
         error = BadValueError(what, position=row * entry_bytes, expected=expected, found=found)
-        dump.tell("index-mismatch", Severity.FINDING, error, count=len(wrong))
+        dump.add_finding("index-mismatch", Severity.FINDING, error, count=len(wrong))
 
 
 _READERS: dict[DumpedKind, Callable[[Dump, DumpRequest], Iterator[Items]]] = {
     DumpedKind.LOG: log_items,
     DumpedKind.KRAFT_CHECKPOINT: log_items,
     DumpedKind.SNAPSHOT: _snapshot_items,
-    DumpedKind.OFFSET_INDEX: _offset_index_items,
-    DumpedKind.TIME_INDEX: _time_index_items,
-    DumpedKind.TRANSACTION_INDEX: _transaction_index_items,
+    **dict.fromkeys(_INDEXES, _index_items),
     **dict.fromkeys(_SMALL_FILES, _small_file_items),
 }

@@ -1,4 +1,4 @@
-"""What a dump consists of: a file, its items as columns, what is wanted of it, and what is wrong with it."""
+"""The parts of a dump: a file, its items as columns, the request, and the findings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX, INT64_MIN
 from formats.log.batch_headers import Tail
 from formats.partition.file_names import DumpedKind
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
 __all__ = ["BATCH_FORMS", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items", "Words"]
 
 ROWS_MAX = 16_384
-"""Items that are handed out together, where they come from a file that is held as a whole."""
+"""Items that are yielded together, if their file is in memory as a whole."""
 
 
 class ItemForm(Enum):
-    """What an item is. ``docs/json.md`` describes the fields of each."""
+    """The kind of an item. The JSON reference describes the fields of each."""
 
     BATCH = "batch"
     LEGACY_BATCH = "legacy_batch"
@@ -48,11 +48,11 @@ BATCH_FORMS = (ItemForm.BATCH, ItemForm.LEGACY_BATCH)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A column of few different words.
+    """A column with few different words.
 
     Attributes:
-        words: which there are.
-        codes: the index of that of each row; whole numbers or booleans.
+        words: the different words.
+        codes: index of the word of each row; integers or booleans.
     """
 
     words: Sequence[str]
@@ -65,20 +65,18 @@ class Words:
         return Words(self.words, self.codes[rows])
 
     def word(self, row: int) -> str:
-        """That of a row."""
+        """The word of a row."""
         return self.words[int(self.codes[row])]
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Consecutive items of one form: some rows of columns, whose others may come in later ones, behind items of another form.
+    """Consecutive items of one form: some rows of columns. Their other rows may follow after items of another form.
 
     Attributes:
-        form: of all of them.
-        columns: one list of plain values for each field, all of one length; of batches, which may be many, whole numbers as arrays and
-            everything else as words.
+        columns: one list of plain values for each field, all of one length; for batches integers as arrays and everything else as words.
         start: the first row.
-        stop: the row behind the last; None for all.
+        stop: the row after the last; None for all.
     """
 
     form: ItemForm
@@ -88,7 +86,7 @@ class Items:
 
     @property
     def column_length(self) -> int:
-        """Rows of the columns."""
+        """Count of rows of the columns."""
         return len(next(iter(self.columns.values())))
 
     def __len__(self) -> int:
@@ -97,12 +95,12 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class DumpedFinding(Finding):
-    """A finding with the place in the file.
+    """A finding with its position in the file.
 
     Attributes:
-        position: in bytes from the start of the file, in lines from 1 for text files; None where it has none.
-        expected: what the format asks for, as text, or None.
-        found: what stands there.
+        position: in bytes from the start of the file, in lines from 1 for text files; None if it has none.
+        expected: what the format requires, as text, or None.
+        found: what is there.
     """
 
     position: int | None = None
@@ -112,14 +110,14 @@ class DumpedFinding(Finding):
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """What is wanted.
+    """What is dumped. All of a file is checked, whatever is shown.
 
     Attributes:
-        kind: what every file is; None for what its name or content says.
-        deep: the records of every batch, too.
-        payload: their keys, values and header values.
-        offset_from: only items that reach this offset; ``offset_to``: only those that begin at or below it. Everything is checked.
-        offset_to: see there.
+        kind: of every file; None to use its name or content.
+        deep: also the records of every batch.
+        payload: also their keys, values and header values.
+        offset_from: only items that reach this offset.
+        offset_to: only items that begin at or below this offset.
     """
 
     kind: DumpedKind | None = None
@@ -130,32 +128,29 @@ class DumpRequest:
 
     @property
     def takes_all(self) -> bool:
-        """No range is asked for."""
+        """Whether no range of offsets is given."""
         return (self.offset_from, self.offset_to) == (INT64_MIN, INT64_MAX)
 
 
 @dataclass(slots=True)
 class Dump:
-    """One file: what it is, its items (iterate them once), and when they are through, the findings.
+    """One file, its items (iterate them once), and after the last item its findings.
 
     Attributes:
-        path: as it was given.
-        kind: what the file is.
-        told_by: ``option``, ``name`` or ``content``.
+        kind_from: where the kind was taken from: ``option``, ``name`` or ``content``.
         offset: from the name, or None.
         epoch: from the name of a KRaft checkpoint, or None.
-        size_bytes: when it was opened; of a log, once its items are read, when that began.
-        store: that holds it; ``identity``: what it was when it was opened.
-        items: the content.
-        item_count: items that were handed out.
+        size_bytes: when the file was opened; for a log, when its items were read.
+        identity: of the file when it was opened.
+        item_count: items that were yielded.
         tail: how the batches of a log end, or None.
-        preallocated_bytes: zeros behind the last entry of an index; of a log behind the last batch.
-        findings: what is wrong, once for each code, with the count.
+        preallocated_bytes: zeros after the last entry of an index, or after the last batch of a log.
+        findings: one for each code, with a count.
     """
 
     path: str
     kind: DumpedKind
-    told_by: str
+    kind_from: str
     offset: int | None
     epoch: int | None
     size_bytes: int
@@ -166,33 +161,33 @@ class Dump:
     tail: Tail | None = None
     preallocated_bytes: int | None = None
     findings: list[Finding] = field(default_factory=list)
-    _told: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def opened(self) -> OpenBytes:
-        """The file, to be read once more; an object must be the one that it was.
+        """Opens the file once more; an object must be the one that was opened first.
 
         Raises:
             ReadFailedError: it cannot be opened.
         """
         return self.store.open_bytes(self.path, self.identity, None, True)
 
-    def tell(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
+    def add_finding(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
         """Adds a finding; of a second one with this code only the count is kept."""
-        if code in self._told:
-            index, before = self._told[code]
-            self._told[code] = index, before + count
-            return
-        self._told[code] = len(self.findings), count
-        error.in_file(self.path)
-        expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
-        self.findings.append(
-            DumpedFinding(code, severity, self.path, error.message, offset, position=error.position, expected=expected, found=found)
-        )
+        index, before = self._counts.get(code, (len(self.findings), 0))
+        self._counts[code] = index, before + count
+        if not before:
+            error.in_file(self.path)
+            expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
+            self.findings.append(
+                DumpedFinding(
+                    code, severity, self.path, error.message, offset, position=error.position, expected=expected, found=found
+                )
+            )
 
     def count_findings(self) -> None:
         """Adds to each finding how many more there were."""
-        for index, count in self._told.values():
+        for index, count in self._counts.values():
             first = self.findings[index]
             if count > 1:
-                message = f"{first.message}; and {counted(count - 1, 'more', 'more')} of this kind behind it"
+                message = f"{first.message}; and {pluralize(count - 1, 'more', 'more')} of this kind behind it"
                 self.findings[index] = replace(first, message=message)

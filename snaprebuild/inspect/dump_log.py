@@ -1,4 +1,4 @@
-"""The batches and records of a segment or a KRaft checkpoint, in blocks, and where its order, checksums or bytes are wrong."""
+"""The batches and records of a segment or a KRaft checkpoint, in blocks, and what is wrong with their order, checksums or bytes."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from snaprebuild.storage.store import OpenBytes
 __all__ = ["log_items"]
 
 HELD_BYTES_MAX = 4 << 20
-"""Keys and values that are held, until their records are shown together."""
+"""Keys and values that are in memory before their records are yielded together."""
 
 
 def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
-    """The batches of the file, each before those of its records that are wanted."""
+    """The batches of the file, each before those of its records that were requested."""
     order = _Order(dump)
-    # Records are read from another handle: an object is fetched ahead of who goes forward, and of nobody who goes back.
+    # Records are read from another handle: reading ahead of an object works only for a handle that goes forward.
     with dump.opened() as source, dump.opened() as again:
         dump.size_bytes = source.size_bytes  # a broker may have appended
         reader = HeaderReader(source, check_crc=True, read_markers=False)
         for block in reader:
             order.add(block)
-            _tell_bad_checksums(dump, block)
+            _find_bad_checksums(dump, block)
             yield from _block_items(dump, request, again, block)
         dump.tail = reader.tail
     assert dump.tail is not None
-    _tell_tail(dump, dump.tail)
+    _find_tail(dump, dump.tail)
 
 
 class _Order:
-    """Whether each batch lies behind the one before it, and where offsets are left out, over the blocks of a file."""
+    """Checks over the blocks of a file that each batch begins after the end of the one before it, and finds gaps between offsets."""
 
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
@@ -70,47 +70,49 @@ class _Order:
         base = block.column("base_offset")
         last = base + block.column("last_offset_delta")
         before = np.concatenate((np.array([self._last_offset]), last[:-1]))
-        wrong = np.flatnonzero((base <= before) | (last < base))
+        begins_late = base > before
+        wrong = np.flatnonzero(~begins_late | (last < base))
         if len(wrong):
             row = int(wrong[0])
-            expected = f"more than {before[row]}" if base[row] <= before[row] else f"a last offset of {base[row]} or more"
-            found = int(base[row]) if base[row] <= before[row] else int(last[row])
-            error = BadValueError("offset of a batch", position=int(block.position_bytes[row]), expected=expected, found=found)
-            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, int(base[row]), count=len(wrong))
-        # How many offsets are inside of a compressed message of magic 0 or 1 its header does not say.
+            expected = f"a last offset of {base[row]} or more" if begins_late[row] else f"more than {before[row]}"
+            self._add("disordered-offsets", Severity.DAMAGED, block, wrong, expected, last[row] if begins_late[row] else base[row])
+        # The header of a compressed message of magic 0 or 1 does not show how many offsets are inside.
         is_wrapper = (block.column("magic") < 2) & (block.column("attributes") & ATTRIBUTE_CODEC != 0)
         gaps = np.flatnonzero((base - 1 > before) & ~is_wrapper)
         if self._is_first:
             gaps = gaps[gaps > 0]
         if len(gaps):
             row = int(gaps[0])
-            position, found = int(block.position_bytes[row]), int(base[row])
-            error = BadValueError("offset of a batch", position=position, expected=int(before[row]) + 1, found=found)
-            self._dump.tell("offset-gaps", Severity.NOTE, error, found, count=len(gaps))
+            self._add("offset-gaps", Severity.NOTE, block, gaps, int(before[row]) + 1, base[row])
         self._is_first = False
         self._last_offset = int(last[-1])
 
+    def _add(self, code: str, severity: Severity, block: HeaderBlock, rows: np.ndarray, expected: object, found: np.int64) -> None:
+        position, offset = int(block.position_bytes[rows[0]]), int(block.column("base_offset")[rows[0]])
+        error = BadValueError("offset of a batch", position=position, expected=expected, found=int(found))
+        self._dump.add_finding(code, severity, error, offset, count=len(rows))
 
-def _tell_bad_checksums(dump: Dump, block: HeaderBlock) -> None:
+
+def _find_bad_checksums(dump: Dump, block: HeaderBlock) -> None:
     if len(block.bad_crc):
         row = int(block.bad_crc[0])
         found = f"{int(block.column('crc')[row]):#010x}"
         error = BadValueError(
             "checksum of a batch", position=int(block.position_bytes[row]), expected="that of its bytes", found=found
         )
-        dump.tell("bad-checksum", Severity.DAMAGED, error, int(block.column("base_offset")[row]), count=len(block.bad_crc))
+        dump.add_finding("bad-checksum", Severity.DAMAGED, error, int(block.column("base_offset")[row]), count=len(block.bad_crc))
 
 
-def _tell_tail(dump: Dump, tail: Tail) -> None:
+def _find_tail(dump: Dump, tail: Tail) -> None:
     if tail.error is None:
         return
     if tail.kind is TailKind.ZERO_FILLED:
         dump.preallocated_bytes = dump.size_bytes - tail.position_bytes
-        dump.tell("zero-filled-tail", Severity.NOTE, tail.error)
+        dump.add_finding("zero-filled-tail", Severity.NOTE, tail.error)
     elif tail.kind is TailKind.TORN:
-        dump.tell("torn-tail", Severity.DAMAGED, tail.error)
+        dump.add_finding("torn-tail", Severity.DAMAGED, tail.error)
     else:
-        dump.tell("damaged-segment", Severity.DAMAGED, tail.error)
+        dump.add_finding("damaged-segment", Severity.DAMAGED, tail.error)
 
 
 def _block_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock) -> Iterator[Items]:
@@ -124,7 +126,7 @@ def _block_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: Hea
 
 
 def _batch_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
-    """Some batches of a block, which are of one form, each before its records."""
+    """Some batches of one form of a block, each before its records."""
     is_legacy = int(block.column("magic")[rows[0]]) < 2
     form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if is_legacy else (ItemForm.BATCH, _BATCH_FIELDS)
     columns = _batch_columns(block, rows)
@@ -186,7 +188,7 @@ def _true_where(is_so: np.ndarray) -> Words:
 
 
 def _incremented(sequence: np.ndarray, increment: np.ndarray) -> np.ndarray:
-    """``DefaultRecordBatch.incrementSequence``, which also of an impossible increment makes an int32."""
+    """``DefaultRecordBatch.incrementSequence``, which gives an int32 even for an impossible increment."""
     increment = increment.astype(np.int32)
     wraps = sequence > INT32_MAX - increment
     following: np.ndarray = np.where(wraps, increment - (INT32_MAX - sequence) - 1, sequence + increment)
@@ -202,10 +204,10 @@ _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType", "NoTimesta
 
 @dataclass(frozen=True, slots=True)
 class _Markers:
-    """The records of control batches that have exactly the bytes a coordinator writes.
+    """The records of control batches that have exactly the bytes that a coordinator writes.
 
     Attributes:
-        numbers: of a row of the block, which one is its record.
+        numbers: index of the record of a row of the block.
         columns: of the control records.
     """
 
@@ -214,7 +216,7 @@ class _Markers:
 
 
 def _usual_markers(request: DumpRequest, source: OpenBytes, block: HeaderBlock, control: np.ndarray) -> _Markers | None:
-    """Those of the control batches ``control`` that are usual, all at once: a transactional log has as many of them as transactions."""
+    """The usual markers among the control batches ``control``, all at once: a transactional log has one for each transaction."""
     control = control[block.column("length")[control] + LOG_OVERHEAD_BYTES == _ROW.itemsize]
     base_offset = block.column("base_offset")[control]
     control = control[(base_offset >= request.offset_from) & (base_offset <= request.offset_to)]
@@ -250,7 +252,7 @@ _MARKER_KEY_BYTES, _MARKER_VALUE_BYTES = 4, 6
 
 
 def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: BatchHeader, position: int) -> Iterator[Items]:
-    """The records of one batch, which is read again."""
+    """The records of one batch, which is read once more."""
     records: list[LogRecord] = []
     try:
         if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
@@ -266,9 +268,9 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
                 yield from _shown_records(dump, request, header, records, position)
                 records, held = [], 0
     except LimitExceededError as error:
-        dump.tell("over-limit", Severity.FINDING, error, header.base_offset)
+        dump.add_finding("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:
-        dump.tell("unreadable-records", Severity.DAMAGED, error, header.base_offset)
+        dump.add_finding("unreadable-records", Severity.DAMAGED, error, header.base_offset)
     yield from _shown_records(dump, request, header, records, position)
 
 
@@ -308,7 +310,7 @@ def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, 
 
 
 def _payload_columns(request: DumpRequest, records: list[LogRecord]) -> dict[str, list[Any]]:
-    """Keys and values as their bytes; None for every record where they are not wanted."""
+    """Keys and values as bytes; None for every record if they were not requested."""
     if not request.payload:
         nothing: list[Any] = [None] * len(records)
         return {"key": nothing, "value": nothing}
@@ -321,7 +323,7 @@ def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], po
         try:
             controls.append(_control_record(record.key, record.value))
         except FormatError as error:
-            dump.tell("unreadable-control-record", Severity.DAMAGED, error.shifted_by(position), record.offset)
+            dump.add_finding("unreadable-control-record", Severity.DAMAGED, error.shifted_by(position), record.offset)
             controls.append(None)
     columns = _record_columns(header, records)
     columns["type_id"] = [None if each is None else each.type_id for each in controls]
@@ -332,7 +334,7 @@ def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], po
 
 @functools.lru_cache(maxsize=1024)
 def _control_record(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Kept, because the markers of a log are the same two, but for the epochs of their coordinators."""
+    """Cached: the markers of a log differ only in their type and coordinator epoch."""
     return parse_control_record(Record(0, 0, key, value))
 
 

@@ -1,16 +1,17 @@
-"""Explains one producer: its entry at an offset, which batch set each field, what the snapshots say of it, what a broker would answer."""
+"""Explains one producer: its entry at an offset, the batch that set each field, its entries in snapshots, and the answers of a broker."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, in_flux
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.broker_answer import (
     VERSIONS,
     Attempt,
@@ -21,34 +22,34 @@ from snaprebuild.replay.broker_answer import (
     next_sequence,
 )
 from snaprebuild.replay.classes import Judgement
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
 
 DIFFERING_LISTED_MAX = 100
-"""Snapshots that an explanation lists because they say something else; all are counted."""
+"""Snapshots that an explanation lists because they differ; all are counted."""
 
 EPOCH_MAX = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """What to explain.
 
     Attributes:
-        producer_id: int64, not negative.
-        at: offset at which the state is wanted, exclusive as in the name of a snapshot; None for the log end.
+        producer_id: not negative.
+        at: offset of the wanted state, exclusive as in the name of a snapshot; None for the log end.
         version: of the broker that answers, one of ``broker_answer.VERSIONS``.
-        sequence: base sequence of the batch that is asked about, or None for a choice of batches.
+        sequence: base sequence of a batch for which the answer is wanted, or None for a choice of batches.
         epoch: its epoch, or None for that of the entry.
     """
 
@@ -61,7 +62,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """What a snapshot on disk says of the producer.
+    """The entry of the producer in a snapshot on disk.
 
     Attributes:
         offset: of the snapshot.
@@ -80,10 +81,10 @@ class Answered:
     """A batch that the producer might send, and the answers of a broker.
 
     Attributes:
-        what: the batch, for a person.
-        attempt: it.
+        what: describes the batch.
+        attempt: the batch.
         running: the answer of the broker that wrote the log and still runs.
-        restarted: its answer after a start; also an unclean stop leaves a snapshot at the log end, which the recovery takes and loads.
+        restarted: its answer after a start; even after an unclean stop, recovery writes and loads a snapshot at the log end.
     """
 
     what: str
@@ -94,25 +95,20 @@ class Answered:
 
 @dataclass(slots=True)
 class Explanation:
-    """One partition.
+    """The producer in one partition.
 
     Attributes:
-        source: the partition.
-        offset: of the state; None where the replay came to none.
-        judgement: class of the state and why, or None.
-        entry: of the producer, or None where the log does not know it.
+        offset: of the state; None if the replay reached none.
+        judgement: class of the state and its reasons, or None.
+        entry: of the producer, or None if the log does not have it.
         set_by: by field the batch that set it (``ProducerTrace``).
-        base_offset: of the snapshot at the first offset, if the replay began from it.
-        in_memory: the batches that a running broker holds, oldest first.
-        expires_at_ms: when a broker forgets it, ms since 1970; None with an open transaction or without entry.
-        is_expired: by the clock.
-        snapshots: what those at or below the offset say, ascending, without the equal ones; at most ``DIFFERING_LISTED_MAX``.
-        snapshot_counts: of all of them, by status.
-        answers: to the batches that were asked about.
-        findings: about this partition.
-        bytes_read: of its segments.
-        is_known: the log or a snapshot has an entry of the producer, up to the offset where one was asked for.
-        outside: why the log has no state at the offset that was asked for, or None.
+        base_offset: of the snapshot at the first offset, if the replay began with it.
+        in_memory: the batches that a running broker has in memory, oldest first.
+        expires_at_ms: when a broker drops it, ms since 1970; None with an open transaction or without entry.
+        snapshots: those at or below the offset that differ, ascending, at most ``DIFFERING_LISTED_MAX``.
+        snapshot_counts: all at or below the offset, by status.
+        is_known: the log (up to the given offset) or a snapshot has an entry of the producer.
+        outside: why the log has no state at the given offset, or None.
     """
 
     source: PartitionSource
@@ -135,14 +131,12 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainResult:
-    """Everything that was found out.
+    """The explanations of all partitions.
 
     Attributes:
-        question: it.
-        clock: for expiry.
-        partitions: those that know the producer; the only one that was read, if it does not.
+        partitions: those that have the producer; or the only one that was read.
         partitions_read: count of all.
-        findings: about what the paths led to, and about the partitions.
+        findings: about the source and about the partitions.
     """
 
     question: Question
@@ -161,19 +155,19 @@ def explain(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> ExplainResult:
-    """Explains a producer in every partition of ``source`` that knows it.
+    """Explains a producer in every partition of ``source`` that has it.
 
     Args:
         source: from ``open_source``.
-        question: what is asked.
+        question: what to explain.
         clock: for expiry.
         check_crc: compute checksums.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
 
-    def work_of(_: int, explanation: Explanation) -> _ExplainWork:
-        return _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
+    def work_of(_: int, explanation: Explanation) -> _ExplainTask:
+        return _ExplainTask(explanation, question, clock, check_crc=check_crc, progress=progress)
 
     explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
     known = [each for each in explanations if each.is_known]
@@ -192,64 +186,50 @@ def explain(
             for each in explanations
         )
         if unread:
-            message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
-        # Who could not read all says so with other findings, and knows nothing of this one.
+            message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may know it"
+        # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
 
 
-class _ExplainWork(PartitionWork):
+class _ExplainTask(ReplayTask):
     """One partition, replayed up to the offset."""
+
+    lost_above_damage = "nothing above it can be explained"
 
     def __init__(
         self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        super().__init__(explanation.source, explanation.findings, progress)
-        directory = explanation.source.directory
+        directory, at = explanation.source.directory, question.at
+        bases = [segment.base_offset for segment in directory.segments]
+        snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
+        cuts = sorted(snapshots if at is None else snapshots | {at})
+        reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
+        stop = len(bases) if at is None else bisect_left(bases, at)
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
         self._explanation = explanation
         self._question = question
         self._clock = clock
-        self._check_crc = check_crc
-        self._bases = [segment.base_offset for segment in directory.segments]
-        at = question.at
-        stop = len(self._bases) if at is None else bisect_left(self._bases, at)
-        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        self._bases = bases
         self._entries: dict[int, ProducerEntry | None] = {}
         self._state: BoundaryState | None = None
         self._last: BoundaryState | None = None
         self._pieces: list[tuple[int | None, np.ndarray]] = []
         self._log_end = 0
-        self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
-
-    def all_tasks(self) -> list[ReadTask]:
-        at = self._question.at
-        cuts = sorted(self._snapshots if at is None else self._snapshots | {at})
-        return read_tasks(
-            self._explanation.source.directory,
-            self._replay.begin(),
-            check_crc=self._check_crc,
-            cuts=cuts,
-            traced_producer=self._question.producer_id,
-        )
+        self._snapshots = snapshots
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._explanation.bytes_read += summary.bytes_read
-        boundary, _ = boundary_after(self._source.directory.segments, index, summary)
+        boundary, _ = boundary_after(self.source.directory.segments, index, summary)
         self._pieces.append((boundary, summary.contents.traced))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)
-        for state in self._replay.take(index, summary):
-            self._take_state(state)
-        return self._replay.damage is None
+        return super().take_segment(index, summary)
 
     def finish(self) -> None:
-        for state in self._replay.finish():
-            self._take_state(state)
-        explanation, damage = self._explanation, self._replay.damage
-        path = explanation.source.directory.path
-        if damage is not None:
-            message = f"{damage.reason}: nothing above it can be explained"
-            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
+        super().finish()
+        explanation, damage = self._explanation, self.replay.damage
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
         if self._state is not None:
@@ -262,7 +242,7 @@ class _ExplainWork(PartitionWork):
                 f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
             )
 
-    def _take_state(self, state: BoundaryState) -> None:
+    def boundary(self, state: BoundaryState) -> None:
         if state.offset in self._snapshots:
             self._entries[state.offset] = self._entry_in(state)
         self._last = state
@@ -296,14 +276,14 @@ class _ExplainWork(PartitionWork):
         for what, attempt in _attempts(question, trace):
             answered = Answered(what, attempt, *(answer_to(memory, attempt, question.version) for memory in (running, restarted)))
             explanation.answers.append(answered)
-            # Nothing in the log tells which transaction version the client speaks: told where that matters.
+            # The log does not show the transaction version of the client: both answers are given if they differ.
             bumping = replace(attempt, is_transactional=True, bumps_epochs=True)
             answers = [answer_to(memory, bumping, question.version) for memory in (running, restarted)]
             if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
                 explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
 
     def _base_entry(self) -> ProducerEntry | None:
-        base = self._replay.trusted_base
+        base = self.replay.trusted_base
         if base is None:
             return None
         self._explanation.base_offset = self._bases[0]
@@ -321,7 +301,7 @@ class _ExplainWork(PartitionWork):
                 explanation.snapshots.append(view)
 
     def _view(self, offset: int) -> SnapshotView | None:
-        """What the snapshot says; None where neither it nor the log knows the producer."""
+        """The entry in the snapshot; None if neither the snapshot nor the log has the producer."""
         try:
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
@@ -335,7 +315,7 @@ class _ExplainWork(PartitionWork):
             return SnapshotView(offset, "unreadable")
         if entries is None:
             return None
-        # Of two entries of one producer a broker takes the last.
+        # A broker takes the last of two entries of one producer.
         rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
         found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
         if offset not in self._entries:
@@ -353,7 +333,7 @@ class _ExplainWork(PartitionWork):
 
 
 def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attempt]]:
-    """The batches that are asked about: the one of the question, or those that tell most."""
+    """The batch of the question, or the batches whose answers differ most."""
     entry = trace.entry
     epoch = 0 if entry is None else max(entry.epoch, 0)
     last = -1 if entry is None else entry.last_sequence
@@ -365,7 +345,7 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
         sequence = question.sequence
         if sequence is None:
             sequence = following if asked_epoch == epoch else 0
-        # A retry is the same batch again, as long as it was.
+        # A retry is the same batch again, with as many records.
         same = next((each for each in trace.in_memory if asked_epoch == epoch and each.first_sequence == sequence), None)
         return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
     if entry is not None and entry.last_offset >= 0 and last == -1:
@@ -386,5 +366,5 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
 
 
 def _records(batch: BatchInMemory) -> int:
-    """How many the sequences count, which may wrap."""
+    """The count of records by the sequences, which may wrap."""
     return (batch.last_sequence - batch.first_sequence) % 2**31 + 1

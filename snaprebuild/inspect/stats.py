@@ -1,12 +1,13 @@
-"""Counts what partitions are made of: producers, how long they live and what they cost, batches and their kinds.
+"""Statistics of partitions: producers, their lifetime and memory, batches and their kinds.
 
-Everything is told of the retained log alone: a producer whose batches were all deleted is in no count, though a broker may remember it.
+Everything comes from the retained log alone: a producer whose batches were all deleted is in no count, though a broker may still have it.
 """
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,13 +16,20 @@ from snaprebuild.errors import GoneFileError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
-from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
+from snaprebuild.replay.segment_statistics import (
+    NO_STATISTICS,
+    PRODUCER_SUMS,
+    BatchFacts,
+    BatchStatistics,
+    JoinedColumns,
+    KeyedColumns,
+)
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, Progress, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
@@ -38,13 +46,13 @@ __all__ = [
 
 HOUR_MS = 3_600_000
 EXPIRATIONS_MS = (HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS)
-"""Expirations that are compared with the one that counts; the third is Kafka's default."""
+"""Expirations that are compared with the configured one; the third is Kafka's default."""
 
 EPOCH_NEAR_LIMIT = 32_000
-"""Epochs from here on are told. At 32,766 a coordinator gives its producer a new id (``TransactionMetadata.isEpochExhausted``)."""
+"""Epochs from here on are reported. At 32,766 a coordinator gives its producer a new id (``TransactionMetadata.isEpochExhausted``)."""
 
 NO_EPOCH_YET = 2**15 - 1
-"""The lowest epoch of a producer that wrote empty control batches only, which have none."""
+"""The lowest epoch of a producer with only empty control batches, which have none."""
 
 SEGMENT_ROW = np.dtype(
     [
@@ -65,9 +73,8 @@ SEGMENT_ROW = np.dtype(
         )
     ]
 )
-"""One segment: ``moment_ms`` is its greatest timestamp, or that of the one before it where it has none. Of its producers the new ones are
-those of which no retained batch lies before it. Known at its end are all that were seen so far, and live those that have not expired at
-that moment."""
+"""One segment: ``moment_ms`` is its greatest timestamp, or that of the segment before it if it has none. New producers have no retained
+batch before it. At its end, all producers so far are known, and those that have not expired at that moment are live."""
 
 PRODUCER_JOINS = {
     "batches": np.add,
@@ -83,12 +90,12 @@ PRODUCER_JOINS = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """Producer ids of a partition, a topic or everything, each counted once.
+    """Counts of distinct producer ids of a partition, a topic or everything.
 
     Attributes:
-        seen: with any batch; those below are among them.
+        seen: with any batch; the others are among them.
         one_batch: wrote one data batch.
-        transactional: have a transaction: a marker, or one that is open.
+        transactional: have a transaction: a marker, or an open one.
         one_transaction: have one, or at most one in each partition.
         bumped: their first and last epochs differ in a partition, or between partitions.
         near_limit: with an epoch from ``EPOCH_NEAR_LIMIT`` on.
@@ -123,13 +130,11 @@ class Totals:
     """Sums over segments, of a partition, a topic or everything.
 
     Attributes:
-        partitions: count of them; likewise ``segments`` that were read.
+        segments: count of those that were read.
         size_bytes: of the segments that were read, of which ``bytes_read``.
-        batches: by kind.
-        entries: producers of each partition, which a broker that forgot none would hold.
+        entries: producers of each partition: what a broker would have without expiry.
         open_transactions: entries with one.
         kept: entries that are left at the clock's moment with each of the expirations of the result; open transactions never expire.
-        facts: producer ids.
     """
 
     partitions: int = 0
@@ -143,7 +148,7 @@ class Totals:
     facts: ProducerFacts = ProducerFacts()
 
     def add(self, other: Totals) -> None:
-        """Adds sums; the facts of producer ids are no sums."""
+        """Adds the sums; ``facts`` is no sum."""
         self.partitions += other.partitions
         self.segments += other.segments
         self.size_bytes += other.size_bytes
@@ -155,19 +160,17 @@ class Totals:
 
     @property
     def batch_count(self) -> int:
-        """All batches."""
+        """Count of all batches."""
         return int(self.batches.kinds.columns["batches"].sum())
 
 
 @dataclass(slots=True)
 class PartitionStats:
-    """A partition, counted.
+    """The statistics of a partition.
 
     Attributes:
-        source: the partition.
         totals: sums over its segments, as far as they could be read.
-        segments: rows of ``SEGMENT_ROW``, of the partitions with the most batches; None of others.
-        findings: about this partition.
+        segments: rows of ``SEGMENT_ROW`` if it is one of the partitions with the most batches, else None.
     """
 
     source: PartitionSource
@@ -178,16 +181,14 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True)
 class StatsResult:
-    """Everything that was counted.
+    """The statistics of all partitions.
 
     Attributes:
-        clock: for expiry.
-        expirations_ms: to which ``Totals.kept`` belong, ascending; that of the clock is among them.
+        expirations_ms: those of ``Totals.kept``, ascending, with that of the clock.
         total: of everything.
-        topics: by name, over all log directories, the one with the most batches first; so are ``partitions``.
-        partitions: all that were selected.
-        producers: those with the most batches, columns of ``PRODUCER_JOINS`` by producer id, in that order.
-        source_findings: of the source.
+        topics: by name, over all log directories, the one with the most batches first.
+        partitions: all selected ones, the one with the most batches first.
+        producers: those with the most batches, in that order: columns of ``PRODUCER_JOINS`` by producer id.
     """
 
     clock: Clock
@@ -218,16 +219,16 @@ def stats(
     Args:
         source: from ``open_source``.
         clock: for expiry.
-        top: of so many partitions the segments are kept, and so many producers are named.
-        check_crc: compute checksums; batches are counted, whatever theirs is.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        top: count of partitions whose segments are listed, and of producers that are listed.
+        check_crc: compute checksums; batches are counted also if theirs differs.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
 
-    def work_of(place: int, partition: PartitionStats) -> _StatsWork:
-        return _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
+    def work_of(place: int, partition: PartitionStats) -> _StatsTask:
+        return _StatsTask(partition, place, clock, sums, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, jobs)
     sums.close()
@@ -245,7 +246,7 @@ def stats(
 
 @dataclass(slots=True)
 class _Group:
-    """Partitions that are counted together: their sums, and the producers of those that are done until all are."""
+    """Partitions that are counted together: their sums, and the producers of those that are done, until all are done."""
 
     totals: Totals
     waiting: int = 0
@@ -262,7 +263,7 @@ class _Group:
 
 
 class _Sums:
-    """Collects partitions as they are done, and keeps of each no more than the result holds."""
+    """Collects partitions when they are done, and keeps only what the result needs."""
 
     def __init__(self, source: Source, expirations_ms: tuple[int, ...], top: int) -> None:
         self.expirations_ms = expirations_ms
@@ -275,7 +276,7 @@ class _Sums:
         self._with_segments: list[tuple[int, int, PartitionStats]] = []
 
     def no_totals(self) -> Totals:
-        """Sums of nothing."""
+        """Sums without any partition."""
         return Totals(kept=(0,) * len(self.expirations_ms))
 
     def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
@@ -285,7 +286,7 @@ class _Sums:
         topic.add(partition.totals, producers)
         if not topic.waiting:
             topic.close()
-        # Of equal ones the first partition stays: which is done first is chance.
+        # Of equal ones the first partition stays: the order in which they are done varies.
         heapq.heappush(self._with_segments, (partition.totals.batch_count, -place, partition))
         if len(self._with_segments) > self._top:
             heapq.heappop(self._with_segments)[2].segments = None
@@ -294,7 +295,7 @@ class _Sums:
         self.producers = self._top_of(self.everything.producers.total())
         self.everything.close()
         for topic in self.topics.values():
-            if topic.waiting:  # a partition of it ended in an error that nobody foresaw
+            if topic.waiting:  # a partition of it ended with an unexpected error
                 topic.close()
 
     def _top_of(self, producers: KeyedColumns) -> KeyedColumns:
@@ -302,18 +303,18 @@ class _Sums:
         return KeyedColumns(producers.key[chosen], {name: column[chosen] for name, column in producers.columns.items()})
 
 
-class _StatsWork(PartitionWork):
-    """One partition: its segments in order, and what its producers are behind each."""
+class _StatsTask(PartitionTask):
+    """One partition: its segments in order, and its producers after each."""
 
     def __init__(
         self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        super().__init__(partition.source, partition.findings, progress)
+        reads = partial(read_tasks, partition.source.directory, check_crc=check_crc, with_statistics=True)
+        super().__init__(partition.source, TaskOutcome(partition.findings), reads, progress)
         self._stats = partition
         self._place = place
         self._clock = clock
         self._sums = sums
-        self._check_crc = check_crc
         self._known_end = known_log_end(partition.source.directory)
         self._ended = False
         self._moment_ms = clock.as_of_ms
@@ -322,14 +323,9 @@ class _StatsWork(PartitionWork):
         self._producers = JoinedColumns(PRODUCER_SUMS)
         self._rows: list[tuple[int, ...]] = []
 
-    def all_tasks(self) -> list[ReadTask]:
-        directory = self._source.directory
-        return read_tasks(directory, range(len(directory.segments)), check_crc=self._check_crc, with_statistics=True)
-
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = summary.contents.statistics, self._stats.totals
-        assert statistics is not None
+        statistics, totals = summary.contents.statistics or NO_STATISTICS, self._stats.totals
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         self._producers.add(statistics.producers)
@@ -359,8 +355,8 @@ class _StatsWork(PartitionWork):
         return True
 
     def _find(self, index: int, summary: SegmentSummary) -> None:
-        """Damage is told, and nothing ends with it: what lies behind it on disk is counted."""
-        directory, findings = self._source.directory, self._findings
+        """Reports damage. The segments after it are counted all the same."""
+        directory, findings = self.source.directory, self.outcome.findings
         path = directory.file_path(directory.segments[index].log.name)
         record = ReplayRecord()
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
@@ -375,7 +371,7 @@ class _StatsWork(PartitionWork):
             self.finish()
 
     def finish(self) -> None:
-        """What was counted so far is the result, also where the rest cannot be read."""
+        """Adds the partition to the result, also if only a part of it could be read."""
         self._ended = True
         totals, entries = self._stats.totals, entries_of(self._prefix)
         totals.partitions = 1
@@ -388,7 +384,7 @@ class _StatsWork(PartitionWork):
         self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
 
     def _tell_wrong_clock(self) -> None:
-        """Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
+        """Reports timestamps in the future. Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
         latest_ms, base_offset = self._latest[0], -self._latest[1]
         ahead_ms = latest_ms - self._clock.as_of_ms
         if ahead_ms <= self._clock.expiration_ms:
@@ -397,7 +393,7 @@ class _StatsWork(PartitionWork):
             f"the segment at {base_offset} holds a timestamp {ahead_ms // 3_600_000} hours ahead of the clock: until then its producer "
             "does not expire, and retention by time does not delete the segment"
         )
-        self._findings.append(
+        self.outcome.findings.append(
             Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
         )
 
@@ -407,7 +403,7 @@ def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:
 
 
 def _whole(producers: KeyedColumns, state: SegmentEffect) -> KeyedColumns:
-    """The producers of a partition: what they wrote, and what became of them. Both have a row for each, in one order."""
+    """The producers of a partition: what they wrote, and their state. Both have one row for each, in the same order."""
     assert np.array_equal(producers.key, state.producer_id)
     first, last = state.first_epoch, state.epoch
     columns = {

@@ -1,34 +1,41 @@
-"""The transactions of partitions, told from the retained log alone: which are open, since when, and what they hold back.
+"""The transactions of partitions, from the retained log alone: which are open, since when, and what they hold back.
 
-A transaction is *late* when its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
+A transaction is *late* if its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
 partitions with late transactions (``ProducerStateManager.hasLateTransaction``, KIP-664), and by which Kafka's own tool looks for hanging
-ones; whether a coordinator still knows it, only the coordinator can tell.
+ones. Whether a coordinator still has it, only the coordinator can answer.
+
+A transaction under two-phase commit (KIP-939) never expires. Once it is prepared, a system outside of Kafka decides about its commit, and
+an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state of its own for that, but its timeout is the greatest int32.
 """
 
 from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
-from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
-from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted
-from snaprebuild.inspect.transaction_states import TransactionStates, TwoPhase
+from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, read_transaction_state
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, Progress, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
@@ -36,8 +43,11 @@ __all__ = [
     "OpenTransaction",
     "PartitionTransactions",
     "TransactionCounts",
+    "TransactionStates",
     "TransactionsResult",
+    "TwoPhase",
     "abort_commands",
+    "find_transaction_states",
     "transactions",
 ]
 
@@ -45,7 +55,7 @@ DEFAULT_MAX_TIMEOUT_MS = 900_000
 """``transaction.max.timeout.ms``, 15 minutes."""
 
 LATE_BUFFER_MS = 300_000
-"""``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer than that a coordinator may take."""
+"""``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer a coordinator may take."""
 
 OPEN_LISTED_MAX = 100
 """Open transactions that a partition lists, the oldest first; all are counted."""
@@ -53,21 +63,27 @@ OPEN_LISTED_MAX = 100
 TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 
+class TwoPhase(StrEnum):
+    """Whether a transaction is under two-phase commit."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction without a marker.
 
     Attributes:
-        first_offset: of its first batch, or of the first that is retained.
-        producer_id: int64.
-        epoch: of its producer.
+        first_offset: of its first retained batch.
         coordinator_epoch: of the last marker of its producer, -1 for none.
-        since_ms: timestamp of that first batch; None where it is not on disk, or has none.
+        since_ms: timestamp of that first batch; None if it is not on disk, or has none.
         last_ms: timestamp of the last batch of its producer, or None.
         is_late: nothing was written for longer than any coordinator waits.
-        may_have_begun_before: below the first segment: nothing on disk tells.
-        position_bytes: where its first batch begins in the segment, or None.
-        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted from here.
+        may_have_begun_before: whether it may have begun below the first segment.
+        position_bytes: of its first batch in the segment, or None.
+        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
     """
 
     first_offset: int
@@ -84,13 +100,13 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What the markers of a partition closed.
+    """Counts of the closed transactions of a partition.
 
     Attributes:
-        committed: transactions with batches.
-        aborted: likewise.
-        empty: markers that closed nothing here: the producer had added the partition and written nothing into it.
-        unknown: markers before which nothing of their producer is retained: empty, or of a transaction whose batches are gone.
+        committed: with batches.
+        aborted: with batches.
+        empty: markers that closed nothing here: the producer had added the partition but written nothing to it.
+        unknown: markers without a retained batch of their producer before them: empty, or of a transaction whose batches are gone.
     """
 
     committed: int = 0
@@ -101,20 +117,19 @@ class TransactionCounts:
 
 @dataclass(slots=True)
 class PartitionTransactions:
-    """One partition.
+    """The transactions of one partition.
 
     Attributes:
-        source: the partition.
         log_end_offset: up to which the log was replayed; None for an empty log.
-        counts: what is closed.
-        open_count: of open transactions; ``late_count`` of those among them that are late.
-        open: the oldest ``OPEN_LISTED_MAX`` of them, by first offset.
-        counts_as_late: a broker counts the partition: its oldest transaction is late.
-        offsets_held: from the last stable offset to the log end.
-        bytes_held: likewise; None where the batch at the last stable offset is not on disk.
+        counts: closed transactions.
+        open_count: count of open transactions.
+        late_count: count of late ones among them.
+        open: the oldest ``OPEN_LISTED_MAX`` open transactions, by first offset.
+        counts_as_late: whether a broker counts the partition: its oldest transaction is late.
+        offsets_held: count of offsets from the last stable offset to the log end.
+        bytes_held: the same in bytes; None if the batch at the last stable offset is not on disk.
         segments_held: closed segments that reach above the last stable offset, which tiered storage does not upload.
         segment_bytes_held: their size.
-        findings: about this partition.
         bytes_read: of its segments.
     """
 
@@ -134,13 +149,13 @@ class PartitionTransactions:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """First offset of the oldest open transaction, else the log end, if everything is replicated, which no disk tells."""
+        """First offset of the oldest open transaction, else the log end, if everything is replicated, which the disk does not show."""
         return self.open[0].first_offset if self.open else self.log_end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionsResult:
-    """Everything that was found out. ``late_ms``: without a batch for longer than this a transaction is late."""
+    """The transactions of all partitions. ``late_ms``: without a batch for longer than this a transaction is late."""
 
     as_of_ms: int
     late_ms: int
@@ -151,8 +166,8 @@ class TransactionsResult:
 def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tuple[str, str]:
     """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
 
-    Of a broker since 3.0 the tool asks whose transaction begins at the offset. A coordinator epoch that is not known is given as 0, as the
-    tool itself does. Brokers before 2.8 take version 0 of WriteTxnMarkers only, which Kafka 4 no longer speaks (KIP-896).
+    With brokers since 3.0 the tool asks the broker whose transaction begins at the offset. An unknown coordinator epoch is given as 0, as
+    the tool itself does. Brokers before 2.8 accept only version 0 of WriteTxnMarkers, which Kafka 4 no longer supports (KIP-896).
     """
     name = source.directory.name
     command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
@@ -173,24 +188,24 @@ def transactions(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> TransactionsResult:
-    """Tells the transactions of every partition of ``source``.
+    """The transactions of every partition of ``source``.
 
     Args:
         source: from ``open_source``.
         clock: for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
-        states: of the coordinators; None for those that ``source`` holds itself.
+        states: of the coordinators; None for those in ``source``.
         check_crc: compute checksums.
-        jobs: worker processes, None for as many as processors.
-        progress: told of every segment: partition and bytes.
+        jobs: worker processes, None for one per processor.
+        progress: called with partition and bytes of every segment.
     """
     if states is None:
         topics = ((each.directory.name.topic, each.directory) for each in source.partitions)
         states = TransactionStates([directory for topic, directory in topics if topic == TRANSACTION_STATE_TOPIC])
     known = states
 
-    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsWork:
-        return _TransactionsWork(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
+        return _TransactionsTask(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
     found = [
@@ -202,8 +217,10 @@ def transactions(
     return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
-class _TransactionsWork(PartitionWork):
+class _TransactionsTask(ReplayTask):
     """One partition, replayed from its first segment."""
+
+    lost_above_damage = "transactions above it are not listed"
 
     def __init__(
         self,
@@ -215,47 +232,34 @@ class _TransactionsWork(PartitionWork):
         check_crc: bool,
         progress: Progress | None,
     ) -> None:
-        super().__init__(partition.source, partition.findings, progress)
         directory = partition.source.directory
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        reads = partial(read_tasks, directory, check_crc=check_crc)
+        super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)
         self._partition = partition
         self._clock = clock
         self._late_ms = late_ms
         self._states = states
-        self._check_crc = check_crc
-        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
         self._state: BoundaryState | None = None
-
-    def all_tasks(self) -> list[ReadTask]:
-        return read_tasks(self._partition.source.directory, self._replay.begin(), check_crc=self._check_crc)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._partition.bytes_read += summary.bytes_read
-        for state in self._replay.take(index, summary):
-            self._take_state(state)
-        return self._replay.damage is None
+        return super().take_segment(index, summary)
 
     def finish(self) -> None:
-        for state in self._replay.finish():
-            self._take_state(state)
-        damage = self._replay.damage
-        if damage is not None:
-            message = f"{damage.reason}: what lies above it is not told"
-            path = self._partition.source.directory.path
-            self._partition.findings.append(
-                Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True)
-            )
+        super().finish()
         if self._state is not None:
             self._open(self._state)
 
-    def _take_state(self, state: BoundaryState) -> None:
+    def boundary(self, state: BoundaryState) -> None:
         self._state = state
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
         counts, summary, closes = self._partition.counts, state.segment, state.closes
         closed = closes.first_offset != NONE
-        committed = summary.contents.commits_left_out + int(np.count_nonzero(closed & ~closes.is_aborted))
+        committed = summary.contents.commits_omitted + int(np.count_nonzero(closed & ~closes.is_aborted))
         aborted = int(np.count_nonzero(closed & closes.is_aborted))
         others = summary.facts.commit_markers + summary.facts.abort_markers - committed - aborted
-        # Only the first marker of a producer can have closed something that lies before the replay, or that the cleaner took.
+        # Only the first marker of a producer can have closed something from before the replay, or something that was compacted away.
         unknown = int(np.count_nonzero(~closed))
         if self._partition.source.is_compacted:
             unknown = others
@@ -272,7 +276,7 @@ class _TransactionsWork(PartitionWork):
         partition.log_end_offset = state.offset
         rows = np.flatnonzero(effect.txn_first_offset != NONE)
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
-        # As the broker's metric: a batch without a timestamp makes no transaction late.
+        # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
         two_phase = [TwoPhase.UNKNOWN] * len(rows)
         for at in np.flatnonzero(late).tolist():
@@ -320,7 +324,7 @@ class _TransactionsWork(PartitionWork):
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 
     def _held(self, log_end_offset: int) -> None:
-        """What lies above the last stable offset."""
+        """Counts what is above the last stable offset."""
         partition = self._partition
         segments, oldest = partition.source.directory.segments, partition.open[0]
         partition.offsets_held = log_end_offset - oldest.first_offset
@@ -333,7 +337,7 @@ class _TransactionsWork(PartitionWork):
 
     def _tell_two_phase(self, count: int, first_offset: int) -> None:
         message = (
-            f"{counted(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
+            f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
         path = self._partition.source.directory.path
@@ -341,7 +345,7 @@ class _TransactionsWork(PartitionWork):
 
     def _tell_late(self, first_offset: int) -> None:
         partition = self._partition
-        late = counted(partition.late_count, "open transaction has", "open transactions have")
+        late = pluralize(partition.late_count, "open transaction has", "open transactions have")
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
             message += f": {partition.offsets_held} offsets are not stable"
@@ -350,7 +354,7 @@ class _TransactionsWork(PartitionWork):
 
 
 def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Position in its segment and timestamp of the batch at each offset, by offset; those that are not on disk are left out.
+    """Position in its segment and timestamp of the batch at each offset, by offset, without those that are not on disk.
 
     Raises:
         ReadFailedError: a segment cannot be read.
@@ -374,3 +378,70 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
                 if all(offset in found for offset in offsets):
                     break
     return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- two-phase commit
+
+
+class TransactionStates:
+    """Partitions of ``__transaction_state``, which are read for the first late transaction.
+
+    Attributes:
+        findings: about what could not be read.
+    """
+
+    def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
+        """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
+        self._directories = list(directories)
+        self._two_phase: set[int] = set()
+        self._expiring: set[tuple[int, int]] = set()
+        self.findings: list[Finding] = []
+
+    def of(self, producer_id: int, epoch: int) -> TwoPhase:
+        """Whether a transaction of a producer is under two-phase commit.
+
+        Any record with such a timeout counts, because a later epoch may keep a prepared transaction. A record with another timeout counts
+        only if it has this epoch: the timeout of a producer changes only together with its epoch.
+        """
+        while self._directories:
+            self._read(self._directories.pop())
+        if producer_id in self._two_phase:
+            return TwoPhase.YES
+        return TwoPhase.NO if (producer_id, epoch) in self._expiring else TwoPhase.UNKNOWN
+
+    def _read(self, directory: PartitionDir) -> None:
+        try:
+            for record in log_records(directory):
+                if record.value is None:
+                    continue
+                try:
+                    state = read_transaction_state(record.key or b"", record.value)
+                except FormatError as error:
+                    self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
+                    continue
+                if state.is_two_phase:
+                    self._two_phase.update(state.producer_ids)
+                else:
+                    self._expiring.add((state.producer_ids[0] if state.producer_ids else -1, state.producer_epoch))
+        except FormatError as error:
+            self._report(directory, f"{error.message}: the records above it are not known")
+        except ReadFailedError as error:
+            self.findings.append(finding_of_error(error, directory.path))
+
+    def _report(self, directory: PartitionDir, message: str) -> None:
+        self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
+
+
+def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S3) -> list[PartitionDir]:
+    """Partitions of ``__transaction_state`` at or below paths.
+
+    Raises:
+        UsageError: a path does not exist, or no such partition is there.
+    """
+    if not paths:
+        return []
+    found = find_partitions(paths, settings)
+    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
+    if not directories:
+        raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
+    return directories

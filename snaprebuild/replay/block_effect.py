@@ -1,6 +1,6 @@
 """From batch headers to the effect of a run of batches, vectorised.
 
-Source: derived from ``ProducerAppendInfo``; equal to the fold in ``producer_state`` for every log, which the tests show.
+Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``reference.producer_state`` for every log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import numpy as np
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.replay.producer_ids import dense_ids, run_starts, stable_order, unique_sorted
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     COLUMNS,
@@ -23,13 +22,13 @@ from snaprebuild.replay.segment_effect import (
     NO_CLOSES,
     NONE,
     SET,
+    ClosedTransactions,
     SegmentEffect,
-    TransactionCloses,
     aligned,
     identity_rows,
 )
 
-__all__ = ["EFFECT_COLUMNS", "effect_of_block"]
+__all__ = ["EFFECT_COLUMNS", "dense_ids", "effect_of_block", "run_starts"]
 
 EFFECT_COLUMNS = (
     "base_offset",
@@ -43,14 +42,14 @@ EFFECT_COLUMNS = (
 """Fields of a header on which an effect depends."""
 
 SEQUENCES = 1 << 31
-"""Numbers that a record may have; behind the last one they begin again at 0."""
+"""Count of sequence numbers; 0 follows the last one."""
 
 
 def effect_of_block(block: HeaderBlock) -> SegmentEffect:
-    """The effect of the batches of one block, vectorised.
+    """The effect of the batches of one block.
 
-    Producers that only wrote data outside of transactions, in one epoch, are most of most logs. For them the first and the last batch
-    tell everything, which two scatters into tables find. The batches of the others are grouped by a sort (``_Acting``).
+    In most logs most producers only write data outside of transactions, in one epoch. Their effect depends on their first and last batch,
+    which two scatters into tables find. The batches of the other producers are grouped by a sort (``_Acting``).
     """
     rows = np.flatnonzero(block.column("producer_id") >= 0)
     if not len(rows):
@@ -69,7 +68,7 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     is_plain = first != NONE
     touched = np.flatnonzero(is_plain)
 
-    # Indices instead of masks, and of a bool: numpy selects by a mask, and looks for what is not 0 in other types, five times as slowly.
+    # Indices instead of masks, and flatnonzero of bools: numpy needs five times as long to select by a mask, or to search other types.
     special = np.flatnonzero(column("attributes") & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) != 0)
     is_plain[dense[special]] = False
     epoch = column("producer_epoch")
@@ -91,7 +90,7 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
 def _plain_effect(
     block: HeaderBlock, producer_id: np.ndarray, plain: np.ndarray, first: np.ndarray, last: np.ndarray
 ) -> SegmentEffect:
-    """Rows for all producers, filled for those at ``plain``, by their first and last batches, which are rows of the block."""
+    """Rows for all producers, filled for those at ``plain`` from their first and last batches, which are rows of the block."""
     columns = identity_rows(producer_id)
     first, last = first[plain], last[plain]
     delta = block.column("last_offset_delta")[last]
@@ -106,12 +105,12 @@ def _plain_effect(
     columns["offset_delta"][plain] = delta
     columns["fail_open"][plain] = first_offset
     columns["starts_fresh"][plain] = are_first_ever(columns["first_epoch"][plain], base_sequence[first], first_offset)
-    columns["end"][plain] = ENDS_WITH_DATA
+    columns["last_batch_kind"][plain] = ENDS_WITH_DATA
     return SegmentEffect(**columns, closes=NO_CLOSES)
 
 
 def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
-    """The effect of some rows of a block, which are all batches of their producers: any kind of them."""
+    """The effect of some rows of a block: all batches, of any kind, of their producers."""
     producer_id = block.column("producer_id")[rows]
     order = stable_order(producer_id)
     rows, producer_id = rows[order], producer_id[order]
@@ -125,7 +124,7 @@ def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
 
     if acts.all():
         return _Acting(block, rows, producer_id, marker, attributes).effect()
-    touched = unique_sorted(producer_id)
+    touched = producer_id[run_starts(producer_id)]
     if not acts.any():
         return SegmentEffect(**identity_rows(touched), closes=NO_CLOSES)
     chosen = np.flatnonzero(acts)
@@ -153,9 +152,9 @@ class _Acting:
         self.ends = np.append(self.starts[1:], len(rows)) - 1
         self.group = np.repeat(np.arange(len(self.starts)), self.ends - self.starts + 1)
         self.group_ids = producer_id[self.starts]
-        # Mostly epochs do not change inside a group, and all that asks for their order is left out.
+        # Mostly epochs do not change inside a group. Then everything that depends on their order is left out.
         self.has_epochs = bool((self.epoch != self.epoch[self.starts][self.group]).any())
-        # A stretch is what lies between two markers of a producer; the marker that ends it belongs to it.
+        # A stretch is the batches of a producer between two markers, with the marker that ends it.
         begins = np.zeros(len(rows), dtype=bool)
         begins[self.starts] = True
         begins[1:] |= self.is_marker[:-1]
@@ -167,7 +166,7 @@ class _Acting:
         return np.where(mask, self.index, otherwise)
 
     def _last_of(self, mask: np.ndarray) -> np.ndarray:
-        """For each group the index of its last row in ``mask``, or -1."""
+        """The index of the last row in ``mask`` of each group, or -1."""
         return np.maximum.reduceat(self._where(mask, -1), self.starts)
 
     def effect(self) -> SegmentEffect:
@@ -196,7 +195,7 @@ class _Acting:
         columns["coordinator_epoch"][marked] = self.block.marker_coordinator_epoch[self.marker[last_marker[marked]]]
 
     def _batch(self, columns: dict[str, np.ndarray]) -> None:
-        """The last data batch, unless a marker of another epoch follows it; without a data batch, whether the markers agree."""
+        """The last data batch, unless a marker of another epoch follows it; without one, whether all markers have one epoch."""
         last_data = self._last_of(self.is_data)
         has_data = last_data != NONE
         reference = self.epoch[np.where(has_data, last_data, self.starts)]
@@ -215,14 +214,14 @@ class _Acting:
         columns["last_sequence"][kept] = last_sequences(self.block.column("base_sequence")[self.rows[row]], delta)
 
     def _transaction(self, columns: dict[str, np.ndarray], last_marker: np.ndarray) -> None:
-        """The first transactional batch behind the last marker: that of the last stretch, unless the group ends with a marker."""
+        """The first transactional batch after the last marker: that of the last stretch, unless the group ends with a marker."""
         columns["txn_is_set"] = last_marker != NONE
         first = np.where(self.is_marker[self.ends], len(self.rows), self.stretch_first_txn[self.stretch[self.ends]])
         opened = first < len(self.rows)
         columns["txn_first_offset"][opened] = self.base_offset[first[opened]]
 
     def _failures(self, columns: dict[str, np.ndarray]) -> None:
-        """Data outside of the open transaction: open for certain behind a transactional batch, perhaps in the first stretch."""
+        """Data outside of the open transaction: certainly open after a transactional batch, perhaps open in the first stretch."""
         outside = self.is_data & ~self.is_transactional
         if not outside.any():
             return
@@ -241,9 +240,9 @@ class _Acting:
         closed_own = self.stretch_first_txn[stretch] < len(self.rows)
         in_first = self.stretch_starts[stretch] == self.starts
         closing = np.where(closed_own, ENDS_CLOSING, np.where(in_first, ENDS_CLOSING_INCOMING, ENDS_CLOSING_NOTHING))
-        columns["end"] = np.where(self.is_marker[self.ends], closing, ENDS_WITH_DATA).astype(np.uint8)
+        columns["last_batch_kind"] = np.where(self.is_marker[self.ends], closing, ENDS_WITH_DATA).astype(np.uint8)
 
-    def _closes(self) -> TransactionCloses:
+    def _closes(self) -> ClosedTransactions:
         where = np.flatnonzero(self.is_marker)
         if not len(where):
             return NO_CLOSES
@@ -253,7 +252,7 @@ class _Acting:
         first_offset = np.where(opened, self.base_offset[np.where(opened, first, 0)], NONE)
         is_incoming = self.stretch_starts[stretch] == self.starts[self.group[where]]
         aborted = self.block.marker_type[self.marker[where]] == ControlRecordType.ABORT
-        closes = TransactionCloses(self.producer_id[where], is_incoming, first_offset, self.base_offset[where], aborted)
+        closes = ClosedTransactions(self.producer_id[where], is_incoming, first_offset, self.base_offset[where], aborted)
         in_log_order = np.argsort(self.rows[where], kind="stable")
         return closes.chosen(in_log_order[(is_incoming | opened)[in_log_order]])
 
@@ -261,15 +260,57 @@ class _Acting:
 def are_first_ever(epoch: np.ndarray, base_sequence: np.ndarray, base_offset: np.ndarray) -> np.ndarray:
     """Which data batches have no batch of their producer before them: epoch 0, sequence 0, and no wrap of sequence numbers.
 
-    0 follows 2147483647 in the same epoch (``DefaultRecordBatch.incrementSequence``). The 2^31 records before it have an offset each, so
-    that no batch below offset 2147483648 follows a wrap.
+    0 follows 2147483647 in the same epoch (``DefaultRecordBatch.incrementSequence``). Each of the 2^31 records before it has an offset, so
+    no batch below offset 2147483648 follows a wrap.
     """
     first: np.ndarray = (epoch == 0) & (base_sequence == 0) & (base_offset < SEQUENCES)
     return first
 
 
 def last_sequences(base_sequence: np.ndarray, last_offset_delta: np.ndarray) -> np.ndarray:
-    """``producer_state.last_sequence_of`` for columns: int32 in, int32 out."""
+    """``broker_answer.last_sequence_of`` for int32 columns."""
     last = base_sequence.astype(np.int64) + last_offset_delta
     last = np.where(last >= SEQUENCES, last - SEQUENCES, last)
     return np.where(base_sequence == NONE, NONE, last).astype(np.int32)
+
+
+# ---------------------------------------------------------------------------------------------------------------- grouping
+
+DIRECT_IDS_PER_BATCH = 4
+"""Producer ids are used as indices of tables if their range is at most this many times the count of batches: brokers assign them one after
+the other. A sort costs about 20 ns a batch instead."""
+
+
+def dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Producer ids as small numbers in the same order.
+
+    Returns:
+        The producer id of each number (some may have no batch), and the number of each batch (int64).
+    """
+    low, high = int(producer_id.min()), int(producer_id.max())
+    if high - low < DIRECT_IDS_PER_BATCH * len(producer_id):
+        return low + np.arange(high - low + 1), producer_id - low  # high + 1 may be no int64
+    order = stable_order(producer_id)
+    starts = run_starts(producer_id[order])
+    dense = np.empty(len(producer_id), dtype=np.int64)
+    dense[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+    return producer_id[order[starts]], dense
+
+
+def stable_order(producer_id: np.ndarray) -> np.ndarray:
+    """A stable argsort, by 16 bits at a time if the range of ids allows it: numpy sorts those by radix, several times faster."""
+    low, high = int(producer_id.min()), int(producer_id.max())
+    if high - low >= 1 << 32:
+        return np.argsort(producer_id, kind="stable")
+    relative = (producer_id - low).astype(np.uint32)
+    order = np.argsort(relative.astype(np.uint16), kind="stable")
+    if high - low >= 1 << 16:
+        order = order[np.argsort((relative >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+def run_starts(values: np.ndarray) -> np.ndarray:
+    """Indices at which a run of equal values begins."""
+    first = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return np.flatnonzero(first)

@@ -1,19 +1,21 @@
-"""What a broker answers to a data batch of a client, from what it holds of the producer in memory.
+"""What a broker answers: to a data batch of a producer, from its state in memory, and to OffsetsForLeaderEpoch, from its leader epochs.
 
-A leader asks in this order: is it one of the last five batches over again, is its epoch too old, does its sequence follow, and does it stay
-within its transaction. Versions differ in names and in how much they take from a producer of which nothing, or no batch, is known.
+A leader checks a data batch in this order: is it one of the last five batches again, is its epoch too old, does its sequence follow, and is
+it part of the open transaction. Versions differ in the names of errors and in what they accept from a producer without state or batch.
 
-Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3.
+Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3;
+``DefaultRecordBatch.incrementSequence``; ``LeaderEpochFileCache`` (KIP-101).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.sequences import last_sequence_of
 
 __all__ = [
     "BATCHES_IN_MEMORY",
@@ -22,31 +24,35 @@ __all__ = [
     "Attempt",
     "BatchInMemory",
     "BrokerAnswer",
+    "EpochEnd",
     "ProducerMemory",
     "answer_to",
+    "end_of_epoch",
+    "epoch_of",
+    "last_sequence_of",
     "next_sequence",
 ]
 
 BATCHES_IN_MEMORY = 5
-"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot holds the newest one only."""
+"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot has only the newest one."""
 
 Version = tuple[int, int]
 
 VERSIONS = (*((2, minor) for minor in range(4, 9)), *((3, minor) for minor in range(10)), *((4, minor) for minor in range(5)))
-"""Those whose answers are known, ascending."""
+"""The versions whose answers are known, ascending."""
 
 _ACCEPTS_UNKNOWN: Version = (2, 5)
 """KIP-360: before it a producer without state had to begin with sequence 0."""
 _INVALID_PRODUCER_EPOCH: Version = (2, 7)
 """KIP-588: before it the exception for an older epoch was fatal to the client."""
 _EPOCH_BUMP: Version = (4, 1)
-"""From here on a transactional producer of version 2 (KIP-890) without state has to begin with sequence 0."""
+"""Since this version a transactional producer of version 2 (KIP-890) without state must begin with sequence 0."""
 
 _SEQUENCE_MAX = 2**31 - 1
 
 
 class Answer(Enum):
-    """What becomes of a batch."""
+    """The answer to a batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -59,7 +65,7 @@ class Answer(Enum):
 
 
 class BatchInMemory(NamedTuple):
-    """A data batch that a broker knows again (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
+    """A data batch that a broker recognises (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
 
     first_sequence: int
     last_sequence: int
@@ -68,10 +74,10 @@ class BatchInMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerMemory:
-    """What a broker holds of a producer.
+    """The state of a producer in the memory of a broker.
 
     Attributes:
-        epoch: int16, -1 for none.
+        epoch: -1 for none.
         batches: its newest data batches in this epoch, oldest first, at most ``BATCHES_IN_MEMORY``.
         txn_first_offset: of its open transaction, or None.
     """
@@ -82,7 +88,7 @@ class ProducerMemory:
 
     @classmethod
     def loaded(cls, entry: ProducerEntry) -> ProducerMemory:
-        """What a broker holds that loaded the entry from a snapshot: one batch at most (``loadProducerEntry``)."""
+        """The state after the entry was loaded from a snapshot: at most one batch (``loadProducerEntry``)."""
         last = entry.last_sequence
         first = -1 if last == -1 else (last - entry.offset_delta) % 2**31
         batch = BatchInMemory(first, last, entry.last_offset - entry.offset_delta)
@@ -95,11 +101,10 @@ class Attempt:
     """A data batch that a client sends.
 
     Attributes:
-        epoch: of the producer.
-        base_sequence: of its first record; -1 for what a group coordinator writes, whose sequence nobody asks about.
+        base_sequence: of its first record; -1 for batches of a group coordinator, whose sequence is not checked.
         records: count.
         is_transactional: in a transaction, which its coordinator confirms.
-        bumps_epochs: a transactional producer of version 2 (KIP-890).
+        bumps_epochs: from a transactional producer of version 2 (KIP-890).
     """
 
     epoch: int
@@ -111,23 +116,31 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """The answer and why, in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
+    """The answer, and the reason in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
 
     answer: Answer
     reason: str
     first_offset: int | None = None
 
 
+def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
+    """Sequence of the last record of a batch: -1 stays -1, and 0 follows 2^31 - 1."""
+    if base_sequence == -1:
+        return -1
+    last = base_sequence + last_offset_delta
+    return last - 2**31 if last > _SEQUENCE_MAX else last
+
+
 def next_sequence(last_sequence: int) -> int:
-    """The sequence behind one: 0 behind none and behind 2^31 - 1."""
+    """The sequence after another one: 0 after -1 (none) and after 2^31 - 1."""
     return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
 
 
 def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version) -> BrokerAnswer:
-    """What a leader of a version answers.
+    """The answer of a leader of a version.
 
     Args:
-        memory: None where it does not know the producer.
+        memory: None if it does not have the producer.
         attempt: the batch.
         version: major and minor, one of ``VERSIONS``.
     """
@@ -178,3 +191,45 @@ def _why_accepted(memory: ProducerMemory, attempt: Attempt) -> str:
     if memory.epoch == -1:
         return "does not know the producer: a retry is written again, and no older epoch is fenced"
     return "a new epoch begins with 0" if attempt.epoch != memory.epoch else "the next in sequence"
+
+
+# ---------------------------------------------------------------------------------------------------------------- leader epochs
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """A leader epoch, and the offset after its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+def epoch_of(epochs: Sequence[LeaderEpochEntry], offset: int) -> int | None:
+    """The leader epoch in which an offset was written, or would be; None for an offset before all epochs."""
+    before = None
+    for entry in epochs:
+        if entry.start_offset >= offset:
+            return entry.epoch if entry.start_offset == offset else before
+        before = entry.epoch
+    return before
+
+
+def end_of_epoch(epochs: Sequence[LeaderEpochEntry], epoch: int, log_end: int) -> EpochEnd | None:
+    """The answer of a leader to OffsetsForLeaderEpoch.
+
+    Args:
+        epochs: of its log, ascending.
+        epoch: the requested one.
+        log_end: its log end offset.
+
+    Returns:
+        The requested epoch and its end, or those of the epoch before it if the log has no record of it; None if the log has only earlier
+        epochs.
+    """
+    if epochs and epochs[-1].epoch == epoch:
+        return EpochEnd(epoch, log_end)
+    higher = next((entry for entry in epochs if entry.epoch > epoch), None)
+    if higher is None or epoch < 0:
+        return None
+    floor = [entry.epoch for entry in epochs if entry.epoch <= epoch]
+    return EpochEnd(floor[-1] if floor else epoch, higher.start_offset)

@@ -1,8 +1,8 @@
-"""What a broker since 2.8 does with the snapshot files of a partition when it loads the log: removes, loads, writes.
+"""Which snapshot files of a partition a broker since 2.8 removes, loads and writes when it loads the log.
 
-A pure model: offsets in, offsets out. Each step of Kafka is a method of its own, so that it can be compared with Kafka step by step;
-``broker_start`` puts them together as ``LogLoader.load`` does. It answers what becomes of a file that stands in the directory now, and
-where a broker writes EMPTY snapshots by itself because it knows none after a clean stop.
+A pure model: offsets in, offsets out. Each step of Kafka is a method, so that it can be compared with Kafka step by step; ``broker_start``
+calls them as ``LogLoader.load`` does. It shows whether a file that is in the directory now will survive, and where a broker writes EMPTY
+snapshots because it finds none after a clean stop.
 
 Source: ``ProducerStateManager`` (``removeStraySnapshots``, ``truncateAndReload``, ``takeSnapshot``), ``UnifiedLog.rebuildProducerState``,
 ``LogLoader.load``, ``LogLoader.recoverLog``.
@@ -26,14 +26,14 @@ __all__ = [
 
 
 class SnapshotOrigin(Enum):
-    """Where a file comes from that is there after the start."""
+    """The origin of a file that is there after the start."""
 
     KEPT = "kept"
     """It was there before."""
     EMPTY = "empty"
-    """Written by the broker without a look at the log: no entries, whatever the log says."""
+    """Written by the broker without reading the log: no entries, whatever the log has."""
     REBUILT = "rebuilt"
-    """Written by the broker from a replay, which began at the snapshot that it loaded, or at the log start."""
+    """Written by the broker from a replay that began at the snapshot that it loaded, or at the log start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,12 @@ class LoadedLog:
 
     Attributes:
         base_offsets: of the segments, ascending; at least one.
-        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 where it has none.
-        log_end: the log end offset.
+        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 if it has none.
         snapshots: offset of each snapshot file, and whether it parses.
         is_clean: whether the broker stopped cleanly.
-        recovery_point: below this offset everything was flushed; counts after an unclean stop.
-        without_index: base offsets of segments that have no ``.index``, which are recovered in any case.
-        is_tiered: remote storage is on: the log start may lie below the first segment on disk.
+        recovery_point: below this offset everything was flushed; used after an unclean stop.
+        without_index: base offsets of segments without an ``.index``, which are always recovered.
+        is_tiered: remote storage is on: the log start may be below the first segment on disk.
     """
 
     base_offsets: tuple[int, ...]
@@ -62,21 +61,21 @@ class LoadedLog:
 
     @property
     def is_deleted_at_start(self) -> bool:
-        """Whether the broker deletes all segments, because they end below the log start, and begins a log without records there."""
+        """Whether the broker deletes all segments, because they end below the log start, and creates an empty log there."""
         return self.log_end < self.checkpointed_log_start
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStart:
-    """What a start does.
+    """The effect of a start on the snapshot files.
 
     Attributes:
         after: offset and origin of each snapshot file that is there afterwards, ascending.
         stray: offsets of files removed because no segment begins there.
-        out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is being loaded.
-        corrupt: offsets of files removed because they did not parse when they were to be loaded.
-        loaded: offset of the snapshot that the state is taken from; None when it begins empty.
-        replayed_from: where the final replay begins; None when there is none.
+        out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is loaded.
+        corrupt: offsets of files removed because they did not parse when the broker tried to load them.
+        loaded: offset of the snapshot from which the state is loaded; None if it begins empty.
+        replayed_from: where the final replay begins; None if there is none.
     """
 
     after: tuple[tuple[int, SnapshotOrigin], ...]
@@ -93,15 +92,15 @@ class BrokerStart:
 
     @property
     def rebuilt(self) -> tuple[int, ...]:
-        """Offsets at which the broker writes what its replay gave."""
+        """Offsets at which the broker writes snapshots from its replay."""
         return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.REBUILT)
 
 
 class SnapshotFiles:
-    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them.
+    """The snapshot files of one directory, and a ``ProducerStateManager`` that works on them.
 
-    It works at the upper end: what is removed lies above the wanted offset (or once below the log start), what is written lies above all
-    that is left. So each step costs no more than the files and segments that it changes.
+    It works at the upper end: what it removes is above a given offset (or once below the log start), what it writes is above everything
+    that is left. So the cost of each step is that of the files and segments that it changes.
     """
 
     def __init__(self, snapshots: Mapping[int, bool]) -> None:
@@ -122,9 +121,9 @@ class SnapshotFiles:
         self.loaded = self.replayed_from = None
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:
-        """``removeStraySnapshots``: of those at no base offset only the largest may stay, where it is at or above the largest base offset.
+        """``removeStraySnapshots``: of those at no base offset only the largest may stay, if it is at or above the largest base offset.
 
-        That one is what a clean stop wrote at the log end.
+        A clean stop wrote that one at the log end.
         """
         bases = set(base_offsets)
         stray = [offset for offset in self._offsets if offset not in bases]
@@ -135,7 +134,7 @@ class SnapshotFiles:
         self._forget(stray, self.stray)
 
     def truncate_and_reload(self, log_start: int, end: int) -> None:
-        """``truncateAndReload``: drops what is out of range, then loads the newest file that parses."""
+        """``truncateAndReload``: removes what is out of range, then loads the newest file that parses."""
         self._remove(bisect_right(self._offsets, end), len(self._offsets), self.out_of_range)
         self._remove(0, bisect_right(self._offsets, log_start), self.out_of_range)
         if end != self._map_end:
@@ -167,14 +166,14 @@ class SnapshotFiles:
     def rebuild(
         self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool, segments: int | None = None
     ) -> None:
-        """``rebuildProducerState``: brings the state to ``end``, from the newest snapshot or, where it trusts the stop, from nothing.
+        """``rebuildProducerState``: brings the state to ``end``, from the newest snapshot or, if it trusts the stop, from nothing.
 
         Args:
             base_offsets: of the segments, ascending.
             log_start: the log start offset.
-            end: the state is wanted at this offset.
-            trusts_stop: after a clean stop: no snapshot known means no producer to know.
-            segments: how many of them are loaded at this moment, None for all.
+            end: offset of the wanted state.
+            trusts_stop: after a clean stop, no snapshot means that there were no producers.
+            segments: how many of them are already loaded, None for all.
         """
         segments = len(base_offsets) if segments is None else segments
         wanted = [*base_offsets[max(segments - 2, 0) : segments], end]
@@ -197,20 +196,20 @@ class SnapshotFiles:
     def recover_segment(
         self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int, *, segments: int | None = None
     ) -> None:
-        """``LogLoader.recoverSegment``: a state of its own up to the segment, the segment folded, a snapshot behind its last batch.
+        """``LogLoader.recoverSegment``: a new state up to the segment, a replay of the segment, a snapshot after its last batch.
 
-        This removes every snapshot above the segment, whoever wrote it.
+        This removes every snapshot above the segment, also those of the broker.
         """
         self.new_manager()
         self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False, segments=segments)
         self.take(record_end, SnapshotOrigin.REBUILT)
 
     def remove_all(self) -> None:
-        """``truncateFullyAndStartAt``: where ``recoverLog`` deletes the segments, as they end below the log start."""
+        """``truncateFullyAndStartAt``: ``recoverLog`` deletes segments that end below the log start."""
         self._remove(0, len(self._offsets), self.out_of_range)
 
     def _remove(self, first: int, stop: int, why: list[int]) -> None:
-        """Those at ``first`` up to ``stop`` in their order."""
+        """Removes those at ``first`` up to ``stop`` in ascending order."""
         if first < stop:
             self._forget(self._offsets[first:stop], why)
             del self._offsets[first:stop]
@@ -218,18 +217,18 @@ class SnapshotFiles:
     def _forget(self, offsets: Iterable[int], why: list[int]) -> None:
         for offset in offsets:
             if self.files.pop(offset) is SnapshotOrigin.KEPT:
-                # What the broker wrote itself a moment before is not the caller's concern.
+                # A file that the broker itself wrote during this start is not reported.
                 why.append(offset)
             self._faulty.discard(offset)
 
 
 def loaded_log_start(checkpointed: int, first_base: int, *, is_tiered: bool) -> int:
-    """The log start offset of a log once it is loaded (``LogLoader.load``).
+    """The log start offset of a log after it is loaded (``LogLoader.load``).
 
-    Only remote storage holds what lies below the first segment on disk.
+    Below the first segment on disk there are records only in remote storage.
 
     Args:
-        checkpointed: the log start offset of the broker's checkpoint, 0 where it has none.
+        checkpointed: the log start offset of the broker's checkpoint, 0 if it has none.
         first_base: base offset of the first segment.
         is_tiered: remote storage is on.
     """
@@ -237,10 +236,10 @@ def loaded_log_start(checkpointed: int, first_base: int, *, is_tiered: bool) -> 
 
 
 def broker_start(log: LoadedLog) -> BrokerStart:
-    """What becomes of the snapshots of a partition at the next start of its broker.
+    """The snapshots of a partition after the next start of its broker.
 
     Raises:
-        ValueError: a log without segments; a broker creates one before anything else.
+        ValueError: a log without segments; a broker creates one first.
     """
     if not log.base_offsets:
         raise ValueError("a log without segments")
@@ -269,10 +268,10 @@ def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True))
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
-            # The segments are loaded one by one, and this one is recovered before it is added.
+            # Segments are loaded one after the other, and this one is recovered before it is added.
             files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset], segments=at)
     if not log.is_clean:
-        # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
+        # The segment with the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
         for base_offset in log.base_offsets[first:]:
             files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset])

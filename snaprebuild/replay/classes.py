@@ -1,7 +1,7 @@
-"""How much a rebuilt snapshot is worth: its class, and the facts of a replay that decide it.
+"""The confidence in a rebuilt snapshot: its class, and the facts of a replay that decide it.
 
 A class is a claim about one snapshot at one boundary. It is never better than its evidence: everything that was read below the boundary
-counts, and what was not read is named.
+counts, and what was not read is listed.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 __all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass", "Standing"]
 
 REASONS_LISTED_MAX = 10
-"""Doubts that a judgement names. A compacted log of 10,000 segments has one in each, and as many judgements."""
+"""Reasons that are listed. A compacted log of 10,000 segments has one in each segment, and as many boundaries."""
 
 
 class SnapshotClass(Enum):
-    """What may be claimed of a rebuilt snapshot."""
+    """What a rebuilt snapshot may be called."""
 
     EXACT = "EXACT"
-    """Equals what a broker's own replay of the whole log gives, or, where the log begins above 0, its replay of the retained log on the
-    snapshot at the first offset, which all later snapshots confirm."""
+    """Equal to a broker's own replay of the whole log or, if the log begins above 0, to its replay of the retained log on the snapshot at
+    the first offset, which all later snapshots confirm."""
     EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
-    """Equals what a broker's recovery from the first retained offset gives; producers whose batches were all deleted are absent."""
+    """Equal to a broker's recovery from the first retained offset; producers whose batches were all deleted are absent."""
     LOAD_EQUIVALENT = "LOAD_EQUIVALENT"
-    """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out. Where the log
-    begins above 0, producers whose batches were deleted are known as far as the snapshot behind the window names them."""
+    """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out. If the log begins
+    above 0, it includes those producers without retained batches that the snapshot used as evidence has."""
     SUPERSET_SAFE = "SUPERSET_SAFE"
-    """Load-equivalent, with true entries that have expired and that a broker drops when it loads them."""
+    """Load-equivalent, with correct entries that have expired and that a broker drops when it loads them."""
     UNPROVEN = "UNPROVEN"
-    """Probably right; the bytes that would prove it were not read, are gone, or contradict no legal log."""
+    """Probably correct; the bytes that would prove it were not read or are gone, or the log is not a legal one."""
     UNSOUND = "UNSOUND"
     """Built over damage, a gap or compacted data: it may be wrong."""
 
     @property
     def confidence(self) -> str:
-        """The word for people: tables show it, documents the class."""
+        """The word in tables; documents have the class."""
         return _CONFIDENCE[self]
 
     @property
     def may_go_in_place(self) -> bool:
-        """Written into a log directory by default."""
+        """Whether it is written into a log directory by default."""
         return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
 
 
@@ -60,7 +60,7 @@ _CONFIDENCE = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The class of one snapshot, and why."""
+    """The class of one snapshot, and the reasons."""
 
     snapshot_class: SnapshotClass
     reasons: tuple[str, ...]
@@ -68,12 +68,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a broker would throw or stop: no boundary above ``offset`` can be made.
-
-    Attributes:
-        offset: boundaries above it are lost.
-        reason: what is there.
-    """
+    """Where a broker would throw or stop: no boundary above ``offset`` can be made."""
 
     offset: int
     reason: str
@@ -81,18 +76,18 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a replay has shown up to one boundary, beside the state there.
+    """The evidence of a replay up to one boundary, without the state there.
 
     Attributes:
         doubts: reasons for UNSOUND, at most ``REASONS_LISTED_MAX`` and one that counts the rest.
-        notes: what a reader should know and changes no class.
+        notes: facts for the reader that change no class.
     """
 
     doubts: tuple[str, ...]
     notes: tuple[str, ...]
 
     def judge(self, state: RunningEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
-        """The class of ``state``, replayed from the first segment on disk or a trusted snapshot. Without doubts it is composed."""
+        """The class of ``state``, replayed from the first segment on disk or a trusted snapshot. Composes it unless it is UNSOUND."""
         if self.doubts:
             return Judgement(SnapshotClass.UNSOUND, (*self.doubts, *self.notes))
         total = state.total()
@@ -111,15 +106,15 @@ class Standing:
 
 @dataclass(slots=True)
 class ReplayRecord:
-    """What the segments of a replay showed so far, in log order.
+    """The evidence of the segments of a replay so far, in log order.
 
     Attributes:
         next_offset: end of what was read.
         damage: what ended the replay, if anything did.
-        doubts: reasons for UNSOUND, as they came up.
-        doubt_at_cut: another one, for the cut at which the newest piece ends: what lies behind it tells of the gap again.
-        notes: what a reader should know and changes no class.
-        bad_crc_count: batches with a wrong checksum so far.
+        doubts: reasons for UNSOUND, in the order in which they were found.
+        doubt_at_cut: another one, only for the cut at the end of the newest piece: the next piece counts the gap again.
+        notes: facts for the reader that change no class.
+        bad_crc_count: batches with a wrong checksum.
         missing_offsets: offsets that no batch covers.
     """
 
@@ -135,11 +130,11 @@ class ReplayRecord:
         """Adds the next segment or piece of one.
 
         Args:
-            summary: of the segment; behind a piece that ends at a cut lies the rest of its segment, whatever the other arguments say.
+            summary: of the segment; after a piece that ends at a cut follows the rest of its segment, whatever the other arguments are.
             is_last: of the log.
             path: of the segment, for messages.
-            following: base offset of the segment behind it, None for the last.
-            known_end: the log reaches this offset for certain: a last segment whose batches end before it is broken, not torn.
+            following: base offset of the next segment, None for the last.
+            known_end: the log certainly reaches this offset: a last segment whose batches end before it is damaged, not torn.
         """
         self._take_cut(summary)
         if summary.cut_offset is not None:
@@ -163,7 +158,7 @@ class ReplayRecord:
             self.doubt_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.facts.next_offset}"
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
-        missing = summary.facts.missing_offsets  # a hole before the segment was told at the boundary below it
+        missing = summary.facts.missing_offsets  # a gap before the segment was reported at the boundary below it
         if missing:
             self.missing_offsets += missing
             start = summary.base_offset if self.next_offset is None else self.next_offset
@@ -174,11 +169,11 @@ class ReplayRecord:
             self.doubts.append(f"the batch at offset {summary.facts.disorder_offset} does not lie behind the one before it")
         end = max(summary.facts.next_offset, summary.base_offset)
         if following is not None and following > end:
-            # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk tells the two apart.
+            # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk shows the difference.
             self.missing_offsets += following - end
             self.doubts.append(f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)")
         if following is not None and following < summary.facts.next_offset:
-            # Told with the earlier one: the state at the boundary between them already has what lies behind it.
+            # Reported with the earlier segment: the state at the boundary between them already has what is after it.
             self.doubts.append(
                 f"segment {summary.base_offset} ends at {summary.facts.next_offset}, behind the base {following} of the next one"
             )
@@ -191,11 +186,11 @@ class ReplayRecord:
         if torn and may_be_torn:
             self.notes.append(f"the last segment ends with {tail.kind.value.replace('_', '-')} bytes: {tail.error}")
             return
-        # Elsewhere even a torn end means that batches behind it are gone.
+        # In other segments even a torn end means that batches after it are gone.
         self.damage = self.damage or Damage(summary.facts.next_offset, str(tail.error))
 
     def standing(self) -> Standing:
-        """At the end of what was taken."""
+        """The evidence at the end of what was taken."""
         doubts = self.doubts if self.doubt_at_cut is None else [*self.doubts, self.doubt_at_cut]
         more = len(doubts) - REASONS_LISTED_MAX
         listed = [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]

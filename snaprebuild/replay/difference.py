@@ -1,10 +1,10 @@
-"""A snapshot on disk beside what the log says: equal, equal after expiry, or in which entries not, and what each costs.
+"""A snapshot on disk compared with the replay: equal, equal after expiry, or which entries differ, and the consequence of each.
 
-The replay knows some fields for certain and others not: what was deleted, what came before the first retained segment, and what a broker
-forgot while a producer was expired. Only a difference in something certain proves a snapshot wrong; everything else is *unverifiable* and
-gives no alarm.
+The replay fixes some fields and not others: what was deleted, what was before the first retained segment, and what a broker forgot while a
+producer was expired. Only a difference in a field that is fixed proves a snapshot wrong. Every other one is *unverifiable* and raises no
+alarm.
 
-Source: section 3.7 of what ``ProducerAppendInfo.maybeValidateDataBatch`` answers to clients, run on 4.3.1.
+Source of the consequences: what ``ProducerAppendInfo.maybeValidateDataBatch`` of 4.3.1 answers to clients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from snaprebuild.replay.broker_answer import next_sequence
-from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
 __all__ = [
@@ -25,20 +25,68 @@ __all__ = [
     "Difference",
     "DifferenceKind",
     "Knowledge",
+    "MatchedEntries",
     "SnapshotStatus",
     "compare",
     "cost_of_change",
     "cost_of_extra",
     "cost_of_missing",
     "impossible_entries",
+    "match_entries",
 ]
 
 DIFFERENCES_LISTED_MAX = 1_000
 """Differing entries that a comparison lists; all are counted."""
 
+ENTRY_FIELDS = (
+    "epoch",
+    "last_sequence",
+    "last_offset",
+    "offset_delta",
+    "timestamp",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+)
+"""The fields of a producer's entry, in the order in which differences are looked for."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- two sets of entries
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedEntries:
+    """Entries of two sets, matched by producer id, as ascending rows of these sets.
+
+    Attributes:
+        only_a: rows of A whose producers B does not have.
+        only_b: rows of B whose producers A does not have.
+        changed_a: rows of A whose producers have other fields in B.
+        changed_b: the rows of B with the same producers, in the same order.
+    """
+
+    only_a: np.ndarray
+    only_b: np.ndarray
+    changed_a: np.ndarray
+    changed_b: np.ndarray
+
+
+def match_entries(a: np.ndarray, b: np.ndarray) -> MatchedEntries:
+    """Matches two sets of entries (of ``ENTRY_DTYPE``), both sorted by producer id without duplicates."""
+    ids_a, ids_b = (each["producer_id"].astype(np.int64) for each in (a, b))
+    _, in_a, in_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
+    only_a, only_b = np.ones(len(a), dtype=bool), np.ones(len(b), dtype=bool)
+    only_a[in_a] = only_b[in_b] = False
+    differs = np.zeros(len(in_a), dtype=bool)
+    for name in ENTRY_FIELDS:
+        differs |= a[name][in_a] != b[name][in_b]
+    return MatchedEntries(np.flatnonzero(only_a), np.flatnonzero(only_b), in_a[differs], in_b[differs])
+
+
+# ---------------------------------------------------------------------------------------------------------------- a snapshot and the log
+
 
 class SnapshotStatus(Enum):
-    """What a snapshot on disk is."""
+    """The result of comparing a snapshot on disk with the log."""
 
     EQUAL = "equal"
     EQUAL_AFTER_EXPIRY = "equal_after_expiry"
@@ -46,18 +94,18 @@ class SnapshotStatus(Enum):
     UNVERIFIABLE = "unverifiable"
     """Different only in what the retained log does not fix."""
     EXTRA = "extra_entries"
-    """Holds live entries for which the complete log has no batch."""
+    """Has live entries for which the complete log has no batch."""
     MISSING_ENTRIES = "missing_entries"
     STALE = "stale"
-    """Holds an older or another state of a producer than the log."""
+    """Has an older or another state of a producer than the log."""
     FALSE_EMPTY = "false_empty"
     """Has no entries although the log fixes live ones."""
     CORRUPT = "corrupt"
-    """Does not parse, or holds what no snapshot of its name can hold."""
+    """Does not parse, or contains what no snapshot of its name can contain."""
 
     @property
     def reason(self) -> str:
-        """As findings name it."""
+        """The reason in findings."""
         return self.value.replace("_", "-")
 
 
@@ -75,14 +123,12 @@ class Difference:
     """One entry that differs.
 
     Attributes:
-        producer_id: int64.
-        kind: how.
-        field: the first field that differs, or None when the whole entry does.
-        expected: of that field, or the last offset of the whole entry.
-        found: likewise.
+        field: the first field that differs, or None if the whole entry does.
+        expected: by the log: value of that field, or the last offset of the whole entry.
+        found: the same of the snapshot.
         is_certain: the retained log proves it.
         consequence: what a broker with this snapshot would do.
-        open_from: first offset of the transaction that is open by the log; None without one, and of an entry that the log does not have.
+        open_from: first offset of the transaction that is open by the log; None without one, and for an entry that the log does not have.
     """
 
     producer_id: int
@@ -97,14 +143,14 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """A snapshot compared.
+    """A snapshot compared with the log.
 
     Attributes:
-        status: what it is.
         proven_wrong: the retained log contradicts it for certain.
-        expected_entries: count of entries by replay; ``found_entries`` of the file.
-        difference_count: all entries that differ; ``differences`` lists the first ``DIFFERENCES_LISTED_MAX``, the certain ones first.
-            What keeps many comparisons may cut the list short, and changes nothing else.
+        expected_entries: count of entries by replay.
+        found_entries: count of entries of the file.
+        difference_count: all entries that differ.
+        differences: the first ``DIFFERENCES_LISTED_MAX`` of them, the certain ones first; code that keeps many comparisons may shorten it.
         reason: one sentence.
         certain_count: entries that prove it wrong.
     """
@@ -124,12 +170,12 @@ class Knowledge:
     """What the replay may claim.
 
     Attributes:
-        is_complete: it began at offset 0 or at a trusted snapshot, so that what it does not know never was.
+        is_complete: it began at offset 0 or at a trusted snapshot: a producer that it does not have never wrote.
         doubt: why it proves nothing at all (compaction, damage, gaps), or None.
-        first_offset: base offset of the first segment on disk; what lies below is unknown unless ``is_complete``.
-        log_start_offset: producers whose batches all lie below it may be absent from a right snapshot.
+        first_offset: base offset of the first segment on disk; everything below it is unknown unless ``is_complete``.
+        log_start_offset: producers whose batches are all below it may be absent from a correct snapshot.
         as_of_ms: the moment of expiry.
-        expiration_ms: see there.
+        expiration_ms: ``producer.id.expiration.ms``.
     """
 
     is_complete: bool
@@ -153,7 +199,7 @@ def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Kno
     impossible = impossible_entries(found, offset)
     if impossible is not None:
         return Comparison(SnapshotStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
-    found = found[np.argsort(found["producer_id"].astype(np.int64), kind="stable")]
+    found = sorted_entries(found)
     if np.array_equal(expected, found):
         return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
     missing, extra, changed = _differing(truth, expected, found, knowledge)
@@ -194,12 +240,12 @@ def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
 class _Differing:
     """Producers that differ in one way and have not expired on both sides, ascending by id.
 
-    A snapshot may have a million of them, so all are columns and only those that are listed become a ``Difference``.
+    A snapshot may have a million of them, so these are columns, and only the listed ones become a ``Difference``.
 
     Attributes:
         is_certain: bool (n,), the retained log proves it.
         is_transaction: bool (n,), the open transactions differ.
-        difference: of the producer at an index.
+        difference: makes the ``Difference`` of the producer at an index.
     """
 
     is_certain: np.ndarray
@@ -214,15 +260,14 @@ class _Differing:
         return int(np.count_nonzero(self.is_certain))
 
     def first(self) -> Iterator[tuple[int, Difference]]:
-        """Those that may be listed, each with its rank: what is certain comes first."""
-        # Forgotten and invented transactions come before the rest: they cost most.
+        """Those that may be listed, each with its rank: the certain ones first, and of these the open transactions, which cost most."""
         rank = 2 * (~self.is_certain).astype(np.uint8) + ~self.is_transaction
         for index in np.argsort(rank, kind="stable")[:DIFFERENCES_LISTED_MAX].tolist():
             yield int(rank[index]), self.difference(index)
 
 
 def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> SnapshotStatus:
-    """Of a snapshot that is contradicted for certain."""
+    """The status of a snapshot that the log contradicts for certain."""
     if missing.certain_count and found_entries == 0:
         return SnapshotStatus.FALSE_EMPTY
     if changed.certain_count:
@@ -236,21 +281,17 @@ def _differing(
     """Producers that are missing, extra, and changed. Both arrays of entries are sorted by producer id, without duplicates."""
     expected_is_live = ~expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
     found_is_live = ~expired_mask(found, knowledge.as_of_ms, knowledge.expiration_ms)
-    found_id = found["producer_id"].astype(np.int64)
-    _, in_expected, in_found = np.intersect1d(truth.producer_id, found_id, assume_unique=True, return_indices=True)
-    both_live = expected_is_live[in_expected] | found_is_live[in_found]
-    changed = _changed(truth, expected, found, in_expected[both_live], in_found[both_live], knowledge)
-    expected_is_live[in_expected] = False
-    found_is_live[in_found] = False
+    match = match_entries(expected, found)
+    live = expected_is_live[match.changed_a] | found_is_live[match.changed_b]
     return (
-        _missing(truth, expected, np.flatnonzero(expected_is_live), knowledge),
-        _extra(found, np.flatnonzero(found_is_live), knowledge),
-        changed,
+        _missing(truth, expected, match.only_a[expected_is_live[match.only_a]], knowledge),
+        _extra(found, match.only_b[found_is_live[match.only_b]], knowledge),
+        _changed(truth, expected, found, match.changed_a[live], match.changed_b[live], knowledge),
     )
 
 
 def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
-    # Where the newest marker lies is not known, so a producer without a batch counts only where all of the retained log does.
+    # The offset of the newest marker is unknown, so a producer without a batch counts only if the log start is at the first segment.
     all_retained = knowledge.log_start_offset <= knowledge.first_offset
     is_certain = truth.assigned[rows] & (all_retained | (expected["last_offset"][rows] >= knowledge.log_start_offset))
 
@@ -278,26 +319,10 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
     return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
 
 
-ENTRY_FIELDS = (
-    "epoch",
-    "last_sequence",
-    "last_offset",
-    "offset_delta",
-    "timestamp",
-    "coordinator_epoch",
-    "current_txn_first_offset",
-)
-"""What an entry holds of its producer, in the order in which a difference is looked for."""
-
-
 def _changed(
     truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> _Differing:
-    """Of the producers that stand in both, those of whom any field differs: by the first certain one, or the first."""
-    differs = np.zeros(len(rows), dtype=bool)
-    for name in ENTRY_FIELDS:
-        differs |= expected[name][rows] != found[name][found_rows]
-    rows, found_rows = rows[differs], found_rows[differs]
+    """Producers of whom some field differs: by the first field that differs for certain, or the first that differs."""
     is_open = _open_fields(truth, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
@@ -323,7 +348,7 @@ def _changed(
 def _open_fields(
     truth: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
-    """For each field the producers of whom the retained log does not fix it, so that what the file says there may be right."""
+    """For each field the producers of whom the retained log does not fix it, so that the value in the file may be correct."""
     assigned = truth.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
     batch = _is_batch_open(truth, rows, found["last_offset"][found_rows], knowledge)
@@ -337,15 +362,15 @@ def _open_fields(
 
 
 def _is_coordinator_epoch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
-    # A producer that expired and came back has lost it, until the next marker.
-    lost = (claimed == NONE) & (truth.end[rows] == ENDS_WITH_DATA)
+    # A producer that expired and came back has no coordinator epoch until the next marker.
+    lost = (claimed == NONE) & (truth.last_batch_kind[rows] == ENDS_WITH_DATA)
     return np.where(truth.marked[rows], lost, not knowledge.is_complete)
 
 
 def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     may_come_in_open = ~truth.txn_is_set[rows] & (truth.fail_open[rows] == NONE) & (not knowledge.is_complete)
     came_in_open = may_come_in_open & (claimed >= 0) & (claimed < knowledge.first_offset)
-    # A broker that recovered from its log start offset, in the middle of the transaction, lets it begin there.
+    # For a broker that recovered from a log start offset inside the transaction, it begins there.
     first = truth.txn_first_offset[rows]
     begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= truth.last_offset[rows])
     is_open: np.ndarray = came_in_open | begins_late
@@ -353,20 +378,20 @@ def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.nda
 
 
 def _is_batch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
-    # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
-    # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
-    end, batch = truth.end[rows], truth.batch[rows]
-    came_back = (end != ENDS_WITH_DATA) & (end != ENDS_CLOSING)
-    cut_off = (end != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
+    # A producer that expired and came back with only a marker has no batch; but one whose marker closed a transaction had not expired.
+    # A producer also has no batch if that is below the log start offset from which a broker recovered, and its marker is not.
+    last_kind, batch = truth.last_batch_kind[rows], truth.batch[rows]
+    came_back = (last_kind != ENDS_WITH_DATA) & (last_kind != ENDS_CLOSING)
+    cut_off = (last_kind != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
     has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)
-    # Nor is a batch known that was deleted before the producer's first marker.
+    # A batch that was deleted before the first marker of its producer is not known either.
     was_deleted = (batch == IF) & (claimed < knowledge.first_offset) & (not knowledge.is_complete)
     is_open: np.ndarray = has_none | was_deleted
     return is_open
 
 
 def cost_of_missing(entry: np.void) -> str:
-    """What a broker does that should know ``entry`` (of ``ENTRY_DTYPE``) and does not."""
+    """The consequence if a broker does not have ``entry`` (of ``ENTRY_DTYPE``) and should."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
         return f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
@@ -377,7 +402,7 @@ def cost_of_missing(entry: np.void) -> str:
 
 
 def cost_of_extra(entry: np.void) -> str:
-    """What a broker does that should not know ``entry`` (of ``ENTRY_DTYPE``) and does."""
+    """The consequence if a broker has ``entry`` (of ``ENTRY_DTYPE``) and should not."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
         return f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
@@ -385,23 +410,26 @@ def cost_of_extra(entry: np.void) -> str:
 
 
 def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
-    """What a broker does that knows ``found`` of a producer instead of ``entry``, which differ in the field ``name``."""
+    """The consequence if a broker has ``found`` instead of ``entry``, which differ in the field ``name``."""
     if name == "current_txn_first_offset":
         if found[name] < 0:
             return f"its transaction, open from {int(entry[name])}, is forgotten: undecided data is read and uploaded"
         if entry[name] < 0:
             return f"a closed transaction stays open from {int(found[name])}: readers of committed data, compaction and tiering stop there"
         return "the last stable offset is wrong while its transaction is open"
-    if name == "coordinator_epoch":
-        return "an old transaction coordinator is not fenced, or a current one is"
-    if name == "epoch":
-        return "a fenced epoch is accepted, or the current one is refused (InvalidProducerEpoch)"
-    if name == "timestamp":
-        return "the producer expires too early or too late"
+    if name in _COST_OF_CHANGE:
+        return _COST_OF_CHANGE[name]
     if name in ("last_offset", "offset_delta") and entry["last_sequence"] == found["last_sequence"]:
-        # ProducerStateEntry.findDuplicateBatch asks for both sequences, of which the first follows from the delta.
+        # ProducerStateEntry.findDuplicateBatch compares both sequences, and the first follows from the delta.
         if entry["offset_delta"] != found["offset_delta"]:
             return "a retry of its newest batch is refused (OutOfOrderSequence) and not recognised"
         return "a retry of its newest batch is acknowledged with a wrong offset"
     following = next_sequence(int(entry["last_sequence"]))
     return f"the healthy producer's next batch, sequence {following}, is refused (OutOfOrderSequence), or a retry is accepted twice"
+
+
+_COST_OF_CHANGE = {
+    "coordinator_epoch": "an old transaction coordinator is not fenced, or a current one is",
+    "epoch": "a fenced epoch is accepted, or the current one is refused (InvalidProducerEpoch)",
+    "timestamp": "the producer expires too early or too late",
+}

@@ -1,8 +1,8 @@
-"""Which batches of a log made one producer's entry what it is.
+"""The batches of a log that set the fields of one producer's entry.
 
-Of millions of batches a handful decides: those that brought the epoch, the last marker, the batch that opened the transaction, and the
-newest data batches, of which a broker holds five in memory. ``deciding`` keeps these of a run of batches, whatever came before it, so that
-segments are read in parallel and in bounded memory; ``ProducerTrace`` goes through what was kept, in log order.
+Of millions of batches a few decide: those that changed the epoch, the last marker, the batch that opened the transaction, and the newest
+data batches, of which a broker has five in memory. ``deciding`` keeps these of a run of batches, whatever was before it, so segments are
+read in parallel and in bounded memory. ``ProducerTrace`` goes through the kept batches in log order.
 
 Source: ``ProducerAppendInfo``, ``ProducerStateEntry``.
 """
@@ -19,14 +19,13 @@ from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory
-from snaprebuild.replay.sequences import last_sequence_of
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
 
 __all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
 
 
 class BatchKind(IntEnum):
-    """What a batch is to its producer."""
+    """The kind of a batch of a producer."""
 
     DATA = 0
     TRANSACTIONAL = 1
@@ -49,7 +48,8 @@ ROW_DTYPE = np.dtype(
         ("kind", "u1"),
     ]
 )
-"""A batch of the producer: base offset of its segment, where it begins there, and what it says. ``timestamp`` in ms, a marker's own."""
+"""A batch of the producer: base offset of its segment, its position there, and its fields. ``timestamp`` in ms, for a marker that of its
+record."""
 
 
 def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> np.ndarray:
@@ -84,10 +84,10 @@ def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> n
 
 
 def deciding(rows: np.ndarray) -> np.ndarray:
-    """Those batches that ``ProducerTrace`` needs of a run of batches of one producer, whatever it knew before: ten at most.
+    """The batches that ``ProducerTrace`` needs of a run of batches of one producer, whatever was before: ten at most.
 
     Args:
-        rows: of ``ROW_DTYPE``, in log order; runs that were cut down already may be joined and cut down again.
+        rows: of ``ROW_DTYPE``, in log order; results may be concatenated and reduced again.
     """
     acting = rows[rows["kind"] != BatchKind.EMPTY_CONTROL]
     if not len(acting):
@@ -95,7 +95,7 @@ def deciding(rows: np.ndarray) -> np.ndarray:
     keep = {0}
     changes = np.flatnonzero(acting["epoch"][1:] != acting["epoch"][:-1]) + 1
     if len(changes):
-        # With the one before it, which shows that the epoch changed here and not where what lies before begins.
+        # With the one before it, which shows that the epoch changed here and not between the runs.
         keep |= {int(changes[-1]) - 1, int(changes[-1])}
     is_data = acting["kind"] <= BatchKind.TRANSACTIONAL
     keep.update(np.flatnonzero(is_data)[-BATCHES_IN_MEMORY:].tolist())
@@ -113,7 +113,7 @@ def deciding(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class TracedBatch:
-    """A batch of the producer, as a value; fields as in ``ROW_DTYPE``."""
+    """A batch of the producer; fields as in ``ROW_DTYPE``."""
 
     segment: int
     position_bytes: int
@@ -127,12 +127,12 @@ class TracedBatch:
 
     @property
     def is_data(self) -> bool:
-        """It holds records of the client; else it is a marker, or nothing."""
+        """Whether it has records of the client; else it is a marker, or empty."""
         return self.kind <= BatchKind.TRANSACTIONAL
 
     @property
     def in_memory(self) -> BatchInMemory:
-        """What a broker keeps of it for comparison."""
+        """What a broker keeps of it to find duplicates."""
         return BatchInMemory(self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta), self.base_offset)
 
 
@@ -141,11 +141,10 @@ class ProducerTrace:
     """The entry of one producer, and the batch that set each of its fields.
 
     Attributes:
-        entry: what is known, or None for nothing.
-        set_by: by field of the entry the batch that brought it to its value, also where that is none: of the epoch the first batch that
-            had it, of an open transaction the one that opened it, of the others the last that wrote it. None where no batch did: the
-            entry at the beginning had it.
-        in_memory: the newest data batches of this epoch, oldest first, as many as a broker holds.
+        entry: None if the producer is unknown.
+        set_by: by field the batch that set its value (which may be -1): for the epoch the first batch that had it, for an open transaction
+            the one that opened it, for the others the last that wrote it. A field without batch has the value of the first entry.
+        in_memory: the newest data batches of this epoch, oldest first, as many as a broker has in memory.
         last_data: the last data batch, of any epoch.
     """
 
@@ -156,7 +155,7 @@ class ProducerTrace:
 
     @classmethod
     def begun_with(cls, entry: ProducerEntry | None) -> ProducerTrace:
-        """A trace that begins with the entry of a snapshot, or with none."""
+        """A trace that begins with the entry of a snapshot, or without one."""
         trace = cls(entry)
         if entry is not None:
             trace.in_memory.extend(ProducerMemory.loaded(entry).batches)
@@ -164,7 +163,7 @@ class ProducerTrace:
 
     @property
     def memory(self) -> ProducerMemory | None:
-        """What the broker that wrote all this holds of the producer."""
+        """The state of the producer in the memory of the broker that wrote these batches."""
         if self.entry is None:
             return None
         first = self.entry.current_txn_first_offset

@@ -1,8 +1,8 @@
-"""The effect of everything so far, composed only where it is asked for.
+"""The effect of everything so far, composed only on demand.
 
-A log of 10,000 segments has as many boundaries, and a million producers at each of them; few of the states are wanted. So what came is kept
-as levels, each of some segments one behind the other, and joined like with like in size. What has to be known at every boundary all the
-same is found without composing: where Kafka throws, what the markers of a segment closed, and which transactions are open.
+A log of 10,000 segments has as many boundaries, with a million producers at each of them, and few of the states are needed. So effects are
+kept as levels, each of some consecutive segments, and joined with others of similar size. What is needed at every boundary is found without
+composing: where Kafka throws, what the markers of a segment closed, and which transactions are open.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import functools
 
 import numpy as np
 
-from snaprebuild.replay.producer_ids import lookup
-from snaprebuild.replay.segment_effect import IDENTITY, NONE, SegmentEffect, TransactionCloses, compose, resolve_closes
+from snaprebuild.replay.segment_effect import IDENTITY, NONE, ClosedTransactions, SegmentEffect, compose, lookup, resolve_closes
 
 __all__ = ["Levels", "RunningEffect", "joined", "stacked"]
 
 Levels = tuple[SegmentEffect, ...]
-"""Effects one behind the other: their composition is meant."""
+"""Consecutive effects, which stand for their composition."""
 
 
 def stacked(levels: Levels, effect: SegmentEffect) -> Levels:
-    """``levels`` and ``effect`` behind them, composed with those that are not much larger: so no row is composed again and again."""
+    """``levels`` followed by ``effect``, composed with those that are not much larger: so no row is composed again and again."""
     while levels and len(levels[-1]) <= 2 * len(effect):
         effect = compose(levels[-1], effect)
         levels = levels[:-1]
@@ -29,28 +28,28 @@ def stacked(levels: Levels, effect: SegmentEffect) -> Levels:
 
 
 def joined(levels: Levels) -> SegmentEffect:
-    """Their composition."""
+    """The composition of all levels."""
     return functools.reduce(lambda after, before: compose(before, after), reversed(levels), IDENTITY)
 
 
 class RunningEffect:
-    """The effect of a run of batches, without its closes. It never changes: ``then`` gives another one, which shares what it can.
+    """The effect of a run of batches, without its closes. It never changes: ``then`` returns another one, which shares what it can.
 
     Attributes:
-        failure_offset: as that of its total: offset of the first batch on which Kafka throws when nothing was open before, or None.
-        open_first_offset: where the transactions began that are open at the end, int64 (n,), by producer id.
+        failure_offset: offset of the first batch on which Kafka throws if nothing was open before, or None.
+        open_first_offset: first offsets of the transactions that are open at the end, int64 (n,), by producer id.
     """
 
     __slots__ = ("_levels", "_open_producer_id", "failure_offset", "open_first_offset")
 
     def __init__(self, effect: SegmentEffect = IDENTITY) -> None:
-        """Begins with ``effect``: the state, or the composed effect, of what lies before."""
+        """Begins with ``effect``: the state before the run, or the composed effect of what is before it."""
         self._levels: Levels = (effect.without_closes(),)
         self._open_producer_id, self.open_first_offset = _opened(effect)
         self.failure_offset = effect.failure_offset
 
     def total(self) -> SegmentEffect:
-        """All of it as one effect. The work is done once, and serves whatever comes behind it too."""
+        """The whole run as one effect. It is composed once, for this value and for those that follow it."""
         self._levels = (joined(self._levels),)
         return self._levels[0]
 
@@ -60,7 +59,7 @@ class RunningEffect:
             return self
         result = RunningEffect.__new__(RunningEffect)
         result._levels = stacked(self._levels, effect.without_closes())
-        # Looked up in the larger one, and changed where they differ: hundreds of thousands may be open.
+        # The smaller one is looked up in the larger one: hundreds of thousands may be open.
         row, is_met = lookup(self._open_producer_id, effect.producer_id)
         failing = effect.fail_open[is_met]
         failures = (self.failure_offset, effect.failure_offset, *failing[failing != NONE].tolist())
@@ -77,18 +76,18 @@ class RunningEffect:
         result.open_first_offset = np.insert(first_offset, place, opened_first_offset[is_new])
         return result
 
-    def resolved(self, closes: TransactionCloses) -> TransactionCloses:
-        """``closes`` of what follows: what they take from the incoming state is filled in where it is known (``resolve_closes``)."""
+    def resolved(self, closes: ClosedTransactions) -> ClosedTransactions:
+        """``closes`` of the batches after this run, with what they take from the incoming state, if known (``resolve_closes``)."""
         for level in reversed(self._levels):
             closes = resolve_closes(level, closes)
         return closes
 
     def of_producer(self, producer_id: int) -> SegmentEffect:
-        """The row of ``total`` of this producer, as an effect; the identity where there is none."""
+        """The row of ``total`` of this producer, as an effect; the identity if there is none."""
         return joined(tuple(level.chosen(np.flatnonzero(level.producer_id == producer_id)) for level in self._levels))
 
 
 def _opened(effect: SegmentEffect) -> tuple[np.ndarray, np.ndarray]:
-    """Producer ids and first offsets of the transactions that are open behind it, where nothing was open before."""
+    """Producer ids and first offsets of the transactions that are open after ``effect`` if nothing was open before."""
     rows = np.flatnonzero(effect.txn_first_offset != NONE)
     return effect.producer_id[rows], effect.txn_first_offset[rows]

@@ -8,15 +8,15 @@ field      values                                meaning for the incoming state
 E, T       constant or KEEP (``assigned``)       epoch and timestamp: assigned, or left
 C          constant or KEEP (``marked``)         coordinator epoch: assigned, or left
 B          KEEP, IF(e), SET(batch), CLEAR        newest data batch: left; left if the incoming epoch is e, else none; assigned; none
-X          KOS(x), SET(x), x may be none         first offset of the open transaction: kept if open, else set; assigned
-failure    ``fail_always``, ``fail_open``        offset of the first batch on which Kafka throws: always; if a transaction comes in open
+X          KEEP_OR_SET(x), SET(x), x or none     first offset of the open transaction: kept if open, else set; assigned
+failure    ``fail_always``, ``fail_open``        offset of the first batch on which Kafka throws: always; if one was open before
 =========  ====================================  ==============================================================================
 
 Rows are sorted by producer id, columns are numpy arrays. ``compose`` is associative, so segments (and blocks of one segment) are mapped in
 parallel, and one ordered prefix scan gives the state at every boundary. A producer state is itself an effect, one with constants only.
-``completed`` transactions, from which ``.txnindex`` is derived, compose beside it.
+Closed transactions, from which ``.txnindex`` is derived, compose with it.
 
-Source: derived from ``ProducerAppendInfo``; equal to ``producer_state`` for every log and every split, which the tests show.
+Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``reference.producer_state`` for every log and every split.
 """
 
 from __future__ import annotations
@@ -40,35 +40,38 @@ __all__ = [
     "NONE",
     "NO_CLOSES",
     "SET",
+    "ClosedTransactions",
     "SegmentEffect",
-    "TransactionCloses",
     "aligned",
     "compose",
     "effect_of_entries",
     "entries_of",
     "identity_rows",
+    "lookup",
     "resolve_closes",
+    "sorted_entries",
 ]
 
 KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 """What happens to the incoming data batch."""
 
 ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
-"""How the batches of a producer end; 0 also where there are none."""
+"""The last batch of a producer: data, or a marker that closed a transaction, that closed none, or that closed the one that was open before
+if there was one. 0 also without batches."""
 
 NONE = -1
 """No offset, no epoch: Kafka's own value for them in the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionCloses:
+class ClosedTransactions:
     """Transactions closed by the markers of a run of batches, in log order.
 
     Attributes:
         producer_id: int64 (m,).
-        is_incoming: bool (m,), the first offset is that of the incoming open transaction if there is one, else ``first_offset``. Only the
-            first marker of a producer can be so.
-        first_offset: int64 (m,), -1 for none: with ``is_incoming`` and nothing open the marker closes nothing.
+        is_incoming: bool (m,), the first offset is that of the transaction that was open before if there is one, else ``first_offset``.
+            Only the first marker of a producer can have this.
+        first_offset: int64 (m,), -1 for none: with ``is_incoming`` and nothing open before, the marker closes nothing.
         marker_offset: int64 (m,).
         is_aborted: bool (m,).
     """
@@ -82,16 +85,16 @@ class TransactionCloses:
     def __len__(self) -> int:
         return len(self.producer_id)
 
-    def chosen(self, which: np.ndarray) -> TransactionCloses:
+    def chosen(self, which: np.ndarray) -> ClosedTransactions:
         """The rows that ``which`` (mask or indices) selects."""
-        return TransactionCloses(*(getattr(self, column.name)[which] for column in fields(self)))
+        return ClosedTransactions(*(getattr(self, column.name)[which] for column in fields(self)))
 
-    def followed_by(self, later: TransactionCloses) -> TransactionCloses:
-        """These and ``later`` ones behind them."""
+    def followed_by(self, later: ClosedTransactions) -> ClosedTransactions:
+        """These followed by ``later`` ones."""
         pairs = ((getattr(self, column.name), getattr(later, column.name)) for column in fields(self))
-        return TransactionCloses(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
+        return ClosedTransactions(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
 
-    def without_orphans(self) -> TransactionCloses:
+    def without_orphans(self) -> ClosedTransactions:
         """Those that closed something, given that nothing was open before."""
         return self.chosen(self.first_offset != NONE)
 
@@ -110,15 +113,14 @@ class SegmentEffect:
         batch: uint8, KEEP, IF, SET or CLEAR.
         batch_epoch: int16, the e of IF.
         last_sequence: int32, last_offset: int64, offset_delta: int32: the batch of SET.
-        txn_is_set: bool, True for SET, False for KOS.
+        txn_is_set: bool, True for SET, False for KEEP_OR_SET.
         txn_first_offset: int64, -1 for none.
-        fail_always: int64, offset of the first batch on which Kafka throws whatever comes in, -1 for none.
-        fail_open: int64, the same if a transaction comes in open.
+        fail_always: int64, offset of the first batch on which Kafka throws whatever was before, -1 for none.
+        fail_open: int64, the same if a transaction was open before.
         first_epoch: int16, of the first batch or marker. Evidence only, no part of the function.
         epoch_decreased: bool, an epoch went down, which no legal log shows. Evidence too.
         starts_fresh: bool, begins with the first data batch that the producer ever wrote (``block_effect.are_first_ever``). Evidence too.
-        end: uint8, how it ends: with data (``ENDS_WITH_DATA``), or with a marker that closed a transaction, closed none, or closed what
-            came in open if anything did. Evidence too.
+        last_batch_kind: uint8, ``ENDS_WITH_DATA`` or one of the three after it. Evidence too.
         closes: transactions closed by the markers.
     """
 
@@ -140,8 +142,8 @@ class SegmentEffect:
     first_epoch: np.ndarray
     epoch_decreased: np.ndarray
     starts_fresh: np.ndarray
-    end: np.ndarray
-    closes: TransactionCloses
+    last_batch_kind: np.ndarray
+    closes: ClosedTransactions
 
     def __len__(self) -> int:
         return len(self.producer_id)
@@ -150,9 +152,9 @@ class SegmentEffect:
         """The same function without the list of closed transactions, for prefix scans that would carry it along."""
         return self.with_closes(NO_CLOSES)
 
-    def with_closes(self, closes: TransactionCloses) -> SegmentEffect:
+    def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
         """The same function with another list of closed transactions."""
-        return _replaced(self, closes=closes)
+        return SegmentEffect(**{name: getattr(self, name) for name in COLUMNS}, closes=closes)
 
     def chosen(self, which: np.ndarray) -> SegmentEffect:
         """The rows that ``which`` (mask or ascending indices) selects; ``closes`` stay whole."""
@@ -184,32 +186,29 @@ COLUMNS: dict[str, tuple[str, int]] = {
     "first_epoch": ("i2", NONE),
     "epoch_decreased": ("?", 0),
     "starts_fresh": ("?", 0),
-    "end": ("u1", 0),
+    "last_batch_kind": ("u1", 0),
 }
-"""Type of each column, and the value by which a producer that was not touched is left as it is: the identity."""
+"""Type of each column, and its value in the identity, which leaves a producer as it is."""
 
 
-def _replaced(effect: SegmentEffect, **columns: object) -> SegmentEffect:
-    values = {name: getattr(effect, name) for name in (*COLUMNS, "closes")}
-    return SegmentEffect(**{**values, **columns})
-
-
-def _no_closes() -> TransactionCloses:
-    def empty(dtype: str) -> np.ndarray:
-        return np.zeros(0, dtype=dtype)
-
-    return TransactionCloses(empty("i8"), empty("?"), empty("i8"), empty("i8"), empty("?"))
-
-
-NO_CLOSES = _no_closes()
+NO_CLOSES = ClosedTransactions(*(np.zeros(0, dtype=dtype) for dtype in ("i8", "?", "i8", "i8", "?")))
 IDENTITY = SegmentEffect(**{name: np.zeros(0, dtype=dtype) for name, (dtype, _) in COLUMNS.items()}, closes=NO_CLOSES)
 
 
 def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
-    """All columns, such that each of the producers is left as it is."""
+    """All columns of the identity for these producers."""
     columns = {name: np.full(len(producer_id), value, dtype=dtype) for name, (dtype, value) in COLUMNS.items()}
     columns["producer_id"] = producer_id
     return columns
+
+
+def lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each wanted id the row that has it (any row if none has), and whether one has it."""
+    if not len(sorted_ids):
+        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
+    row = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
+    found: np.ndarray = sorted_ids[row] == wanted
+    return row, found
 
 
 # ---------------------------------------------------------------------------------------------------------------- composition
@@ -218,14 +217,15 @@ def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
 def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     """The effect of ``first`` followed by ``then``. Associative, with ``IDENTITY`` as its unit.
 
-    Only the producers that both touch are worked on. The rest is copied, and shared with ``first`` where a column stays as it is: columns
-    of effects are never written to.
+    Only the producers that both have are composed. The rest is copied, or shared with ``first`` if a column stays as it is: columns of
+    effects are never written to.
     """
     if not len(first) and not len(first.closes):
         return then
     if not len(then) and not len(then.closes):
         return first
-    closes = _composed_closes(first, then)
+    # The first marker of a producer in ``then`` closes what was open after ``first``, if that is known.
+    closes = first.closes.followed_by(resolve_closes(first, then.closes))
     if not len(first) or not len(then):
         return (first if len(first) else then).with_closes(closes)
     place = np.searchsorted(first.producer_id, then.producer_id)
@@ -243,7 +243,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     at_both, at_new = place[both], place[new]
     is_first = np.ones(len(first) + len(new), dtype=bool)
     is_first[at_new] = False
-    row = np.cumsum(is_first) - 1  # of a new producer any: it is written over
+    row = np.cumsum(is_first) - 1  # any row for a new producer: it is written over
     columns = {}
     for name in COLUMNS:
         column = getattr(first, name).take(row, mode="clip")
@@ -254,7 +254,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
 
 
 def _overwritten(column: np.ndarray, rows: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """The column with ``new`` in place of ``old`` in these rows; itself where that changes nothing."""
+    """The column with ``new`` in place of ``old`` in these rows; the column itself if that changes nothing."""
     if (old == new).all():
         return column
     column = column.copy()
@@ -280,7 +280,7 @@ def _composed_rows(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
 
 
 def aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:
-    """The effect with a row for every producer of ``producer_id``, which holds all of its own."""
+    """The effect with a row for every producer of ``producer_id``, which includes all of its own."""
     if len(effect) == len(producer_id):
         return effect
     columns = identity_rows(producer_id)
@@ -331,33 +331,28 @@ def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarr
     closing = np.where(
         a.txn_first_offset != NONE, ENDS_CLOSING, np.where(a.txn_is_set, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING)
     )
-    end_of_b = np.where(b.end == ENDS_CLOSING_INCOMING, closing, b.end)
+    last_of_b = np.where(b.last_batch_kind == ENDS_CLOSING_INCOMING, closing, b.last_batch_kind)
     return {
         "starts_fresh": np.where(a.assigned, a.starts_fresh, b.starts_fresh),
-        "end": np.where(b.assigned, end_of_b, a.end),
+        "last_batch_kind": np.where(b.assigned, last_of_b, a.last_batch_kind),
         "first_epoch": np.where(a.assigned, a.first_epoch, b.first_epoch),
         "epoch_decreased": a.epoch_decreased | b.epoch_decreased | between,
     }
 
 
-def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> TransactionCloses:
-    """The first marker of a producer in ``then`` closes what was open after ``first``, where that is known."""
-    return first.closes.followed_by(resolve_closes(first, then.closes))
+def resolve_closes(before: SegmentEffect, closes: ClosedTransactions) -> ClosedTransactions:
+    """``closes`` of a run of batches after ``before``, with the first offsets of transactions that were open before, if known.
 
-
-def resolve_closes(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:
-    """``closes`` of a run of batches, seen after ``before``: what they take from the incoming state is filled in where it is known.
-
-    Rows that close nothing for certain are dropped.
+    Rows that certainly close nothing are dropped.
     """
     if not len(closes) or not len(before):
         return closes
-    row = np.minimum(np.searchsorted(before.producer_id, closes.producer_id), len(before) - 1)
-    known = closes.is_incoming & (before.producer_id[row] == closes.producer_id)
+    row, found = lookup(before.producer_id, closes.producer_id)
+    known = closes.is_incoming & found
     opened, was_set = before.txn_first_offset[row], before.txn_is_set[row]
     first_offset = np.where(known & (opened != NONE), opened, closes.first_offset)
     is_incoming = closes.is_incoming & ~(known & was_set)
-    resolved = TransactionCloses(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)
+    resolved = ClosedTransactions(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)
     return resolved.chosen(is_incoming | (first_offset != NONE))
 
 
@@ -368,7 +363,7 @@ def effect_of_entries(entries: np.ndarray) -> SegmentEffect:
     """A producer state as an effect: every field a constant.
 
     Args:
-        entries: of ``ENTRY_DTYPE``, any order; of entries of one producer the last counts, as when a broker loads them.
+        entries: of ``ENTRY_DTYPE``, any order; the last entry of a producer counts, as when a broker loads them.
     """
     if not len(entries):
         return IDENTITY
@@ -391,7 +386,7 @@ def effect_of_entries(entries: np.ndarray) -> SegmentEffect:
 
 
 def entries_of(effect: SegmentEffect) -> np.ndarray:
-    """The state after ``effect`` when nothing was known before: entries of ``ENTRY_DTYPE``, sorted by producer id."""
+    """The state after ``effect`` if there was none before: entries of ``ENTRY_DTYPE``, sorted by producer id."""
     entries = np.zeros(len(effect), dtype=ENTRY_DTYPE)
     entries["producer_id"] = effect.producer_id
     entries["epoch"] = effect.epoch
@@ -402,3 +397,9 @@ def entries_of(effect: SegmentEffect) -> np.ndarray:
         entries[name] = np.where(has_batch, getattr(effect, name), COLUMNS[name][1])
     entries["current_txn_first_offset"] = effect.txn_first_offset
     return entries
+
+
+def sorted_entries(entries: np.ndarray) -> np.ndarray:
+    """Entries (of ``ENTRY_DTYPE``) in the order of their producer ids."""
+    ordered: np.ndarray = entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")]
+    return ordered

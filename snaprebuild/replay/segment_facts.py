@@ -1,7 +1,9 @@
-"""Counts, extremes and the order of offsets of a run of batches: a value, and how two of them are joined.
+"""Counts, extremes and the order of offsets of a run of batches, as a value, and how two of these values are joined.
 
-Where the batch before the run ended is not asked for: the gap or disorder between two runs is found when they are joined. So joining is
-associative, and runs may be blocks that follow each other, or ranges of a segment that were read side by side.
+A run does not depend on where the batch before it ended: the gap or disorder between two runs is found when they are joined. So joining is
+associative, and runs may be consecutive blocks, or ranges of a segment that were read in parallel.
+
+Source of the index entries: ``OffsetIndex``, ``TimeIndex``, ``LeaderEpochFileCache``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL
 
-__all__ = ["BAD_CRC_LISTED_MAX", "FACT_COLUMNS", "NO_FACTS", "SegmentFacts"]
+__all__ = ["BAD_CRC_LISTED_MAX", "FACT_COLUMNS", "HIT_COLUMNS", "NO_FACTS", "IndexEntries", "SegmentFacts", "other_epochs"]
 
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that are named; all are counted."""
@@ -25,22 +27,22 @@ FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Of consecutive batches.
+    """Counts and extremes of consecutive batches.
 
     Attributes:
-        batches: count of whole batches. Without any, all others are as by default.
+        batches: count of whole batches. Without any, all others have their defaults.
         base_offset: of the first batch; of a message of magic 0 or 1 that is its last offset.
-        begins_with_magic_2: so that nothing lies between the end of the batch before and ``base_offset`` but a gap.
+        begins_with_magic_2: whether offsets between the end of the batch before and ``base_offset`` are a gap.
         next_offset: last offset of the last batch + 1.
         max_timestamp: greatest timestamp of any header, ms; -1 for none.
         bad_crc_count: batches whose checksum differs.
         bad_crc: (position in bytes, base offset) of the first ``BAD_CRC_LISTED_MAX`` of them.
-        missing_offsets: offsets between the batches that no batch covers: compaction took whole batches.
-        partial_batches: batches of magic 2 with fewer records than offsets: compaction took records.
-        empty_control_batches: control batches without their record: compaction took markers.
-        disorder_offset: base offset of the first batch that does not lie behind the one before it, or ends before it begins.
+        missing_offsets: offsets between the batches that no batch covers: compaction removed whole batches.
+        partial_batches: batches of magic 2 with fewer records than offsets: compaction removed records.
+        empty_control_batches: control batches without their record: compaction removed markers.
+        disorder_offset: base offset of the first batch that begins before the end of the one before it, or ends before it begins.
         commit_markers: with their record; likewise ``abort_markers``.
-        index_hits: entries of the indexes that agree with the batches (``replay.index_hits``), where they were compared; else 0.
+        index_hits: index entries that agree with the batches (``IndexEntries.hits``); 0 if they were not compared.
     """
 
     batches: int = 0
@@ -59,8 +61,8 @@ class SegmentFacts:
     index_hits: int = 0
 
     @classmethod
-    def of_block(cls, block: HeaderBlock) -> SegmentFacts:
-        """Of a block, which is not empty and has ``FACT_COLUMNS``."""
+    def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> SegmentFacts:
+        """Of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
         attributes = block.column("attributes")
         is_new = block.column("magic") == 2
@@ -68,7 +70,7 @@ class SegmentFacts:
         disorder = following <= base
         disorder[1:] |= base[1:] < following[:-1]
         disordered = np.flatnonzero(disorder)
-        # Where the wrapper of an old message begins is not known, so no gap is seen there.
+        # The first offset of a wrapper message (magic 0 or 1) is unknown, so no gap is counted before it.
         after_gap = np.flatnonzero(is_new[1:] & (base[1:] > following[:-1]))
         empty = np.flatnonzero(count == 0)
         bad = block.bad_crc[:BAD_CRC_LISTED_MAX]
@@ -86,10 +88,11 @@ class SegmentFacts:
             disorder_offset=int(base[disordered[0]]) if len(disordered) else None,
             commit_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT)),
             abort_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT)),
+            index_hits=0 if indexes is None else indexes.hits(block),
         )
 
-    def behind(self, offset: int) -> SegmentFacts:
-        """The same batches where the one before them ends below ``offset``: with the gap or the disorder between.
+    def after(self, offset: int) -> SegmentFacts:
+        """The same batches after a batch that ends at ``offset`` - 1: with the gap or the disorder between them.
 
         Without batches the next offset is ``offset``.
         """
@@ -106,10 +109,10 @@ class SegmentFacts:
         return self.base_offset if self.begins_with_magic_2 else None
 
     def then(self, following: SegmentFacts) -> SegmentFacts:
-        """Of these batches and those that follow them. Associative, with ``NO_FACTS`` as its unit."""
+        """The facts of these batches and the following ones. Associative, with ``NO_FACTS`` as its unit."""
         if not self.batches or not following.batches:
             return self if self.batches else following
-        rest = following.behind(self.next_offset)
+        rest = following.after(self.next_offset)
         sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
         return SegmentFacts(
             base_offset=self.base_offset,
@@ -134,4 +137,62 @@ _SUMS = (
 )
 
 NO_FACTS = SegmentFacts()
-"""Of no batch."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- indexes
+
+HIT_COLUMNS = ("base_offset", "last_offset_delta", "magic", "max_timestamp", "partition_leader_epoch")
+"""Fields of a header that are compared with index entries."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexEntries:
+    """The entries of the indexes of one segment; all arrays are int64.
+
+    Attributes:
+        offset: of the offset index, absolute, ascending; ``position``: in bytes, ascending.
+        time_offset: of the time index, absolute; ``timestamp``: ms since 1970; both do not descend.
+        epoch: of the leader epoch checkpoint; ``epoch_start``: first offset of each, ascending.
+    """
+
+    offset: np.ndarray
+    position: np.ndarray
+    time_offset: np.ndarray
+    timestamp: np.ndarray
+    epoch: np.ndarray
+    epoch_start: np.ndarray
+
+    def hits(self, block: HeaderBlock) -> int:
+        """2 for each entry of the offset index and 1 for each of the time index that agree, minus 1 for each batch of another epoch.
+
+        Summed over the whole segment this is ``2 * len(offset) + len(timestamp)`` if everything agrees, and less otherwise. So the sum only
+        detects that an index may be damaged; ``snapshots.engine.remote_indexes`` then finds the entry.
+
+        Args:
+            block: not empty, with ``HIT_COLUMNS``.
+        """
+        base, positions = block.column("base_offset"), block.position_bytes
+        last = base + block.column("last_offset_delta")
+        begins = np.count_nonzero(np.isin(self.position, positions))
+        inside = (self.offset >= last[0]) & (self.offset <= last[-1])
+        rows = np.minimum(np.searchsorted(last, self.offset[inside]), len(last) - 1)
+        ends = np.count_nonzero((last[rows] == self.offset[inside]) & (positions[rows] >= self.position[inside]))
+        inside = (self.time_offset >= base[0]) & (self.time_offset <= last[-1])
+        rows = np.minimum(np.searchsorted(last, self.time_offset[inside]), len(last) - 1)
+        same = block.column("max_timestamp")[rows] == self.timestamp[inside]
+        times = np.count_nonzero(same & (base[rows] <= self.time_offset[inside]))
+        return int(begins + ends + times) - int(np.count_nonzero(other_epochs(self.epoch, self.epoch_start, block)))
+
+
+def other_epochs(epoch: np.ndarray, epoch_start: np.ndarray, block: HeaderBlock) -> np.ndarray:
+    """Which batches have another leader epoch than the checkpoint; all of them if the checkpoint is empty.
+
+    Batches of magic 0 and 1 have no epoch. A broker does not add a negative epoch to its checkpoint. DeleteRecords within the segment
+    removes the epochs below the log start, so batches below the first entry are not compared.
+    """
+    found = block.column("partition_leader_epoch")
+    rows = np.searchsorted(epoch_start, block.column("base_offset"), side="right") - 1
+    if not len(epoch):
+        return np.ones(len(block), dtype=bool)
+    differs: np.ndarray = (rows >= 0) & (epoch[rows] != found) & (found >= 0) & (block.column("magic") == 2)
+    return differs

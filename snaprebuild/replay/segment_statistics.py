@@ -1,6 +1,6 @@
-"""What a segment is made of: its batches counted by kind and size, and by producer.
+"""Statistics of a segment: its batches counted by kind and size, and by producer.
 
-Both counts are sums by a sorted key, kept in columns: those of blocks are joined to that of a segment, those of segments to that of a
+Both counts are sums by a sorted key, kept in columns. Those of blocks are joined to that of a segment, those of segments to that of a
 partition, and so on. Nothing grows with the batches: there are 2^10 kinds and as many sizes, and a row for each producer.
 """
 
@@ -14,17 +14,19 @@ import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
-from snaprebuild.replay.producer_ids import dense_ids, run_starts
+from snaprebuild.replay.block_effect import dense_ids, run_starts
 
 __all__ = [
+    "NO_STATISTICS",
     "PRODUCER_SUMS",
     "STATISTICS_COLUMNS",
     "BatchFacts",
     "BatchStatistics",
     "JoinedColumns",
+    "JoinedStatistics",
     "KeyedColumns",
     "SegmentStatistics",
-    "StatisticsOfBlocks",
+    "statistics_of_block",
 ]
 
 STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
@@ -34,7 +36,7 @@ _ATTRIBUTES, _MAGIC, _PRODUCER = 0x7F, 7, 9
 """The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id. So there are 2^10 codes."""
 
 _SIZE_BITS = 5
-"""Sizes are counted by their log2, which is at most 31, and so many of the bits behind the first: to 1 part in 32."""
+"""Sizes are counted by their log2, which is at most 31, and this many bits after the first one: to 1 part in 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class KeyedColumns:
         return cls(none, dict.fromkeys(names, none))
 
     def joined(self, other: Self, how: Mapping[str, np.ufunc]) -> Self:
-        """The rows of both; what both have for one key is joined by the function that ``how`` names for its column (sum, maximum, ...)."""
+        """The rows of both; values for one key are joined by the function of ``how`` for their column (sum, maximum, ...)."""
         if not len(self) or not len(other):
             return self if len(self) else other
         key = np.concatenate((self.key, other.key))
@@ -77,7 +79,7 @@ PRODUCER_SUMS = dict.fromkeys(("batches", "records", "markers"), np.add)
 
 
 class JoinedColumns:
-    """Joins columns as they come, like with like in size, so that many rows are not copied for a few."""
+    """Joins columns of similar size first, so that many rows are not copied for a few."""
 
     def __init__(self, how: Mapping[str, np.ufunc]) -> None:
         self._how = how
@@ -105,7 +107,7 @@ class BatchStatistics:
 
     Attributes:
         kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``BatchFacts`` reads. Control records do not count
-            as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
+            as records. For magic 0 and 1 each uncompressed message is a record; the header of a compressed one does not show how many.
         sizes: ``batches`` by the code of their size, see ``_SIZE_BITS``.
         size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
     """
@@ -116,7 +118,7 @@ class BatchStatistics:
     size_max_bytes: int = 0
 
     def plus(self, other: BatchStatistics) -> BatchStatistics:
-        """Of the batches of both."""
+        """The statistics of the batches of both."""
         smallest = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
         return BatchStatistics(
             self.kinds.joined(other.kinds, KIND_SUMS),
@@ -128,25 +130,40 @@ class BatchStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatistics:
-    """What a segment is made of.
+    """The statistics of a segment.
 
     Attributes:
-        batches: by kind.
-        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. One of which
-            there are empty control batches only has a row of zeros.
+        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. A producer
+            with only empty control batches has a row of zeros.
     """
 
     batches: BatchStatistics
     producers: KeyedColumns
 
-    def plus(self, other: SegmentStatistics) -> SegmentStatistics:
-        """Of the batches of both."""
-        return SegmentStatistics(self.batches.plus(other.batches), self.producers.joined(other.producers, PRODUCER_SUMS))
+
+NO_STATISTICS = SegmentStatistics(BatchStatistics(), KeyedColumns.empty(PRODUCER_SUMS))
+
+
+class JoinedStatistics:
+    """Joins the statistics of runs of batches."""
+
+    def __init__(self) -> None:
+        self._batches = BatchStatistics()
+        self._producers = JoinedColumns(PRODUCER_SUMS)
+
+    def add(self, statistics: SegmentStatistics) -> None:
+        """Adds the statistics of a run."""
+        self._batches = self._batches.plus(statistics.batches)
+        self._producers.add(statistics.producers)
+
+    def total(self) -> SegmentStatistics:
+        """The statistics of all runs."""
+        return SegmentStatistics(self._batches, self._producers.total())
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """Batches, counted. Every one is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
+    """Counts of batches. Each is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
 
     Attributes:
         batches: all of them.
@@ -157,9 +174,9 @@ class BatchFacts:
         control: control batches: transaction markers and those of KRaft.
         codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
         magic: batches by magic, 0 to 2.
-        sizes: batches by log2 of their size, as far as there are any: at least ``2**log2`` bytes and less than twice that. Ascending.
-        median_range: the median size (of an even count the lower one of the two) is at least the first and less than the second, which
-            is 1 more up to 63 bytes, and at most 1/32 more; None without batches.
+        sizes: batches by log2 of their size, ascending, without zeros: at least ``2**log2`` bytes and less than twice that.
+        median_range: the median size (the lower of two) is at least the first and less than the second, which is 1 more up to 63 bytes,
+            and at most 1/32 more; None without batches.
     """
 
     batches: int
@@ -215,33 +232,23 @@ def _median_range(sizes: KeyedColumns) -> tuple[int, int] | None:
 
 
 def _smallest_size(code: int) -> int:
-    """In bytes, of those with this code."""
+    """The smallest size in bytes with this code."""
     size_log2, behind = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
     return -((-((1 << _SIZE_BITS) + behind) << size_log2) >> _SIZE_BITS)  # rounded up
 
 
-class StatisticsOfBlocks:
-    """Counts the blocks of a segment."""
-
-    def __init__(self) -> None:
-        self._batches = BatchStatistics()
-        self._producers = JoinedColumns(PRODUCER_SUMS)
-
-    def take(self, block: HeaderBlock) -> None:
-        """Adds a block, which is not empty and has ``STATISTICS_COLUMNS``."""
-        size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
-        is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
-        records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
-        records[np.flatnonzero(is_control)] = 0
-        has_producer = block.column("producer_id") >= 0
-        kinds = _kinds_of(block, size, has_producer, records)
-        self._batches = self._batches.plus(BatchStatistics(kinds, _sizes_of(size), int(size.min()), int(size.max())))
-        if has_producer.any():
-            self._producers.add(_producers_of(block, has_producer, is_control, records))
-
-    def total(self) -> SegmentStatistics:
-        """Of all that were taken."""
-        return SegmentStatistics(self._batches, self._producers.total())
+def statistics_of_block(block: HeaderBlock) -> SegmentStatistics:
+    """Counts the batches of a block, which is not empty and has ``STATISTICS_COLUMNS``."""
+    size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
+    is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
+    records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
+    records[np.flatnonzero(is_control)] = 0
+    has_producer = block.column("producer_id") >= 0
+    kinds = _kinds_of(block, size, has_producer, records)
+    batches = BatchStatistics(kinds, _sizes_of(size), int(size.min()), int(size.max()))
+    if not has_producer.any():
+        return SegmentStatistics(batches, KeyedColumns.empty(PRODUCER_SUMS))
+    return SegmentStatistics(batches, _producers_of(block, has_producer, is_control, records))
 
 
 def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, records: np.ndarray) -> KeyedColumns:
@@ -261,7 +268,7 @@ def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, re
 
 
 def _sizes_of(size: np.ndarray) -> KeyedColumns:
-    # A float64 begins with the exponent, which is the logarithm, exactly, and the bits behind the first one.
+    # A float64 begins with the exponent, which is exactly the logarithm, and the bits after the first one.
     code = (size.astype(np.float64).view(np.int64) >> 52 - _SIZE_BITS) - (1023 << _SIZE_BITS)
     batches = np.bincount(code)
     present = np.flatnonzero(batches)

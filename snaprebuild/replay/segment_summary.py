@@ -1,42 +1,127 @@
-"""Everything that replay needs to know of one segment: its effect on producer states, and the facts by which the result is judged.
+"""What replay needs to know of one segment: its effect on producer states, and the facts that decide the class of the result.
 
-A summary is small (one row for each producer of the segment), can be sent between processes, and of a closed segment never changes. Where
-the state is wanted inside a segment, at an offset that is no boundary, the segment is cut there and has a summary for each piece.
+A summary is small (one row for each producer of the segment), can be sent between processes, and never changes for a closed segment. If the
+state inside a segment is needed, at an offset that is no boundary, the segment is cut there and has a summary for each piece.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from formats import limits
-from formats.log.batch_headers import HeaderBlock, SegmentBytes, Tail, TailKind
-from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
-from snaprebuild.replay.index_hits import IndexEntries
-from snaprebuild.replay.segment_effect import SegmentEffect
-from snaprebuild.replay.segment_facts import SegmentFacts
+from formats.log.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
+from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
+from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
+from snaprebuild.replay.running_effect import Levels, joined, stacked
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.replay.segment_facts import FACT_COLUMNS, HIT_COLUMNS, NO_FACTS, IndexEntries, SegmentFacts
+from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, JoinedStatistics, SegmentStatistics, statistics_of_block
+from snaprebuild.replay.transactions import index_relevant
 
-__all__ = ["Piece", "SegmentSummary", "read_pieces", "summaries_of", "summarise_pieces", "summarise_segment"]
+__all__ = [
+    "BLOCK_ROWS",
+    "SUMMARY_COLUMNS",
+    "BatchContents",
+    "Piece",
+    "ReadOptions",
+    "SegmentSummary",
+    "joined_contents",
+    "read_pieces",
+    "summaries_of",
+    "summarise_pieces",
+]
+
+BLOCK_ROWS = 65_536
+"""Batches that are summarised together: composing their effects for each producer should be the smaller part of the work."""
+
+NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
+
+SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, *FACT_COLUMNS}))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContents:
+    """What consecutive batches contain. It does not depend on what is before them.
+
+    Attributes:
+        facts: counts, extremes and the order of offsets.
+        effect: on any producer state; of its closed transactions those that ``index_relevant`` leaves.
+        commits_omitted: committed transactions that are not among those of the effect.
+        traced: of the producer that was requested, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
+        statistics: the batches by kind and by producer; None if not requested, or without batches.
+    """
+
+    facts: SegmentFacts = NO_FACTS
+    effect: SegmentEffect = IDENTITY
+    commits_omitted: int = 0
+    traced: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    statistics: SegmentStatistics | None = None
+
+    def after(self, offset: int) -> BatchContents:
+        """The same batches after a batch that ends at ``offset`` - 1 (``SegmentFacts.after``)."""
+        return replace(self, facts=self.facts.after(offset))
+
+
+class _JoinedContents:
+    """Joins the contents of runs of batches that follow each other."""
+
+    def __init__(self) -> None:
+        self._facts = NO_FACTS
+        self._levels: Levels = ()
+        self._commits_omitted = 0
+        self._traced = NO_ROWS
+        self._statistics: JoinedStatistics | None = None
+
+    def add(self, contents: BatchContents) -> None:
+        """Adds the contents of the next run."""
+        self._facts = self._facts.then(contents.facts)
+        *before, last = stacked(self._levels, contents.effect)
+        self._levels = (*before, self._with_relevant_closes(last))
+        self._commits_omitted += contents.commits_omitted
+        if len(contents.traced):
+            self._traced = deciding(np.concatenate((self._traced, contents.traced)))
+        if contents.statistics is not None:
+            self._statistics = self._statistics or JoinedStatistics()
+            self._statistics.add(contents.statistics)
+
+    def total(self) -> BatchContents:
+        """The contents of all runs."""
+        effect = self._with_relevant_closes(joined(self._levels))
+        statistics = None if self._statistics is None else self._statistics.total()
+        return BatchContents(self._facts, effect, self._commits_omitted, self._traced, statistics)
+
+    def _with_relevant_closes(self, effect: SegmentEffect) -> SegmentEffect:
+        relevant = index_relevant(effect.closes)
+        self._commits_omitted += len(effect.closes) - len(relevant)
+        return effect.with_closes(relevant)
+
+
+def joined_contents(contents: Iterable[BatchContents]) -> BatchContents:
+    """The contents of runs of batches that follow each other."""
+    total = _JoinedContents()
+    for each in contents:
+        total.add(each)
+    return total.total()
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What one segment holds, or one piece of it.
+    """What a segment contains, or one piece of it.
 
     Attributes:
-        base_offset: of the segment, int64, from its name.
-        cut_offset: the piece was cut off here, and another follows; None for the one that goes to the end of the segment.
-        cut_batch_offset: base offset of the batch inside which the cut lies, which the next piece holds; None where it lies between two,
-            or where the batch is not to be trusted.
+        base_offset: of the segment, from its name.
+        cut_offset: the piece was cut off here, and another follows; None for the one that ends with the segment.
+        cut_batch_offset: base offset of the batch around the cut, which is in the next piece; None if the cut is between two batches, or
+            the batch cannot be trusted.
         size_bytes: of the segment or piece.
-        contents: of its batches: their facts with the gap before them, their effect on any producer state with the closed transactions
-            that ``needed_closes`` leaves, and what was asked for.
+        contents: of its batches; their facts include the gap before them.
         tail: where its batches end, and why; clean at a cut.
         bytes_read: of the segment.
-        bytes_kept: of the segment, which were not read this time, because what they gave was kept by an earlier run.
     """
 
     base_offset: int
@@ -50,12 +135,12 @@ class SegmentSummary:
 
     @property
     def facts(self) -> SegmentFacts:
-        """Of its batches. Without any, ``next_offset`` is that of the piece before, or the base offset."""
+        """Facts of its batches. Without any, ``next_offset`` is that of the piece before, or the base offset."""
         return self.contents.facts
 
     @property
     def effect(self) -> SegmentEffect:
-        """On any producer state."""
+        """Effect on any producer state."""
         return self.contents.effect
 
     def with_effect(self, effect: SegmentEffect) -> SegmentSummary:
@@ -65,96 +150,64 @@ class SegmentSummary:
     @classmethod
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
         """A stand-in for a segment that was not read."""
-        tail = Tail(TailKind.CLEAN, 0)
-        return cls(base_offset, None, None, size_bytes, NOTHING.behind(base_offset), tail, bytes_read=0)
+        return cls(base_offset, None, None, size_bytes, BatchContents().after(base_offset), Tail(TailKind.CLEAN, 0), bytes_read=0)
 
 
-def summarise_segment(
-    source: SegmentBytes,
-    base_offset: int,
-    *,
-    check_crc: bool = True,
-    hint: np.ndarray | None = None,
-    block_bytes: int = limits.HEADER_BLOCK_BYTES,
-) -> SegmentSummary:
-    """Reads a segment once, block by block.
+class ReadOptions(TypedDict, total=False):
+    """How a segment is read.
 
-    Args:
-        source: its bytes.
-        base_offset: from its name.
-        check_crc: compute the checksum of every batch.
+    Attributes:
+        check_crc: compute the checksum of every batch (default).
         hint: positions from the offset index, see ``HeaderReader``.
-        block_bytes: bytes held at a time.
-
-    Raises:
-        TruncatedError: the segment became shorter while it was read.
-        SnaprebuildError: whatever ``source`` raises when it cannot be read.
+        block_bytes: bytes that are held at a time.
+        with_statistics: also count the batches by kind and by producer.
+        traced_producer: id of the producer whose deciding batches are wanted, or None.
+        indexes: of the segment, if they are to be compared with its batches.
     """
-    (whole,) = summarise_pieces(source, base_offset, (), is_last=True, check_crc=check_crc, hint=hint, block_bytes=block_bytes)
-    return whole
+
+    check_crc: bool
+    hint: np.ndarray | None
+    block_bytes: int
+    with_statistics: bool
+    traced_producer: int | None
+    indexes: IndexEntries | None
 
 
 def summarise_pieces(
-    source: SegmentBytes,
-    base_offset: int,
-    cuts: Sequence[int],
-    *,
-    is_last: bool,
-    check_crc: bool = True,
-    hint: np.ndarray | None = None,
-    block_bytes: int = limits.HEADER_BLOCK_BYTES,
-    with_statistics: bool = False,
-    traced_producer: int | None = None,
-    indexes: IndexEntries | None = None,
+    source: SegmentBytes, base_offset: int, cuts: Sequence[int], *, is_last: bool, **options: Unpack[ReadOptions]
 ) -> tuple[SegmentSummary, ...]:
-    """The same in pieces.
+    """Reads a segment once, block by block, and cuts it in pieces.
 
-    A cut lies before the first batch that does not end below its offset: there a broker stops that brings its state to that offset
+    A cut is before the first batch that does not end below its offset. That is where a broker stops when it brings its state to that offset
     (``UnifiedLog.rebuildProducerState``).
 
     Args:
         source: its bytes.
         base_offset: from its name.
-        cuts: offsets above the base offset and below that of the next segment, ascending, none twice.
-        is_last: of the log: the state at its end is that of the rest, so that no cut is made there or above.
-        check_crc: as above; so are ``hint`` and ``block_bytes``.
-        hint: see there.
-        block_bytes: see there.
-        with_statistics: count the batches by kind and by producer, too.
-        traced_producer: id of the producer whose batches are wanted, too.
-        indexes: of the segment, whose hits are wanted, too.
+        cuts: distinct offsets above the base offset and below that of the next segment, ascending.
+        is_last: of the log: the state at its end is that of the last piece, so no cut is made there or above.
+        options: see ``ReadOptions``.
 
     Returns:
-        The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
+        The piece before each cut, and the rest, which may have no batch. No piece for cuts after an end that is not clean.
 
     Raises:
-        TruncatedError: as above.
-        SnaprebuildError: as above.
+        TruncatedError: the segment became shorter while it was read.
+        SnaprebuildError: any error of ``source`` if it cannot be read.
     """
-    pieces, tail = read_pieces(
-        source,
-        base_offset,
-        cuts,
-        check_crc=check_crc,
-        hint=hint,
-        block_bytes=block_bytes,
-        with_statistics=with_statistics,
-        traced_producer=traced_producer,
-        indexes=indexes,
-    )
+    pieces, tail = read_pieces(source, base_offset, cuts, **options)
     return summaries_of(pieces, base_offset, cuts, tail=tail, size_bytes=source.size_bytes, is_last=is_last)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive batches of a segment, up to a cut, or to where the reading ends.
+    """Consecutive batches of a segment, up to a cut, or to where reading ends.
 
     Attributes:
-        contents: of them.
-        end_bytes: where the batch begins that lies behind the cut; without a cut, where the reading ends.
-        cut_offset: at its end; None for no cut.
-        cut_batch_offset: base offset of the batch that lies around the cut, if that is to be trusted; else None.
+        end_bytes: where the batch after the cut begins; without a cut, where reading ends.
         bytes_read: of the segment.
+        cut_offset: at its end; None for no cut.
+        cut_batch_offset: base offset of the batch around the cut, if there is one that can be trusted.
     """
 
     contents: BatchContents
@@ -169,69 +222,73 @@ def read_pieces(
     base_offset: int,
     cuts: Sequence[int],
     *,
-    check_crc: bool,
-    hint: np.ndarray | None,
-    block_bytes: int,
-    with_statistics: bool,
-    traced_producer: int | None,
-    indexes: IndexEntries | None,
     start_bytes: int = 0,
     end_bytes: int | None = None,
+    check_crc: bool = True,
+    hint: np.ndarray | None = None,
+    block_bytes: int = limits.HEADER_BLOCK_BYTES,
+    with_statistics: bool = False,
+    traced_producer: int | None = None,
+    indexes: IndexEntries | None = None,
 ) -> tuple[list[Piece], Tail]:
-    """The piece before each of the cuts that a batch reaches, the rest after the last of them, and where the batches end.
+    """The piece before each cut that a batch reaches, the rest after the last of them, and where the batches end.
 
     Args:
-        source: as for ``summarise_pieces``; so are the others.
-        base_offset: see there.
-        cuts: see there.
-        check_crc: see there.
-        hint: see there.
-        block_bytes: see there.
-        with_statistics: see there.
-        traced_producer: see there.
-        indexes: see there.
+        source: as for ``summarise_pieces``.
+        base_offset: as above.
+        cuts: as above.
         start_bytes: of a range (``summarise_range``).
         end_bytes: of a range; None for the end of the segment.
+        check_crc: see ``ReadOptions``, as for the arguments after it.
+        hint: as above.
+        block_bytes: as above.
+        with_statistics: as above.
+        traced_producer: as above.
+        indexes: as above.
     """
-    reader = contents_reader(
+    columns = {*SUMMARY_COLUMNS, *(STATISTICS_COLUMNS if with_statistics else ()), *(() if indexes is None else HIT_COLUMNS)}
+    reader = HeaderReader(
         source,
         check_crc=check_crc,
         hint=hint,
-        block_bytes=block_bytes,
-        with_statistics=with_statistics,
         start_bytes=start_bytes,
         end_bytes=end_bytes,
-        with_indexes=indexes is not None,
+        block_bytes=block_bytes,
+        block_rows=BLOCK_ROWS,
+        columns=tuple(columns),
     )
+
+    def add(block: HeaderBlock) -> None:
+        if len(block):
+            traced = NO_ROWS if traced_producer is None else batches_of_producer(block, traced_producer, base_offset)
+            statistics = statistics_of_block(block) if with_statistics else None
+            facts = SegmentFacts.of_block(block, indexes)
+            collected.add(BatchContents(facts, effect_of_block(block), 0, traced, statistics))
+
     done: list[Piece] = []
     waiting = deque(cuts)
-    bytes_read = 0
-
-    def begin() -> CollectedContents:
-        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes)
-
-    collected = begin()
+    collected, bytes_read = _JoinedContents(), 0
     for block in reader:
         start = 0
         if waiting:
-            # The first batch that does not end below an offset, in log order, even where offsets do not ascend.
+            # The first batch that does not end below an offset, in log order, even if offsets do not ascend.
             reached = np.maximum.accumulate(block.column("base_offset") + block.column("last_offset_delta"))
             while waiting and waiting[0] <= reached[-1]:
                 cut = waiting.popleft()
                 row = int(np.searchsorted(reached, cut))
-                collected.add(block.part(start, row))
+                add(block.part(start, row))
                 start, position = row, int(block.position_bytes[row])
                 around = _batch_around(cut, block, row)
-                done.append(Piece(collected.contents(), position, reader.bytes_read - bytes_read, cut, around))
-                bytes_read, collected = reader.bytes_read, begin()
-        collected.add(block.part(start, len(block)) if start else block)
+                done.append(Piece(collected.total(), position, reader.bytes_read - bytes_read, cut, around))
+                collected, bytes_read = _JoinedContents(), reader.bytes_read
+        add(block.part(start, len(block)) if start else block)
     assert reader.tail is not None
-    done.append(Piece(collected.contents(), reader.tail.position_bytes, reader.bytes_read - bytes_read))
+    done.append(Piece(collected.total(), reader.tail.position_bytes, reader.bytes_read - bytes_read))
     return done, reader.tail
 
 
 def _batch_around(offset: int, block: HeaderBlock, row: int) -> int | None:
-    """Base offset of the batch in this row if ``offset`` lies inside it, for all that the batch itself tells."""
+    """Base offset of the batch in this row if ``offset`` is inside it and the batch can be trusted."""
     base_offset = int(block.column("base_offset")[row])
     is_sound = block.column("magic")[row] == 2 and row not in block.bad_crc
     return base_offset if is_sound and base_offset < offset else None
@@ -240,29 +297,28 @@ def _batch_around(offset: int, block: HeaderBlock, row: int) -> int | None:
 def summaries_of(
     pieces: Sequence[Piece], base_offset: int, cuts: Sequence[int], *, tail: Tail, size_bytes: int, is_last: bool
 ) -> tuple[SegmentSummary, ...]:
-    """Of all pieces of a segment.
+    """The summaries of a segment.
 
     Args:
-        pieces: of ``read_pieces``, or as it would give them.
-        base_offset: as for ``summarise_pieces``; so are ``cuts`` and ``is_last``.
-        cuts: see there.
-        tail: of the segment; ``size_bytes``: its size.
-        size_bytes: see there.
-        is_last: see there.
+        pieces: all of the segment, as ``read_pieces`` returns them.
+        base_offset: as for ``summarise_pieces``.
+        cuts: as above.
+        tail: of the segment.
+        size_bytes: of the segment.
+        is_last: as above.
     """
     done: list[SegmentSummary] = []
     start_bytes, start_offset = 0, base_offset
 
     def add(piece: Piece, tail: Tail, end_bytes: int) -> None:
         nonlocal start_bytes, start_offset
-        contents, around = piece.contents.behind(start_offset), piece.cut_batch_offset
+        contents, around = piece.contents.after(start_offset), piece.cut_batch_offset
         next_offset = contents.facts.next_offset
         if around is not None and around < next_offset:
             around = None
         size = end_bytes - start_bytes
-        summary = SegmentSummary(base_offset, piece.cut_offset, around, size, contents, tail, piece.bytes_read)
-        done.append(summary)
-        # The next piece begins where the batches of this one ended: it counts the gap in which the cut lies.
+        done.append(SegmentSummary(base_offset, piece.cut_offset, around, size, contents, tail, piece.bytes_read))
+        # The next piece begins where the batches of this one ended: the gap around the cut counts as part of it.
         start_bytes, start_offset = end_bytes, next_offset
 
     *before, rest = pieces
@@ -270,13 +326,11 @@ def summaries_of(
         add(piece, Tail(TailKind.CLEAN, piece.end_bytes), piece.end_bytes)
     is_log_end = is_last and tail.kind is not TailKind.CORRUPT
     end_offset = rest.contents.facts.next_offset if rest.contents.facts.batches else start_offset
-    # Behind a clean end nothing more comes below the next segment; behind another one, only below the end itself.
+    # After a clean end no batch follows below the next segment; after another one, none below the end itself.
     for cut in cuts[len(before) :]:
         if is_log_end or (tail.kind is not TailKind.CLEAN and cut > end_offset):
             break
         add(replace(rest, cut_offset=cut), Tail(TailKind.CLEAN, tail.position_bytes), tail.position_bytes)
-        with_statistics = rest.contents.statistics is not None
-        nothing = CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=None).contents()
-        rest = Piece(nothing, tail.position_bytes, 0)
+        rest = Piece(BatchContents(), tail.position_bytes, 0)
     add(rest, tail, size_bytes)
     return tuple(done)

@@ -1,6 +1,6 @@
-"""Completed transactions of a segment in the form of ``.txnindex``: the aborted ones, with the last stable offset at that moment.
+"""The entries of a segment's ``.txnindex``: its aborted transactions, with the last stable offset at each abort.
 
-A log may close millions of transactions, of which few are aborted; ``needed_closes`` are those on which its indexes depend.
+A log may close millions of transactions, of which few are aborted. ``index_relevant`` are those on which the indexes depend.
 
 Source: ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex``, ``ProducerStateManager.lastStableOffset``.
 """
@@ -12,40 +12,40 @@ import heapq
 import numpy as np
 
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import TransactionCloses
+from snaprebuild.replay.segment_effect import ClosedTransactions
 
-__all__ = ["aborted_in", "needed_closes"]
+__all__ = ["aborted_in", "index_relevant"]
 
 
-def needed_closes(closes: TransactionCloses) -> TransactionCloses:
-    """Those of a run of batches that ``aborted_in`` has to know: at most one for each producer, and two for each aborted one.
+def index_relevant(closes: ClosedTransactions) -> ClosedTransactions:
+    """The closed transactions that ``aborted_in`` needs: at most one for each producer, and two for each aborted transaction.
 
-    What came in open stays, because where it began is not known here. An aborted one is listed in the index, together with the least first
-    offset of those that were still open: of the ones that are closed behind it, the one that began first is enough.
+    One that was open before the run stays, because its first offset is unknown here. An aborted one is in the index, together with the
+    least first offset of those that were still open: of the ones that are closed after it, the one that began first is enough.
 
     Args:
-        closes: in log order, of an effect that is not yet composed on what lies before the segment.
+        closes: in log order, of an effect that is not yet composed on what is before the segment.
     """
     needed = closes.is_incoming | closes.is_aborted
     aborted = np.flatnonzero(closes.is_aborted[:-1])
     if len(aborted):
         first = np.where(closes.is_incoming, np.iinfo(np.int64).max, closes.first_offset)
-        least_behind = np.minimum.accumulate(first[:0:-1])[::-1][aborted]
-        was_open = least_behind < closes.marker_offset[aborted]
-        needed |= np.isin(first, least_behind[was_open])
+        least_later = np.minimum.accumulate(first[:0:-1])[::-1][aborted]
+        was_open = least_later < closes.marker_offset[aborted]
+        needed |= np.isin(first, least_later[was_open])
     return closes if needed.all() else closes.chosen(needed)
 
 
-def aborted_in(completed: TransactionCloses, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
+def aborted_in(completed: ClosedTransactions, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
     """The entries of a segment's ``.txnindex``, with the last stable offset at each abort.
 
-    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Every one that was open in the segment
-    was closed in it, or is open behind it.
+    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Each one that was open in the segment
+    was closed in it, or is open at its end.
 
     Args:
-        completed: of the segment, in log order: the closes of its effect, resolved by the state before it, without orphans; all of them,
-            or those that ``needed_closes`` leaves.
-        open_first_offset: int64 (n,), where the transactions began that are open behind the segment.
+        completed: of the segment, in log order: the closes of its effect, resolved by the state before it, without those that closed
+            nothing; all of them, or those that ``index_relevant`` leaves.
+        open_first_offset: int64 (n,), first offsets of the transactions that are open at the end of the segment.
     """
     producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
     markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
@@ -69,10 +69,10 @@ def aborted_in(completed: TransactionCloses, open_first_offset: np.ndarray) -> l
 
 
 def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> int:
-    """The least first offset of an open transaction other than ``own``; without one the offset behind the marker."""
+    """The least first offset of an open transaction other than ``own``; without one the offset after the marker."""
     if heap and heap[0] != own:
         return heap[0]
-    # The own one is the oldest, and about to be closed: the next is among the rest, of which the closed ones are dropped for good.
+    # The own transaction is the oldest and closes now. The next oldest is among the rest, of which the closed ones are dropped.
     if heap:
         heapq.heappop(heap)
     while heap and heap[0] in closed:

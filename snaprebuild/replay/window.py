@@ -1,26 +1,26 @@
 """The replay window: where replay may begin when producers older than ``producer.id.expiration.ms`` do not matter, and what proves it.
 
-A producer whose newest batch is older than the expiration is dropped by any broker that loads the state, unless its transaction is open.
-So replay may begin at the earliest segment that holds a younger timestamp, IF nothing below it still matters: a transaction that was
-opened there, a batch that a marker keeps, a coordinator epoch. A snapshot that a live broker wrote behind the window (the *witness*)
-settles most of that; what it leaves open is settled by going back, segment by segment.
+Any broker that loads the state drops a producer whose newest batch is older than the expiration, unless its transaction is open. So replay
+may begin at the earliest segment with a younger timestamp, IF nothing below it still matters: a transaction that was opened there, a batch
+that a marker keeps, a coordinator epoch. A snapshot that a live broker wrote after the window began (the *witness*) settles most of that.
+What it does not settle is settled by going back, segment by segment.
 
-Two facts about legal logs are used beside it: a producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
-one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 below offset 2147483648 is the first
-one of its producer, or the first since the leader forgot it. The second happens with clients of 1.0 to 2.4 alone: they begin again at
-sequence 0 after UNKNOWN_PRODUCER_ID where their last batch lies below the log start (``TransactionManager.canRetry``).
+The proof also uses two facts about legal logs. A producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
+a producer that writes outside of transactions never had a marker. And a data batch of epoch 0 and sequence 0 below offset 2147483648 is the
+first one of its producer, or the first since the leader forgot it. The second happens only with clients of 1.0 to 2.4: they begin again at
+sequence 0 after UNKNOWN_PRODUCER_ID if their last batch is below the log start (``TransactionManager.canRetry``).
 A broker that then loads the log from its log start finds no batch before it either. Above that offset the sequence may have wrapped.
 
-What no look at the window can tell, because no batch in it contradicts the witness:
+The window alone cannot show the following, because no batch in it contradicts the witness:
 
 * an open transaction that the witness lacks (or invents), of a producer without any batch between the window and the witness;
-* a transaction that the witness lets begin too late, namely at the producer's first batch in the window (a witness that was derived from a
-  false empty snapshot at or below the window does this), or too early, anywhere below the window;
-* a coordinator epoch, where no marker of the producer lies between the window and the witness, unless the witness has none at all.
+* a transaction that begins too late in the witness, namely at the producer's first batch in the window (this happens if the witness was
+  derived from a false empty snapshot at or below the window), or too early, anywhere below the window;
+* a coordinator epoch, if no marker of the producer is between the window and the witness, unless the witness has none at all.
 
-A broker that once started without its state writes such a witness, and every later snapshot of it agrees. The first two need a look at the
-headers below the window (``open_below_fault``). The third needs none: such a broker has no coordinator epoch until the next marker. A
-surviving empty snapshot below the witness is the trace that such a start usually leaves, and keeps the witness from being believed.
+A broker that once started without its state writes such a witness, and all its later snapshots agree. To find the first two, the headers
+below the window are read (``open_below_fault``). The third needs no reading: such a broker has no coordinator epoch until the next marker.
+A surviving empty snapshot below the witness is the trace that such a start usually leaves. Then the witness is not trusted.
 
 Source: KIP-854 for the expiration; the proof is this project's own (docs/evidence.md) and is tested against full replays.
 """
@@ -32,14 +32,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.partition.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.replay.producer_ids import lookup
-from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of
+from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry
+from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of, lookup, sorted_entries
 
 __all__ = [
+    "DEFAULT_EXPIRATION_MS",
     "Gap",
     "WindowState",
     "expired_mask",
+    "is_expired",
     "open_below_fault",
     "same_when_loaded",
     "settle",
@@ -52,19 +53,23 @@ GAPS_LISTED_MAX = 100
 """Gaps of one kind that a state lists; all are counted."""
 
 
-def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expiration_ms: int) -> int:
-    """Index of the first segment that replay must take.
+DEFAULT_EXPIRATION_MS = 86_400_000
+"""``producer.id.expiration.ms``, one day (KIP-854). Brokers before 3.4 use ``transactional.id.expiration.ms``, seven days."""
 
-    That is the EARLIEST segment whose largest timestamp is within the expiration. Timestamps are not ordered, so it would be wrong to walk
+
+def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expiration_ms: int) -> int:
+    """Index of the first segment that replay must read.
+
+    That is the EARLIEST segment whose largest timestamp is within the expiration. Timestamps are not ordered, so it would be wrong to go
     back until the first old segment, or to skip an old one in between.
 
     Args:
-        largest_timestamps: of each segment in order, ms; None where it is not known, which counts as young.
+        largest_timestamps: of each segment in order, ms; None if unknown, which counts as young.
         as_of_ms: the moment of the load, or a lower bound of it.
         expiration_ms: ``producer.id.expiration.ms``.
 
     Returns:
-        An index; the count of segments where all are old.
+        An index; the count of segments if all are old.
     """
     for index, largest in enumerate(largest_timestamps):
         if largest is None or as_of_ms - largest < expiration_ms:
@@ -72,8 +77,16 @@ def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expira
     return len(largest_timestamps)
 
 
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    """Whether a broker drops the entry when it loads it at ``now_ms``; equality expires, open transactions never.
+
+    Source: ``ProducerStateManager.isProducerExpired``.
+    """
+    return entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
+
+
 def expired_mask(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> np.ndarray:
-    """Which entries (of ``ENTRY_DTYPE``) a broker drops when it loads them at ``as_of_ms``; equality expires, open transactions never."""
+    """``is_expired`` of each entry (of ``ENTRY_DTYPE``) at ``as_of_ms``."""
     age = as_of_ms - entries["timestamp"].astype(np.int64)
     mask: np.ndarray = (entries["current_txn_first_offset"] < 0) & (age >= expiration_ms)
     return mask
@@ -83,9 +96,8 @@ def same_when_loaded(one: np.ndarray, other: np.ndarray, as_of_ms: int, expirati
     """Whether a broker that loads either set of entries at ``as_of_ms`` has the same state: equal as maps after one expiry filter."""
 
     def loaded(entries: np.ndarray) -> bytes:
-        kept = entries[~expired_mask(entries, as_of_ms, expiration_ms)]
-        order = np.argsort(kept["producer_id"].astype(np.int64), kind="stable")
-        return bytes(kept[order].astype(ENTRY_DTYPE).tobytes())
+        kept = sorted_entries(entries[~expired_mask(entries, as_of_ms, expiration_ms)])
+        return bytes(kept.astype(ENTRY_DTYPE).tobytes())
 
     return loaded(one) == loaded(other)
 
@@ -95,9 +107,8 @@ class Gap:
     """Something below the window that the window does not settle.
 
     Attributes:
-        name: ``G1`` to ``G5``, as docs/evidence.md names it.
-        producer_id: int64.
-        reason: what is not known.
+        name: ``G1`` to ``G5``, as in the page about the classes.
+        reason: what is unknown.
     """
 
     name: str
@@ -110,27 +121,14 @@ class WindowState:
     """The state at a boundary of the window.
 
     Attributes:
-        entries: of ``ENTRY_DTYPE``, sorted by producer id. Entries of which a field is not known, but which have expired for certain, are
-            left out.
-        gaps: what is not settled, at most ``GAPS_LISTED_MAX`` of a kind; empty when the state is proven.
-        gap_count: all of them.
+        entries: of ``ENTRY_DTYPE``, sorted by producer id. Entries with an unknown field that have certainly expired are left out.
+        gaps: what is not settled, at most ``GAPS_LISTED_MAX`` of a kind; empty if the state is proven.
+        gap_count: count of all gaps.
     """
 
     entries: np.ndarray
     gaps: tuple[Gap, ...]
     gap_count: int
-
-
-class _Gaps:
-    """Collects gaps; of each kind some are listed and all are counted."""
-
-    def __init__(self) -> None:
-        self.listed: list[Gap] = []
-        self.count = 0
-
-    def add(self, name: str, producers: np.ndarray, reason: str) -> None:
-        self.count += len(producers)
-        self.listed.extend(Gap(name, producer, reason) for producer in producers[:GAPS_LISTED_MAX].tolist())
 
 
 # ---------------------------------------------------------------------------------------------------------------- the witness
@@ -145,13 +143,13 @@ def witness_fault(
     as_of_ms: int,
     expiration_ms: int,
 ) -> str | None:
-    """Whether a surviving snapshot may speak for what lies below the window.
+    """Why a surviving snapshot is no evidence for what is below the window.
 
-    It may if every producer with a batch between the window and the snapshot stands in it with exactly what the replay gives, if what it
-    says of the others can be true, and if it is not empty for want of anything that it could be checked by.
+    It is evidence if it has every producer with a batch between the window and the snapshot exactly as the replay gives it, if its other
+    entries are possible, and if at least one live producer could be compared.
 
-    A right snapshot may be refused: one of a producer that expired, came back and lost its batch or coordinator epoch by that. This costs
-    reading further back, no more.
+    A correct snapshot may be rejected: that of a producer that expired, came back and so lost its batch or coordinator epoch. The only cost
+    is reading further back.
 
     Args:
         total: effect of everything from the window to the snapshot's offset.
@@ -159,10 +157,10 @@ def witness_fault(
         window_offset: base offset of the first segment of the window.
         first_offset: base offset of the first segment on disk.
         as_of_ms: entries that a load at this moment drops may be absent from the snapshot.
-        expiration_ms: see there.
+        expiration_ms: ``producer.id.expiration.ms``.
 
     Returns:
-        None when it may; else what speaks against it.
+        None if it is evidence; else the reason why not.
     """
     replayed = total.chosen(np.flatnonzero(total.assigned))
     live = ~expired_mask(entries_of(replayed), as_of_ms, expiration_ms)
@@ -182,7 +180,7 @@ def witness_fault(
     if inside.any():
         producer = int(silent.producer_id[inside][0])
         return f"the snapshot behind the window names an offset inside it at which producer {producer} has no batch"
-    # Below the window all is old; a young producer that is silent in it can only come from data that was deleted.
+    # Below the window everything is old: a young producer without a batch in it can only come from data that was deleted.
     young = ~expired_mask(entries_of(silent), as_of_ms, expiration_ms) & (opened == NONE)
     young &= (silent.last_offset >= first_offset) | (first_offset == 0)
     if young.any():
@@ -191,26 +189,26 @@ def witness_fault(
 
 
 def shows_transactions(effect: SegmentEffect) -> bool:
-    """Whether any producer of a window or a snapshot ever was in a transaction."""
+    """Whether any producer of a window or a snapshot was ever in a transaction."""
     return bool((effect.txn_first_offset != NONE).any() or (effect.coordinator_epoch != NONE).any())
 
 
 def open_below_fault(
     below: SegmentEffect, total: SegmentEffect, witness: SegmentEffect, *, window_offset: int, first_offset: int
 ) -> str | None:
-    """Whether the witness agrees with the headers below the window on the transactions that were open there and are open still.
+    """How the witness contradicts the headers below the window about the transactions that were opened there and are still open.
 
-    Of the others a marker in the window tells (``settle``).
+    For the others there is a marker in the window (``settle``).
 
     Args:
         below: effect of everything from the first segment on disk to the window.
         total: effect of everything from the window to the witness.
         witness: the snapshot.
         window_offset: base offset of the first segment of the window.
-        first_offset: base offset of the first segment on disk; what a transaction did below it only the witness knows.
+        first_offset: base offset of the first segment on disk; only the witness has what a transaction did below it.
 
     Returns:
-        None when it does; else what it lacks or invents.
+        None if they agree; else what it lacks or invents.
     """
     for effect, other, text in (
         (below, witness, "lacks the transaction that producer {} opened at {}: its broker once started without its state"),
@@ -219,7 +217,7 @@ def open_below_fault(
         first = effect.txn_first_offset
         claimed = _column(other, "txn_first_offset", effect.producer_id)
         wrong = (first != NONE) & (first < window_offset) & (claimed != first) & ~_column(total, "txn_is_set", effect.producer_id)
-        # Begun in what was deleted: the headers on disk show its later batches at most.
+        # It began in data that was deleted: the headers on disk show at most its later batches.
         earlier = np.where(effect is below, claimed, first)
         wrong &= ~((earlier != NONE) & (earlier < first_offset) & ~_column(below, "txn_is_set", effect.producer_id))
         if wrong.any():
@@ -228,7 +226,7 @@ def open_below_fault(
 
 
 def _contradicts(replayed: SegmentEffect, witness: SegmentEffect, window_offset: int) -> np.ndarray:
-    """Which producers (the same in both, row by row) cannot be what the witness says, whatever came before the window."""
+    """Which producers (the same in both, row by row) contradict the witness, whatever was before the window."""
     differs: np.ndarray = (replayed.epoch != witness.epoch) | (replayed.timestamp != witness.timestamp)
     differs |= replayed.marked & (replayed.coordinator_epoch != witness.coordinator_epoch)
     differs |= ~replayed.marked & _met_no_marker(replayed) & (witness.coordinator_epoch != NONE)
@@ -237,23 +235,23 @@ def _contradicts(replayed: SegmentEffect, witness: SegmentEffect, window_offset:
     differs |= (replayed.batch == CLEAR) & (witness.last_offset != NONE)
     differs |= (replayed.batch == IF) & (witness.last_offset >= window_offset)
     opened, claimed = replayed.txn_first_offset, witness.txn_first_offset
-    # Without a marker the transaction may have begun below the window; inside it, nowhere else than at its first batch there.
+    # Without a marker the transaction may have begun below the window; inside the window only at its first batch there.
     began_below = ~replayed.txn_is_set & ~_began_closed(replayed) & (claimed != NONE) & (claimed < window_offset)
     differs |= (opened != claimed) & ~began_below
     return differs
 
 
 def _met_no_marker(effect: SegmentEffect) -> np.ndarray:
-    """Producers that had met no marker before their first batch here: they write outside of transactions, so they never meet one.
+    """Producers that had no marker before their first batch here: they write outside of transactions, so they never have one.
 
-    A first batch of epoch 0 and sequence 0 is no proof: an empty transaction, of which only the marker came here, may lie before it.
+    A first batch of epoch 0 and sequence 0 is no proof: the marker of an empty transaction may be before it.
     """
     never: np.ndarray = effect.assigned & (effect.fail_open != NONE)
     return never
 
 
 def _began_closed(effect: SegmentEffect) -> np.ndarray:
-    """Producers that had no transaction open before their first batch here: Kafka throws at one outside of it, or they had no batch."""
+    """Producers without an open transaction before their first batch here: else Kafka would throw at it, or they had no batch before."""
     closed: np.ndarray = effect.assigned & (effect.starts_fresh | (effect.fail_open != NONE))
     return closed
 
@@ -264,58 +262,57 @@ def _began_closed(effect: SegmentEffect) -> np.ndarray:
 def settle(
     prefix: SegmentEffect, total: SegmentEffect, witness: SegmentEffect, *, as_of_ms: int, expiration_ms: int
 ) -> WindowState:
-    """The state at a boundary inside the window, with what the witness adds, and what stays open.
+    """The state at a boundary inside the window, with what the witness adds, and what is not settled.
 
     Args:
         prefix: effect of everything from the window to the boundary.
         total: effect of everything from the window to the witness.
-        witness: a snapshot at or behind the boundary for which ``witness_fault`` found nothing; the identity for none.
-        as_of_ms: what is not known of an entry that a load at this moment drops is no gap.
-        expiration_ms: see there.
+        witness: a snapshot at or after the boundary for which ``witness_fault`` found nothing; the identity for none.
+        as_of_ms: an unknown field of an entry that a load at this moment drops is no gap.
+        expiration_ms: ``producer.id.expiration.ms``.
     """
     entries = entries_of(prefix)
-    gaps = _Gaps()
     producers = prefix.producer_id
     unmarked = prefix.assigned & ~prefix.marked & ~_met_no_marker(prefix)
-    # None at all may also mean that the producer expired below the window, came back, and lost it: the log would say more.
-    told = _column(witness, "coordinator_epoch", producers)
-    from_witness = unmarked & ~_column(total, "marked", producers) & (told != NONE)
-    entries["coordinator_epoch"][from_witness] = told[from_witness]
+    # -1 may also mean that the producer expired below the window, came back, and lost it, so that the log has more than the witness.
+    claimed = _column(witness, "coordinator_epoch", producers)
+    from_witness = unmarked & ~_column(total, "marked", producers) & (claimed != NONE)
+    entries["coordinator_epoch"][from_witness] = claimed[from_witness]
 
     uncertain = prefix.assigned & ~prefix.txn_is_set & ~_began_closed(prefix)
     first = _column(witness, "txn_first_offset", producers)
     never_closed = uncertain & ~_column(total, "txn_is_set", producers) & (first != NONE)
     entries["current_txn_first_offset"][never_closed] = first[never_closed]
 
-    # Dropped by any load, whatever batch it had. (An entry without a known coordinator epoch has its transaction open and never expires.)
+    # Any load drops these, whatever batch they had. (An entry with an unknown coordinator epoch has an open transaction and never expires.)
     gone = expired_mask(entries, as_of_ms, expiration_ms) & (prefix.batch == IF)
-    gaps.add("G1", producers[~prefix.assigned], "only empty control batches in the window")
-    gaps.add(
-        "G1",
-        producers[(prefix.batch == IF) & ~gone],
-        "a marker is its first batch in the window: the batch before it may still count",
-    )
-    gaps.add("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window")
-    gaps.add("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known")
-
     later = _absent_from(total, prefix)
     crossing = _may_cross(later, witness)
-    gaps.add("G3", later.producer_id[crossing], "a transaction may have been open across the boundary")
-    # That its older batches have expired is known from the time indexes alone, and those may be cut or stale.
     older = ~later.starts_fresh & later.assigned & ~crossing
-    gaps.add("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are")
     silent = _absent_from(witness, total)
     forgotten = (silent.txn_first_offset != NONE) & (silent.coordinator_epoch == NONE)
-    gaps.add("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either")
-
-    both = np.concatenate((entries[~gone], entries_of(silent)))
-    order = np.argsort(both["producer_id"].astype(np.int64), kind="stable")
-    return WindowState(both[order].astype(ENTRY_DTYPE), tuple(gaps.listed), gaps.count)
+    found = (
+        ("G1", producers[~prefix.assigned], "only empty control batches in the window"),
+        (
+            "G1",
+            producers[(prefix.batch == IF) & ~gone],
+            "a marker is its first batch in the window: the batch before it may still count",
+        ),
+        ("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window"),
+        ("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known"),
+        ("G3", later.producer_id[crossing], "a transaction may have been open across the boundary"),
+        # Only the time indexes show that its older batches have expired, and those may be cut or stale.
+        ("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are"),
+        ("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either"),
+    )
+    gaps = tuple(Gap(name, each, reason) for name, ids, reason in found for each in ids[:GAPS_LISTED_MAX].tolist())
+    both = sorted_entries(np.concatenate((entries[~gone], entries_of(silent))))
+    return WindowState(both.astype(ENTRY_DTYPE), gaps, sum(len(ids) for _, ids, _ in found))
 
 
 def _may_cross(later: SegmentEffect, witness: SegmentEffect) -> np.ndarray:
-    """Of producers that appear only behind the boundary, those that may have had a transaction open at it all the same."""
-    # Opened behind the boundary for certain: it is open still, and the witness names one of the batches seen as its first.
+    """Which producers with batches only after the boundary may have had a transaction open at it."""
+    # Certainly opened after the boundary: it is still open, and in the witness it begins at the first batch that was read.
     opened = later.txn_first_offset
     opened_later = ~later.txn_is_set & (opened != NONE) & (_column(witness, "txn_first_offset", later.producer_id) == opened)
     crossing: np.ndarray = ~(_began_closed(later) | opened_later)
@@ -332,7 +329,7 @@ def _absent_from(effect: SegmentEffect, other: SegmentEffect) -> SegmentEffect:
 
 
 def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarray:
-    """A column of ``effect`` for each of ``producers``; -1 or False where it does not touch the producer."""
+    """A column of ``effect`` for each of ``producers``; -1 or False for one that it does not touch."""
     column: np.ndarray = getattr(effect, name)
     row, found = lookup(effect.producer_id, producers)
     values = np.full(len(producers), False if column.dtype == np.bool_ else NONE, dtype=column.dtype)

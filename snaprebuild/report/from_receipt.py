@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.documents.run_facts import utc_text
 from snaprebuild.documents.saved_documents import DocumentHead
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_writer import PageSink
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_receipt
@@ -28,7 +28,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     where = "beside the segments" if receipt.in_place else "to a directory of their own"
     ended = "the run came to its end" if receipt.ended else "the run was killed, or still goes on: what it did last is not settled"
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
-    document.facts += [("written", f"{where}; {ended}"), ("files", counted(len(receipt.files), "snapshot"))]
+    document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
     document.clusters = list(receipt.cluster_ids)
     number = sink.add_document(document)

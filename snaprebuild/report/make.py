@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from snaprebuild.documents.saved_documents import DocumentHead, read_head
+from snaprebuild.documents.scan import Scan
 from snaprebuild.errors import UsageError
 from snaprebuild.report.from_audit import take_audit
 from snaprebuild.report.from_fleet import take_fleet
@@ -26,12 +27,12 @@ DOCUMENTS_MAX = 1_000
 TITLE = "Producer snapshots"
 
 TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
-    "scan": (1, take_scan),
+    "scan": (Scan.VERSION, take_scan),
     "verify": (1, take_verify),
     "tier-audit": (1, take_audit),
     "inspect-transactions": (1, take_transactions),
     "fleet": (1, take_fleet),
-    "receipt": (1, take_receipt),
+    "receipt": (2, take_receipt),
 }
 """What becomes part of a page: by verb the version that is known, and what takes it."""
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
+from snaprebuild.documents.common import Run
 from snaprebuild.documents.run_facts import run_facts, utc_text
 
 __all__ = [
@@ -368,6 +369,11 @@ class PageDocument:
     command: str = ""
     clusters: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+
+    def take_run_of(self, run: Run) -> None:
+        """The member ``run`` of a document."""
+        self.host, self.command, self.clusters = run.host, run.command, list(run.cluster_ids)
+        self.made = utc_text(run.at_ms)
 
     def take_run(self, value: Any) -> None:
         """The member ``run`` of a document."""

@@ -8,7 +8,10 @@ from typing import Any
 from snaprebuild.documents.saved_documents import DocumentHead, optional, text_of, whole
 from snaprebuild.report.page_data import PageData, PageDocument, PageFinding, PagePartition
 
-__all__ = ["PageSink"]
+__all__ = ["SHARED", "PageSink"]
+
+SHARED = ("run", "unread_paths", "findings")
+"""Members of all documents that a page takes."""
 
 
 class PageSink:
@@ -30,6 +33,16 @@ class PageSink:
     def partition(self, name: str, place: str, document: int) -> PagePartition:
         """The partition of this name in this place."""
         return self.page.partition(name, place, document)
+
+    def take_shared(self, document: PageDocument, name: str, value: Any) -> None:
+        """Takes a member that all documents have (``SHARED``), as its struct."""
+        if name == "run":
+            document.take_run_of(value)
+        elif name == "unread_paths":
+            document.unread = value
+        elif name == "findings":
+            finding = PageFinding(value.code, value.severity, value.path, value.message, value.offset)
+            self.page.add_finding(finding, self._seen)
 
     def take_finding(self, value: Any) -> None:
         """Takes a finding as documents have them.

@@ -1,7 +1,7 @@
 """Prepares the log directories of a broker before it starts: the missing snapshots are written in place, the most blocked partition first.
 
-It is ``rebuild`` with another aim. A rebuild is asked for and looked at; this one stands in the way of a broker that wants to start. So it
-may end at a deadline with what it has, and what is no concern of the broker's start is told and weighs nothing.
+It is ``rebuild`` with another aim: a broker waits for it and wants to start. So it may end at a deadline with what it has, and
+findings that do not concern the start of the broker are notes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.plan.placement_rules import is_missed, not_due_in_place
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, why_not_due_in_place
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -25,7 +25,7 @@ from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_ser
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.store import is_object
 
-__all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", "hook_run"]
+__all__ = ["Preparation", "PreparationState", "PreparedPartition", "bytes_blocked", "prepare_log_dirs"]
 
 NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
@@ -42,7 +42,7 @@ class PreparationState(StrEnum):
     """How far a partition came."""
 
     PREPARED = "prepared"
-    """Each snapshot that is due is there; what it holds that was there before, only a finding tells."""
+    """Each snapshot that is due is there; only findings are about the content of those that were there before."""
     PARTLY = "partly"
     """Some were written, some not."""
     NOT_PREPARED = "not-prepared"
@@ -54,7 +54,7 @@ class PreparedPartition:
     """A partition.
 
     Attributes:
-        result: what became of it.
+        result: of the rebuild.
         bytes_blocked: of the first closed segment whose snapshot was missing and of every later closed one, before the run.
         bytes_blocked_left: the same, after it.
     """
@@ -64,22 +64,22 @@ class PreparedPartition:
     bytes_blocked_left: int
 
     def count(self, *actions: str) -> int:
-        """Boundaries of which that became."""
+        """Number of boundaries with one of these actions."""
         return sum(boundary.action in actions for boundary in self.result.boundaries)
 
     @property
     def state(self) -> PreparationState:
         """How far it came."""
         plan = self.result.plan
-        is_whole = plan.fault is None and not any(is_missed(plan, offset, reason) for offset, reason in plan.not_planned)
+        is_whole = plan.fault is None and not any(is_relevant_gap(plan, offset, reason) for offset, reason in plan.not_planned)
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
         return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
 
 
 @dataclass(frozen=True, slots=True)
-class HookRun:
-    """What became of the log directories of a broker.
+class Preparation:
+    """The result for the log directories of a broker.
 
     Attributes:
         rebuilt: by the rebuild.
@@ -99,7 +99,7 @@ class HookRun:
         return exit_code_of(self.findings)
 
 
-def hook_run(
+def prepare_log_dirs(
     request: Request,
     *,
     by_bytes_blocked: bool = True,
@@ -107,7 +107,7 @@ def hook_run(
     dry_run: bool = False,
     receipt: str | None = None,
     jobs: int | None = None,
-) -> HookRun:
+) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
 
     Args:
@@ -120,7 +120,7 @@ def hook_run(
 
     Raises:
         UsageError: nothing to read from, or no place for a receipt.
-        RefusedError: the receipt would lie among the files of a broker, or its name is taken.
+        RefusedError: the receipt would be among the files of a broker, or its name is taken.
         StorageError: the receipt cannot be written where it is wanted.
     """
     started = time.perf_counter()
@@ -133,7 +133,7 @@ def hook_run(
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)
-    return HookRun(rebuilt, partitions, findings, time.perf_counter() - started)
+    return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
 
 def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
@@ -144,7 +144,7 @@ def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
 
 
 def bytes_blocked(source: PartitionSource) -> int:
-    """Bytes of the first closed segment whose snapshot is missing and of every later closed one, as the listing tells.
+    """Bytes of the first closed segment whose snapshot is missing and of every later closed one, by the listing.
 
     Segments are uploaded in order.
     """
@@ -161,7 +161,7 @@ def _missing(source: PartitionSource) -> list[int]:
         for base in bases
         if base not in listed
         and snapshot_file_name(base) not in directory.unreadable
-        and not_due_in_place(source, base, is_log_end=False) is None
+        and why_not_due_in_place(source, base, is_log_end=False) is None
     ]
 
 

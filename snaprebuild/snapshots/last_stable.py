@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.partition_task import PartitionWork, read_partitions
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import read_partitions
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -34,7 +35,7 @@ class Known:
     Attributes:
         value: -1 where a broker has none either.
         origin: file or rule that it was taken from.
-        is_assumed: no file tells it.
+        is_assumed: it is from no file.
     """
 
     value: int
@@ -53,8 +54,8 @@ def last_stable_offsets(
         findings: gets what is damaged; such partitions are left out.
         jobs: worker processes, None for as many as processors.
     """
-    works = _read([_StateAtMark(source, log_start, mark, clock) for source, log_start, mark in logs], jobs)
-    return {work.source.directory.path: work.last_stable() for work in works if not _take_findings(work, findings)}
+    tasks = _read([_StateAtMark(source, log_start, mark, clock) for source, log_start, mark in logs], jobs)
+    return {task.path: task.last_stable() for task in tasks if not _take_findings(task, findings)}
 
 
 def stable_ends(
@@ -68,37 +69,39 @@ def stable_ends(
         findings: gets what is damaged.
         jobs: worker processes, None for as many as processors.
     """
-    works = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
-    for work in works:
-        if not _take_findings(work, findings) and (gap := work.gap) is not None:
-            findings.append(Finding("log-gap", Severity.FINDING, work.source.directory.path, gap, work.stable_end()))
-    return {work.source.directory.path: work.stable_end() for work in works}
+    tasks = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
+    for task in tasks:
+        if not _take_findings(task, findings) and (gap := task.gap) is not None:
+            findings.append(Finding("log-gap", Severity.FINDING, task.path, gap, task.stable_end()))
+    return {task.path: task.stable_end() for task in tasks}
 
 
-def _read(works: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
-    """Each is read, anew where its broker deletes a segment meanwhile."""
-    sources = [work.source for work in works]
-    return read_partitions(sources, lambda place, source: works[place].begun_anew(source), lambda _, work: work, jobs)
+def _read(tasks: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
+    """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
+    sources = [task.source for task in tasks]
+    return read_partitions(sources, lambda place, source: tasks[place].begun_anew(source), lambda _, task: task, jobs)
 
 
-def _take_findings(work: _StateAtMark, findings: list[Finding]) -> bool:
+def _take_findings(task: _StateAtMark, findings: list[Finding]) -> bool:
     """Takes what keeps a partition from being replayed to its end. Returns whether there is any."""
-    bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
+    bad = [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
     findings += bad
     return bool(bad)
 
 
-class _StateAtMark(PartitionWork):
+class _StateAtMark(ReplayTask):
     """One partition, replayed from its first segment, with the state at its high watermark."""
 
+    lost_above_damage = "what is above it is not known"
+
     def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
-        self.findings: list[Finding] = []
-        super().__init__(source, self.findings, None)
-        self.source = source
+        directory = source.directory
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        super().__init__(source, TaskOutcome(), partial(read_tasks, directory, check_crc=True, cuts=(mark.value,)), replay)
+        self.findings = self.outcome.findings
         self._log_start = log_start
         self._mark = mark
         self._clock = clock
-        self._replay = PartitionReplay(source.directory, ReplayFrom.AUTO, clock, 0, len(source.directory.segments), 0)
         self._state: BoundaryState | None = None
         self._whole_end: int | None = None
         self._is_whole = True
@@ -109,14 +112,10 @@ class _StateAtMark(PartitionWork):
         """The same of another listing."""
         return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 
-    def all_tasks(self) -> list[ReadTask]:
-        return read_tasks(self.source.directory, self._replay.begin(), check_crc=True, cuts=(self._mark.value,))
-
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        for state in self._replay.take(index, summary):
-            self._take_state(state)
+        wants_more = super().take_segment(index, summary)
         self._take_whole(summary)
-        return self._replay.damage is None
+        return wants_more
 
     def _take_whole(self, summary: SegmentSummary) -> None:
         """Where the batches end that follow one another without a gap or damage. Compaction leaves gaps by design."""
@@ -142,24 +141,14 @@ class _StateAtMark(PartitionWork):
         self._has_failed = True
         super().fail(error)
 
-    def finish(self) -> None:
-        for state in self._replay.finish():
-            self._take_state(state)
-        damage = self._replay.damage
-        if damage is not None:
-            message = f"{damage.reason}: what is above it is not known"
-            self.findings.append(
-                Finding("damaged-segment", Severity.DAMAGED, self.source.directory.path, message, damage.offset, is_unread=True)
-            )
-
-    def _take_state(self, state: BoundaryState) -> None:
+    def boundary(self, state: BoundaryState) -> None:
         if state.offset <= self._mark.value:
             self._state = state
 
     def stable_end(self) -> int:
         """Below it the log is whole and stable, once everything was taken that can be read."""
         end = min(self.last_stable().value, self._whole_end or 0)
-        if not self._has_failed and self._replay.damage is None:
+        if not self._has_failed and self.replay.damage is None:
             return end
         # Transactions that began above the last state are not in it.
         return 0 if self._state is None else min(end, self._state.offset)
@@ -168,9 +157,9 @@ class _StateAtMark(PartitionWork):
         """The offset, once everything was taken."""
         segments, mark = self.source.directory.segments, self._mark
         first, producer = self._first_open()
-        # Of transactions that began below the first segment only a snapshot there tells.
+        # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
-        is_assumed = begins_inside and (self._replay.trusted_base is None)
+        is_assumed = begins_inside and (self.replay.trusted_base is None)
         if first is None or first >= mark.value:
             origin = "the high watermark: no open transaction begins below it"
             return Known(mark.value, origin, is_assumed or mark.is_assumed)
@@ -182,8 +171,8 @@ class _StateAtMark(PartitionWork):
         if self._state is not None:
             effect = self._state.effect
             firsts, producers = effect.txn_first_offset, effect.producer_id
-        else:  # nothing on disk lies below the mark
-            entries = self._replay.trusted_base
+        else:  # nothing on disk is below the mark
+            entries = self.replay.trusted_base
             if entries is None:
                 return None, NONE
             firsts, producers = entries["current_txn_first_offset"], entries["producer_id"]

@@ -1,8 +1,8 @@
-"""How the summaries of segments come to the tasks that replay them: which partitions are cut into chunks, and which task gets what.
+"""How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition whose rows are few is one piece of work. Of a larger one that can be divided (``snapshots.engine.chunks``) each chunk is one,
-once the state before it is known: chunks are composed side by side, one task goes over what they come to, and states come from there to the
-tasks that replay as rows like any others. The driver knows sizes, bounds, and results.
+A partition whose rows are few is one piece of work. Of a larger one that can be split (``engine.remote_tasks``) each chunk is one,
+once the state before it is known: chunks are composed in parallel, one task goes over the composed effects, and the states are sent from
+there to the tasks that replay, as rows like any others. The driver has sizes, bounds, and results.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from snaprebuild.snapshots.engine.chunks import DivisibleJob, starts_of_chunks
-from snaprebuild.snapshots.engine.schedule import Job, ReadTask
+from snaprebuild.snapshots.engine.partition_task import Job
+from snaprebuild.snapshots.engine.remote_tasks import chunk_starts
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.driver_channel import DriverLine
+from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
-from snaprebuild.spark.results import taken
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 
-__all__ = ["CHUNK_BYTES", "END", "Cut", "Piece", "may_be_cut", "may_go_back", "measured", "put_together"]
+__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "Piece", "is_splittable", "may_go_back", "measured", "run_replays"]
 
 CHUNK_BYTES = 128 << 20
 """Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk is sent one."""
@@ -39,7 +39,7 @@ ROWS_OF_A_BYTE = 2
 """A batch of a producer takes at least 70 bytes, and as many of its log become at most a row of 86 bytes and a closed transaction."""
 
 SEGMENT_BYTES = 64 << 10
-"""What a boundary costs beside its rows, as bytes of rows."""
+"""What a boundary costs besides its rows, as bytes of rows."""
 
 END = 2**63 - 1
 """The end of the last piece of a partition: the greatest base offset belongs to it, too."""
@@ -50,8 +50,10 @@ PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.i
 SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
 
+PARTITIONS_AT_ONCE = 500
+
 PIECES_WRITTEN_OUT = 32
-"""So few pieces are told in the query itself; a table of more is handed round to all executors, by a job of its own."""
+"""So few pieces are written into the query itself; a table of more is broadcast to all executors, by a job of its own."""
 
 
 class Piece(NamedTuple):
@@ -64,12 +66,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """What there is to be done in a round.
+class ChunkPlan:
+    """The work of a round.
 
     Attributes:
         pieces: whole partitions and chunks, in order.
-        divisions: of the partitions that are cut into chunks.
+        divisions: of the partitions that are split into chunks.
     """
 
     pieces: list[Piece]
@@ -83,8 +85,8 @@ class Cut:
         rows_bytes: Mapping[tuple[int, int], int],
         chunk_bytes: int,
         most: int,
-    ) -> Cut:
-        """Cuts the partitions whose rows take more than a chunk.
+    ) -> ChunkPlan:
+        """Splits the partitions whose rows take more than a chunk.
 
         Args:
             jobs: by number of their partition.
@@ -98,25 +100,30 @@ class Cut:
         for number, each in tasks.items():
             job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
             starts: tuple[int, ...] = (0,)
-            if isinstance(job, DivisibleJob) and sum(sizes) > chunk_bytes and job.replay().hands_out_at_once():
-                starts = starts_of_chunks(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
+            if sum(sizes) > chunk_bytes and _hands_out_at_once(job):
+                starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
             if len(starts) > 1:
-                assert isinstance(job, DivisibleJob)
                 divisions[number] = Division(job, starts, lows)
             pieces += map(Piece, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
         return cls(pieces, divisions)
 
 
-def may_be_cut(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:
-    """Whether the rows of a partition may be so many that it is cut: to be asked before they are read."""
+def _hands_out_at_once(job: Job) -> bool:
+    replay = job.replay()
+    return replay is not None and replay.hands_out_at_once()
+
+
+def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:
+    """Whether the rows of a partition may be so many that it is split; asked before they are read."""
     size_bytes = sum(SEGMENT_BYTES + ROWS_OF_A_BYTE * task.identity.size_bytes for task in tasks)
-    return isinstance(job, DivisibleJob) and len(tasks) > 1 and size_bytes > chunk_bytes and job.replay().hands_out_at_once()
+    return len(tasks) > 1 and size_bytes > chunk_bytes and _hands_out_at_once(job)
 
 
 def may_go_back(job: Job) -> bool:
     """Whether it may ask for further segments."""
-    return not isinstance(job, DivisibleJob) or job.replay().may_go_back()
+    replay = job.replay()
+    return replay is None or replay.may_go_back()
 
 
 def measured(read: DataFrame) -> dict[tuple[int, int], int]:
@@ -131,19 +138,25 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     return {(partition, base_offset): size for partition, base_offset, size in zip(*columns_of, strict=True)}
 
 
-def put_together(
-    session: SparkSession, jobs: Mapping[int, Job], read: DataFrame, cut: Cut, most: int, counts: Counts, line: DriverLine
+def run_replays(
+    session: SparkSession,
+    jobs: Mapping[int, Job],
+    read: DataFrame,
+    plan: ChunkPlan,
+    most: int,
+    counts: Counts,
+    channel: DriverChannel,
 ) -> Iterator[Any]:
-    """Carries out the jobs, with the rows of all segments that were read for them, and maybe for others.
+    """Runs the jobs, with the rows of all segments that were read for them, and maybe for others.
 
     Args:
         session: Spark's.
         jobs: by number of their partition.
         read: of ``summary_rows.SCHEMA``.
-        cut: how they are cut.
+        plan: how they are split.
         most: tasks of a stage.
         counts: of what is done.
-        line: to the driver.
+        channel: to the driver.
 
     Returns:
         One row of ``RESULT_SCHEMA`` for each job.
@@ -151,39 +164,41 @@ def put_together(
     whole = [
         row
         for number, job in jobs.items()
-        if number not in cut.divisions
+        if number not in plan.divisions
         for row in summary_rows.rows_of_job(number, pickle.dumps(job))
     ]
     rows = data_frame(session, pa.Table.from_batches([summary_rows.table_of(whole)])).unionByName(read)
-    divided = _divided(session, cut) if cut.divisions else None
+    divided = _divided(session, plan) if plan.divisions else None
     if divided is not None:
-        rows = rows.unionByName(_begun(session, divided, read, cut, most, line))
-    carry_out = line.around(partial(replay_tasks.carry_out, counts=counts))
-    results = _placed(session, rows, cut.pieces, most).mapInArrow(carry_out, ddl(RESULT_SCHEMA))
+        rows = rows.unionByName(_begun(session, divided, read, plan, most, channel))
+    run_jobs = channel.wrap(partial(replay_tasks.run_jobs, counts=counts))
+    results = _placed(session, rows, plan.pieces, most).mapInArrow(run_jobs, ddl(RESULT_SCHEMA))
     if divided is not None:
         first = divided.select("partition", sql.lit(MERGED_FIRST).cast("bigint").alias("base_offset"), "job")
         merged = results.unionByName(first, allowMissingColumns=True).repartition(min(len(jobs), most), "partition")
         ordered = merged.sortWithinPartitions("partition", "base_offset")
         results = ordered.mapInArrow(partial(replay_tasks.merge_chunks, counts=counts), ddl(RESULT_SCHEMA))
-    return taken(results, sorted(jobs))
+    return _collected(results, sorted(jobs))
 
 
-def _divided(session: SparkSession, cut: Cut) -> DataFrame:
+def _divided(session: SparkSession, plan: ChunkPlan) -> DataFrame:
     """The divisions, of ``SENT_SCHEMA``."""
-    sent = {"partition": list(cut.divisions), "job": [pickle.dumps(each) for each in cut.divisions.values()]}
+    sent = {"partition": list(plan.divisions), "job": [pickle.dumps(each) for each in plan.divisions.values()]}
     return data_frame(session, pa.Table.from_pydict(sent, schema=SENT_SCHEMA))
 
 
-def _begun(session: SparkSession, divided: DataFrame, read: DataFrame, cut: Cut, most: int, line: DriverLine) -> DataFrame:
+def _begun(
+    session: SparkSession, divided: DataFrame, read: DataFrame, plan: ChunkPlan, most: int, channel: DriverChannel
+) -> DataFrame:
     """The rows of the job of each chunk, with the state before it."""
-    # Nothing lies behind the last chunk, so that it is composed for nobody.
-    pieces = [piece for piece in cut.pieces if piece.high != END]
+    # No chunk follows the last one, so that it need not be composed.
+    pieces = [piece for piece in plan.pieces if piece.high != END]
     places = _places(session, pieces, [0] * len(pieces))
     at_chunks = divided.join(sql.broadcast(places), sql.expr("partition = of")).select("partition", "low", "job")
     rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)
-    chunks = _placed(session, rows, pieces, most).mapInArrow(line.around(replay_tasks.compose_chunks), ddl(summary_rows.SCHEMA))
+    chunks = _placed(session, rows, pieces, most).mapInArrow(channel.wrap(replay_tasks.compose_chunks), ddl(summary_rows.SCHEMA))
     rows = chunks.unionByName(_job_rows(divided.withColumn("low", sql.lit(WHOLE))), allowMissingColumns=True)
-    partitions = [Piece(number, WHOLE, END, len(division.starts)) for number, division in cut.divisions.items()]
+    partitions = [Piece(number, WHOLE, END, len(division.starts)) for number, division in plan.divisions.items()]
     return _placed(session, rows, partitions, most).mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))
 
 
@@ -217,3 +232,22 @@ def _places(session: SparkSession, pieces: Sequence[Piece], slots: Sequence[int]
     numbers, lows, highs, _ = zip(*pieces, strict=True)
     columns = dict(zip(PLACE_SCHEMA.names, (numbers, lows, highs, slots), strict=True))
     return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))
+
+
+def _collected(found: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
+    """The rows of a frame that has one for each partition, some at a time: if every snapshot is wrong, a row may have a megabyte.
+
+    Args:
+        found: with the column ``partition``; computed once, unless an executor is lost that holds some of it.
+        numbers: of the partitions, ascending.
+    """
+    if len(numbers) <= PARTITIONS_AT_ONCE:
+        yield from found.collect()
+        return
+    held = found.persist()
+    try:
+        for start in range(0, len(numbers), PARTITIONS_AT_ONCE):
+            some = numbers[start : start + PARTITIONS_AT_ONCE]
+            yield from held.where(held["partition"].between(some[0], some[-1])).collect()
+    finally:
+        held.unpersist()

@@ -1,4 +1,4 @@
-"""What the tasks of a job have done so far, for the person who waits. A task that runs twice counts twice; no result depends on it."""
+"""What the tasks of a job have done so far, for the progress line. A task that runs twice counts twice; no result depends on it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from pyspark import Accumulator, SparkContext
 
-__all__ = ["Counts", "Progress", "counted"]
+__all__ = ["Counts", "Progress", "job_counters"]
 
 SECONDS = 0.5
 """Between two looks."""
 
 Progress = Callable[[str, int], None]
-"""Called with a text that says what was done, and the bytes that were read since the last call."""
+"""Called with a text about what was done, and the bytes that were read since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Counts:
 
     @property
     def text(self) -> str:
-        """Segments and partitions, where they are known: on the driver."""
+        """Segments and partitions; on the driver."""
         return f"{self.segments.value} segments read, {self.partitions.value} partitions put together"
 
 
 @contextlib.contextmanager
-def counted(context: SparkContext, progress: Progress | None) -> Iterator[Counts]:
-    """Counts for one job, shown by ``progress`` while it lasts."""
+def job_counters(context: SparkContext, progress: Progress | None) -> Iterator[Counts]:
+    """Counts for one job, shown by ``progress`` while it runs."""
     counts = Counts(context.accumulator(0), context.accumulator(0), context.accumulator(0))
     if progress is None:
         yield counts
@@ -56,8 +56,8 @@ def counted(context: SparkContext, progress: Progress | None) -> Iterator[Counts
 
 
 def _watch(counts: Counts, progress: Progress, over: threading.Event) -> None:
-    told = 0
+    shown = 0
     while not over.wait(SECONDS):
         now = counts.size_bytes.value
-        progress(counts.text, now - told)
-        told = now
+        progress(counts.text, now - shown)
+        shown = now

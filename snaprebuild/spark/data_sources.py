@@ -1,6 +1,6 @@
 """The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/spark-sql.md).
 
-Spark calls these classes in Python workers: once to plan a query, beside the driver, then in each task. They follow the Python data source
+Spark calls these classes in Python workers: once to plan a query, next to the driver, then in each task. They follow the Python data source
 API, which is there since Spark 4.0. No release up to 4.3 asks for fewer columns than the schema has, so a query names those that it wants,
 by the option ``columns`` or by a schema of its own. Releases since 4.1 hand filters over, but 4.1.0 and 4.3.0 then use what was planned for
 one query in every other one of the same DataFrame or view, whatever its filters, and rows are lost in silence. So filters are taken only
@@ -109,7 +109,7 @@ class _Reader(DataSourceReader):
         """What all rows of a file have in common."""
 
     def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
-        """Between what other columns of a file lie."""
+        """Bounds of other columns of a file."""
         return {}
 
     def split(self, files: list[FileToRead]) -> list[FileToRead]:
@@ -133,7 +133,7 @@ class _HeaderReader(_Reader):
         return header_rows.ranges(file)
 
     def split(self, files: list[FileToRead]) -> list[FileToRead]:
-        # Behind damage nothing is told, and only one who comes from before it knows.
+        # After damage nothing is reported: only a task that read up to it has found it.
         is_split = self.options.splits_segments and not self.options.skips_faults
         return split(files, self.options.tasks) if is_split else files
 

@@ -1,14 +1,16 @@
-"""A line from tasks to the driver: what has to be known there before a task goes on.
+"""A channel from Spark tasks to the driver, for what the driver must handle before a task continues.
 
-Tasks of Spark do not know of each other, and the driver hears of them when their rows return. Two things cannot wait for that: the limits
-of a run, which are limits of all its tasks together, and a receipt, which has to list a file before the file has its name. So the driver
-listens as long as a job runs, and answers one call after the other. Whoever calls proves to know a secret that came with the task; where
-the driver is gone, nobody answers, and the task does nothing more.
+The driver gets the rows of a task when it ends. Two things cannot wait for that: the limits of a run, which are limits of all its tasks
+together, and a receipt, which has to list a file before the file has its name. So the driver listens as long as a job runs, and answers one
+call after the other. A caller proves that it has a secret that came with the task. If the driver is gone, the call fails, and the task
+ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import os
 import pickle
 import secrets
@@ -25,12 +27,11 @@ import pyarrow as pa
 from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.engine.schedule import told
-from snaprebuild.spark.worker_process import settle
+from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.storage.io_limits.policy import USUAL_MANNERS, Manners, manners, take_part
 from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
 
-__all__ = ["PORT_SETTING", "Caller", "DriverLine", "Hear", "listening"]
+__all__ = ["PORT_SETTING", "DriverChannel", "JobChannel", "OnEvent", "listening"]
 
 PORT_SETTING = "spark.snaprebuild.port"
 """Setting of the session: the port that the driver listens on, for where not every port leads there; 0, the default, for any."""
@@ -46,22 +47,21 @@ BACKLOG = 1024
 """Tasks that begin at the same moment."""
 
 CALL_BYTES_MAX = 1 << 20
-"""A call tells of one file, or of one request."""
+"""A call is about one file, or one request."""
 
-Hear = Callable[[int, Any], None]
-"""Told the number of a work and what its job says; raises what the job is to end with."""
+OnEvent = Callable[[int, Any], None]
+"""Called with the number of a task and an event of its job, which ends with what this raises."""
 
 Tasks = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class DriverLine:
-    """Where the driver listens, as a value that travels to tasks.
+class DriverChannel:
+    """Where the driver listens, as a value that is sent to tasks.
 
     Attributes:
-        host: name or address, with ``port``.
-        secret: whoever knows it may call.
-        manners: of each task; nobody asks the driver before each block, so that a budget is shared out among the cores.
+        secret: a caller must have it.
+        manners: of each task. A task does not call before each block, so a budget is divided among the cores.
     """
 
     host: str
@@ -69,36 +69,36 @@ class DriverLine:
     secret: bytes = field(repr=False)
     manners: Manners = USUAL_MANNERS
 
-    def around(self, function: Tasks) -> Tasks:
-        """The function of a task, in which limits are those of the whole run, and files are read as it reads them."""
-        return _Within(self, function)
+    def wrap(self, function: Tasks) -> Tasks:
+        """The function of a task, under the limits of the whole run."""
+        return _Wrapped(self, function)
 
-    def call(self, number: int | None, said: Any) -> None:
-        """Says something to the driver, and waits for it.
+    def call(self, number: int | None, event: Any) -> None:
+        """Sends an event to the driver, and blocks until it was handled.
 
         Args:
-            number: of the work that is told; None for what is counted.
-            said: something that can be pickled.
+            number: of the task; None for a count of requests.
+            event: can be pickled.
 
         Raises:
-            SnaprebuildError: the driver says so.
+            SnaprebuildError: the driver answers with it.
             RefusedError: the driver does not answer.
         """
-        lines = _lines_to(self)
+        idle = _idle_to(self)
         try:
-            connection = self._connected(lines)
-            connection.send((number, said))
+            connection = self._connected(idle)
+            connection.send((number, event))
             answer = connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
             where = f"the driver does not answer at {self.host}:{self.port} ({type(error).__name__}; {PORT_SETTING} sets the port)"
-            raise RefusedError(f"{where}: nothing is done that it does not know of") from error
-        lines.append(connection)
+            raise RefusedError(f"{where}: nothing is done without its answer") from error
+        idle.append(connection)
         if answer is not None:
             raise answer
 
-    def _connected(self, lines: deque[Connection]) -> Connection:
+    def _connected(self, idle: deque[Connection]) -> Connection:
         with contextlib.suppress(IndexError):  # of several threads each takes one
-            return lines.pop()
+            return idle.pop()
         caller = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
         caller.settimeout(None)  # an answer takes as long as it takes
         connection = Connection(caller.detach())
@@ -112,41 +112,46 @@ class DriverLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """What the job of a work says goes to that work.
+class JobChannel:
+    """Sends the events of a job to its task, by the number of that."""
 
-    Attributes:
-        line: to the driver.
-        number: of the work.
-    """
-
-    line: DriverLine
+    channel: DriverChannel
     number: int
 
-    def __call__(self, said: object) -> None:
-        """Raises as ``DriverLine.call``."""
-        self.line.call(self.number, said)
+    def __call__(self, event: object) -> None:
+        """Raises as ``DriverChannel.call``."""
+        self.channel.call(self.number, event)
 
 
 @dataclass(frozen=True, slots=True)
-class _Within:
-    line: DriverLine
+class _Wrapped:
+    channel: DriverChannel
     function: Tasks
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # And not taken back: what is still on its way when a task ends is no business of anybody else.
-        count_elsewhere(self.line.count)
-        take_part(self.line.manners)
+        # It stays so after the task: requests that are still open then belong to it.
+        count_elsewhere(self.channel.count)
+        take_part(self.channel.manners)
         yield from self.function(batches)
-        settle()
+        _freeze_modules()
 
 
-_idle: dict[tuple[int, DriverLine], deque[Connection]] = {}
+@functools.cache
+def _freeze_modules() -> None:
+    """Exempts from the collector of cycles what is alive when the first task of a process ends: modules for the most part.
+
+    PySpark collects after every task (``pyspark.daemon``). To go over the 140,000 objects of our imports takes 0.07 s of the core, about
+    what a task needs to read 400 MiB of a segment from the page cache.
+    """
+    gc.freeze()
 
 
-def _lines_to(line: DriverLine) -> deque[Connection]:
-    """Of this process, to that driver, which nobody uses now. Those to others end with the job that they were for."""
-    key = os.getpid(), line
+_idle: dict[tuple[int, DriverChannel], deque[Connection]] = {}
+
+
+def _idle_to(channel: DriverChannel) -> deque[Connection]:
+    """Idle connections of this process to that driver. Those to others end with the job that they were for."""
+    key = os.getpid(), channel
     if key not in _idle:
         _idle.clear()
     return _idle.setdefault(key, deque())
@@ -156,12 +161,12 @@ def _lines_to(line: DriverLine) -> deque[Connection]:
 
 
 class _Listener:
-    """Answers calls, each line in a thread of its own."""
+    """Answers calls, each connection in a thread of its own."""
 
-    def __init__(self, server: socket.socket, secret: bytes, hear: Hear | None) -> None:
+    def __init__(self, server: socket.socket, secret: bytes, on_event: OnEvent | None) -> None:
         self._server = server
         self._secret = secret
-        self._hear = hear
+        self._on_event = on_event
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._is_over = False
@@ -173,7 +178,7 @@ class _Listener:
             except OSError:  # it was closed
                 return
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            threading.Thread(target=self._answer, args=(caller,), name="driver line", daemon=True).start()
+            threading.Thread(target=self._answer, args=(caller,), name="driver channel", daemon=True).start()
 
     def _answer(self, caller: socket.socket) -> None:
         with caller, Connection(os.dup(caller.fileno())) as connection:
@@ -185,26 +190,26 @@ class _Listener:
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
                 while True:
-                    number, said = pickle.loads(connection.recv_bytes(CALL_BYTES_MAX))  # noqa: S301  of our own tasks, which know the secret
-                    connection.send(self._answer_to(number, said))
+                    number, event = pickle.loads(connection.recv_bytes(CALL_BYTES_MAX))  # noqa: S301  of our own tasks, which have the secret
+                    connection.send(self._answer_to(number, event))
             with self._lock:
                 self._open.discard(caller)
 
-    def _answer_to(self, number: int | None, said: Any) -> Exception | None:
+    def _answer_to(self, number: int | None, event: Any) -> Exception | None:
         try:
             if number is None:
-                run, *what = said
+                run, *what = event
                 meter_of(run).take(*what)
-            elif self._hear is not None:
-                self._hear(number, said)
+            elif self._on_event is not None:
+                self._on_event(number, event)
         except Exception as error:  # the task ends with it
-            return told(error)
+            return to_domain_error(error)
         return None
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Ends all connections."""
         with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a call
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a call
         self._server.close()
         with self._lock:
             self._is_over = True
@@ -214,15 +219,15 @@ class _Listener:
 
 
 @contextlib.contextmanager
-def listening(context: SparkContext, hear: Hear | None = None) -> Iterator[DriverLine]:
+def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterator[DriverChannel]:
     """Listens on the driver as long as a job runs.
 
     Args:
         context: of Spark, whose executors reach the driver by its address.
-        hear: told what jobs say, by several threads at once; None where none says anything.
+        on_event: called by several threads at once; None if no job sends events.
 
     Raises:
-        RefusedError: nobody can listen there.
+        RefusedError: the port cannot be opened.
     """
     conf = context.getConf()
     host = "127.0.0.1" if str(context.master).startswith("local") else str(conf.get("spark.driver.host", "127.0.0.1"))
@@ -236,12 +241,12 @@ def listening(context: SparkContext, hear: Hear | None = None) -> Iterator[Drive
     except (OSError, ValueError) as error:
         raise RefusedError(f"the driver cannot listen at {bound}, where tasks would call it ({error}; {PORT_SETTING})") from error
     secret = secrets.token_bytes(32)
-    listener = _Listener(server, secret, hear)
-    thread = threading.Thread(target=listener.listen, name="driver line", daemon=True)
+    listener = _Listener(server, secret, on_event)
+    thread = threading.Thread(target=listener.listen, name="driver channel", daemon=True)
     thread.start()
     try:
         each = manners().share_of(context.defaultParallelism)
-        yield DriverLine(host.strip("[]"), server.getsockname()[1], secret, each)
+        yield DriverChannel(host.strip("[]"), server.getsockname()[1], secret, each)
     finally:
         listener.close()
         thread.join(CLOSE_SECONDS)

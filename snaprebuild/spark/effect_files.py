@@ -1,20 +1,20 @@
-"""What reading closed segments gave, kept as Parquet files for the runs to come (``--cache``): how they are written and read.
+"""The effects of rolled segments, cached as Parquet files for later runs (``--cache``): how they are written and read.
 
 A file is written by the task that read the segments, whole and under a name of its own, and never changed; a task that is killed, or run
 twice, leaves a file less or more. A segment is found by its path and identity: size, modification time, and inode or ETag. No file is
-trusted: each row carries a checksum over all that it says, and a segment of which anything does not fit is read again.
+trusted: each row has a checksum over all its values, and a segment of which anything does not fit is read again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import hashlib
 import io
 import os
-import pickle
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,10 @@ import pyarrow.parquet as pq
 
 from snaprebuild import __version__
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
-from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
 from snaprebuild.storage.stores import store_of
@@ -40,18 +39,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOUND_SCHEMA",
-    "Effects",
-    "Keeper",
-    "KeptSegment",
+    "CacheWriter",
+    "CachedSegment",
+    "EffectCache",
     "Place",
-    "Tell",
-    "chosen",
+    "Warn",
+    "chosen_places",
+    "is_cacheable",
     "key_of",
     "look_up",
-    "may_be_kept",
-    "read_kept",
-    "rows_of_kept",
-    "table_of_kept",
+    "read_cached",
+    "rows_of_cached",
 ]
 
 GROUP_BYTES = 16 << 20
@@ -60,17 +58,17 @@ GROUP_BYTES = 16 << 20
 FILE_BYTES = 64 << 20
 """Of a file, compressed: a task keeps it in memory until it is written."""
 
-HELD_BYTES = 64 << 20
-"""Groups of rows that a task which reads them holds, and one more."""
+GROUPS_HELD_MAX = 4
+"""Groups of rows that a task which reads them holds: segments that were read together are together."""
 
 FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
 
 KEY_BYTES = CHECKSUM_BYTES = 16
 
-_FACTS = pa.schema(
-    [field for field in summary_rows.SCHEMA if field.name not in ("partition", "piece", "job", "error", "bytes_kept", "index_hits")]
-)
-"""Of a row of a summary what does not depend on the run."""
+OF_RUN = ("partition", "piece", "job", "error", "tail_error", "bytes_kept", "index_hits")
+
+_FACTS = pa.schema([field for field in summary_rows.SCHEMA if field.name not in OF_RUN])
+"""The part of a row of a summary that does not depend on the run, and is no pickle."""
 
 _SEGMENT = pa.schema(
     [
@@ -90,7 +88,7 @@ SCHEMA = pa.schema([("key", pa.binary()), *_SEGMENT, *_FACTS, ("checksum", pa.bi
 
 _FORM = hashlib.blake2b(ddl(SCHEMA).encode(), digest_size=8).hexdigest()
 VERSION = f"snaprebuild.effects/2 of {__version__}, columns {_FORM}".encode()
-"""Another release may read a segment otherwise, so that its files count for nothing."""
+"""Another release may read a segment differently, so its files are ignored."""
 
 _VERSION_KEY = b"snaprebuild"
 
@@ -107,26 +105,25 @@ FOUND_SCHEMA = pa.schema(
         ("fault", pa.string()),
     ]
 )
-"""A piece of a segment that is wanted, and where it lies; or why a file counts for nothing."""
+"""A piece of a segment that is wanted, and where it is; or why a file is ignored."""
 
-Tell = Callable[[str], None]
-"""Told what does not fit, in a task."""
+Warn = Callable[[str], None]
+"""Called in a task with what does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
-    """A directory of kept effects, as a value that travels to tasks.
+class EffectCache:
+    """A directory of cached effects, as a value that is sent to tasks.
 
     Attributes:
         directory: absolute, or ``s3://bucket/prefix``.
-        store: that holds it.
     """
 
     directory: str
     store: Store
 
     @classmethod
-    def at(cls, path: str, settings: S3Settings = USUAL_S3) -> Effects:
+    def at(cls, path: str, settings: S3Settings = USUAL_S3) -> EffectCache:
         """The directory at ``path``. Limits of the run concern the segments, and not what is kept of them.
 
         Raises:
@@ -146,8 +143,8 @@ class Effects:
 
         Raises:
             UsageError: something above it is no directory.
-            RefusedError: it lies in a directory of a broker, or the store would replace what is there.
-            StorageError: an object store tells nothing.
+            RefusedError: it is in a directory of a broker, or the store would replace what is there.
+            StorageError: an object store does not answer.
         """
         check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
         self.store.prepare_writes(self.directory)
@@ -161,8 +158,8 @@ class Effects:
         return sorted(name for name in self.store.names_in(self.directory) if FILE_NAME.fullmatch(name))
 
 
-def may_be_kept(task: ReadTask) -> bool:
-    """Whether what reading it gives may be kept and used again: it never changes, and hangs on nothing but the segment.
+def is_cacheable(task: ReadTask) -> bool:
+    """Whether the result of reading it never changes, and depends on nothing but the segment.
 
     The last segment of a log is appended to; an object is another one then.
     """
@@ -184,21 +181,21 @@ def _identity(task: ReadTask) -> tuple[int, int, int, str | None]:
 # ---------------------------------------------------------------------------------------------------------------- writing
 
 
-class Keeper:
-    """In a task: takes the rows of segments as they are read, and writes files of them. That it cannot fails nothing."""
+class CacheWriter:
+    """In a task: takes the rows of segments as they are read, and writes files of them. If it cannot, the task goes on without."""
 
-    def __init__(self, effects: Effects, tell: Tell) -> None:
-        """Takes where they go, and who is told that something could not be kept."""
-        self._effects = effects
-        self._tell = tell
+    def __init__(self, cache: EffectCache, warn: Warn) -> None:
+        """Takes the directory; ``warn`` is called if something cannot be cached."""
+        self._cache = cache
+        self._warn = warn
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._file: tuple[pa.BufferOutputStream, pq.ParquetWriter] | None = None
         self._is_over = False
 
     def add(self, task: ReadTask, rows: Sequence[Row]) -> None:
-        """Keeps the rows of a segment, or of a range of it, if they may be."""
-        if self._is_over or not may_be_kept(task) or not _is_sound(rows):
+        """Caches the rows of a segment, or of a range of it, if it is cacheable."""
+        if self._is_over or not is_cacheable(task) or not _is_sound(rows):
             return
         batch = _stored(task, rows)
         self._waiting.append(batch)
@@ -233,14 +230,14 @@ class Keeper:
         data = stream.getvalue().to_pybytes()
         name = f"effects-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}.parquet"
         try:
-            self._effects.store.create(self._effects.directory, name, data, owner=None, temporary_name=f".{name}.tmp")
+            self._cache.store.create(self._cache.directory, name, data, owner=None, temporary_name=f".{name}.tmp")
         except SnaprebuildError as error:
             self._is_over = True
-            self._tell(f"effects are not kept: {error}")
+            self._warn(f"effects are not kept: {error}")
 
 
 def _is_sound(rows: Sequence[Row]) -> bool:
-    """Whether the segment, or range, was whole: what is damaged is looked at again every time."""
+    """Whether the segment, or range, was whole: a damaged one is read again every time."""
     first = rows[0] if rows else {}
     if first.get("tail_kind") != "clean" or first["bad_crc_count"] or first["disorder_offset"] is not None:
         return False
@@ -281,7 +278,7 @@ def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a piece of a segment is kept: file, group of rows, and of a range where it begins, else None."""
+    """Where a piece of a segment is cached: file, group of rows, and of a range where it begins, else None."""
 
     name: str
     group: int
@@ -289,7 +286,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSegment:
+class CachedSegment:
     """A segment that need not be read.
 
     Attributes:
@@ -303,12 +300,12 @@ class KeptSegment:
     places: tuple[Place, ...]
 
 
-def look_up(names: Iterable[str], effects: Effects, wanted: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
-    """In a task: what files hold of the segments that are wanted.
+def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
+    """In a task: the pieces of wanted segments in these files.
 
     Args:
         names: of the files.
-        effects: where they lie.
+        cache: that holds them.
         wanted: keys.
         check_crc: only where checksums were computed.
 
@@ -318,15 +315,15 @@ def look_up(names: Iterable[str], effects: Effects, wanted: pa.Array, *, check_c
     columns = ["key", "part", "start_bytes", "end_bytes", "check_crc", "parts"]
     for name in names:
         try:
-            with _OpenFile(effects, name) as file:
-                for group in range(file.groups):
-                    table = file.read(group, columns)
+            with _opened(cache, name) as file:
+                for group in range(file.num_row_groups):
+                    table = _read_group(file, group, columns)
                     mask = pc.and_(pc.equal(table["part"], 0), pc.is_in(table["key"], value_set=wanted))
                     table = table.filter(pc.and_(mask, table["check_crc"]) if check_crc else mask)
                     rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
                     yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
         except Exception as error:  # whatever a damaged file makes of its reader
-            fault = f"{os.path.join(effects.directory, name)}: is passed over: {_reason(error)}"
+            fault = f"{os.path.join(cache.directory, name)}: is passed over: {_reason(error)}"
             yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
 
 
@@ -335,11 +332,11 @@ def _reason(error: Exception) -> str:
     return (text.splitlines() or [type(error).__name__])[0][:200]
 
 
-def chosen(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
+def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
     """The places that make up a segment of so many bytes; empty where they do not.
 
     Args:
-        found: rows of ``FOUND_SCHEMA`` with one key; of two that say the same the newer one is taken.
+        found: rows of ``FOUND_SCHEMA`` with one key; of two equal ones the newer is taken.
         size_bytes: of the segment.
     """
     ranges: dict[int, list[tuple[int, Place]]] = {}
@@ -348,7 +345,7 @@ def chosen(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, 
         if place.start_bytes is None:
             return (place,)
         ranges.setdefault(place.start_bytes, []).append((row["end_bytes"], place))
-    # Ranges of runs that split the segment otherwise go together: each tells of its bytes alone, and the next begins where it ends.
+    # Ranges of runs that split the segment differently fit together: each is about its own bytes, and the next begins where it ends.
     ways: dict[int, tuple[Place, ...]] = {0: ()}
     for start in sorted(ranges):
         for end, place in ranges[start] if start in ways else ():
@@ -360,64 +357,55 @@ def chosen(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, 
 # ---------------------------------------------------------------------------------------------------------------- reading
 
 
-def table_of_kept(segments: Sequence[KeptSegment], slots: Sequence[int]) -> pa.Table:
-    """The segments as rows for the tasks that read what is kept of them, each with the slot that it goes to."""
-    table = read_rows.table_of([ReadRow(each.partition, each.task) for each in segments], slots)
-    places = pa.array([pickle.dumps(each.places) for each in segments], type=pa.binary())
-    return table.append_column("places", places)
-
-
-def rows_of_kept(batches: Iterable[pa.RecordBatch]) -> list[KeptSegment]:
-    """And back: all of a task, those of one group of rows together."""
-    found = []
-    for batch in batches:
-        for row, places in zip(read_rows.rows_of(batch.drop_columns(["places"])), batch.column("places").to_pylist(), strict=True):
-            found.append(KeptSegment(row.partition, row.task, pickle.loads(places)))  # noqa: S301  made by our own driver
+def rows_of_cached(batches: Iterable[pa.RecordBatch]) -> list[CachedSegment]:
+    """All segments of a task, those of one group of rows together."""
+    found = [segment for batch in batches for segment in read_rows.rows_of(batch)]
     return sorted(found, key=lambda each: (each.places[0].name, each.places[0].group))
 
 
-def read_kept(
-    segments: Iterable[KeptSegment], effects: Effects, tell: Tell
-) -> Iterator[tuple[KeptSegment, list[pa.RecordBatch] | None]]:
-    """In a task: what is kept of segments.
+def read_cached(
+    segments: Iterable[CachedSegment], cache: EffectCache, warn: Warn
+) -> Iterator[tuple[CachedSegment, list[pa.RecordBatch] | None]]:
+    """In a task: segments from the cache.
 
     Yields:
-        Each segment with batches of ``summary_rows.SCHEMA``; None for one that must be read, as ``tell`` is told.
+        Each segment with batches of ``summary_rows.SCHEMA``; None for one that must be read, and ``warn`` is called.
     """
-    groups = _Groups(effects)
+
+    @functools.lru_cache(GROUPS_HELD_MAX)
+    def group_of(name: str, group: int) -> pa.Table:
+        with _opened(cache, name) as file:
+            return _read_group(file, group, SCHEMA.names)
+
     for segment in segments:
         try:
             _check_unchanged(segment.task)
-            batches = [_summaries(groups, segment, number) for number in range(len(segment.places))]
+            batches = [
+                _summaries(group_of(place.name, place.group), segment, number) for number, place in enumerate(segment.places)
+            ]
         except Exception as error:  # whatever a damaged file makes of its reader
-            where = os.path.join(effects.directory, segment.places[0].name)
-            tell(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
+            where = os.path.join(cache.directory, segment.places[0].name)
+            warn(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
             yield segment, None
         else:
             yield segment, batches
 
 
 def _check_unchanged(task: ReadTask) -> None:
-    """A file may have been replaced since it was listed. Objects are taken by the word of the listing, which costs no request.
-
-    Raises:
-        ValueError: it has been.
-        ReadFailedError: it cannot be opened.
-    """
+    """Raises if a file was replaced since it was listed. Objects are taken as listed, which costs no request."""
     if task.store.is_local:
         with task.store.open_bytes(task.path) as source:
             if source.identity != task.identity:
                 raise ValueError("the segment has changed since it was listed")
 
 
-def _summaries(groups: _Groups, segment: KeptSegment, number: int) -> pa.RecordBatch:
-    """The rows of a piece or range, as they were when it was read, but for what depends on the run.
+def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.RecordBatch:
+    """The rows of a piece or range from its group, as they were read, but for what depends on the run.
 
-    Raises:
-        ValueError: they are not those of this segment, or not what was written.
+    Raises ValueError if they are not those of this segment, or not what was written.
     """
     task, place = segment.task, segment.places[number]
-    batch = _rows_at(groups.table(place.name, place.group), key_of(task), place.start_bytes)
+    batch = _rows_at(group, key_of(task), place.start_bytes)
     columns = {field.name: batch.column(field.name) for field in SCHEMA}
     count = len(batch)
     if columns["checksum"].to_pylist() != _checksums(columns, count):
@@ -433,8 +421,8 @@ def _summaries(groups: _Groups, segment: KeptSegment, number: int) -> pa.RecordB
         raise ValueError("checksums were not computed")
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
-    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "bytes_read": 0}
-    of_run["index_hits"] = 0  # only of copies in remote storage, of which nothing is kept
+    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "bytes_read": 0}
+    of_run["index_hits"] = 0  # only of copies in remote storage, which are not cached
     for field in summary_rows.SCHEMA:
         if field.name in of_run:
             columns[field.name] = pa.array([of_run[field.name]] * count, type=field.type)
@@ -444,7 +432,7 @@ def _summaries(groups: _Groups, segment: KeptSegment, number: int) -> pa.RecordB
 
 
 def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordBatch:
-    """The rows of a piece or range: the first one tells where it begins, the others follow it."""
+    """The rows of a piece or range: the first one has its beginning, the others follow it."""
     starts = table["start_bytes"]
     is_here = pc.is_null(starts) if start_bytes is None else pc.fill_null(pc.equal(starts, start_bytes), False)
     is_first = pc.and_(is_here, pc.and_(pc.equal(table["part"], 0), pc.equal(table["key"], key)))
@@ -456,58 +444,19 @@ def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordB
     return batch
 
 
-class _Groups:
-    """Groups of rows of files; the last ones are held, because segments that were read together lie together."""
-
-    def __init__(self, effects: Effects) -> None:
-        self._effects = effects
-        self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
-
-    def table(self, name: str, group: int) -> pa.Table:
-        """All columns of a group."""
-        if (name, group) not in self._tables:
-            while sum(table.nbytes for table in self._tables.values()) > HELD_BYTES:
-                self._tables.popitem(last=False)
-            with _OpenFile(self._effects, name) as file:
-                self._tables[name, group] = file.read(group, SCHEMA.names)
-        self._tables.move_to_end((name, group))
-        return self._tables[name, group]
+@contextlib.contextmanager
+def _opened(cache: EffectCache, name: str) -> Iterator[pq.ParquetFile]:
+    """A file of the cache. Raises an error of Arrow if it is damaged, or ValueError if another version of the program wrote it."""
+    with cache.store.open_bytes(os.path.join(cache.directory, name)) as source:
+        file = pq.ParquetFile(_Stream(source), pre_buffer=False, page_checksum_verification=True)
+        if (file.schema_arrow.metadata or {}).get(_VERSION_KEY) != VERSION:
+            raise ValueError("was written by another version of the program")
+        yield file
 
 
-class _OpenFile:
-    """A file of effects. A context manager.
-
-    Raises:
-        StorageError: it cannot be read.
-        ValueError: it is none of this version.
-        pa.ArrowException: it is damaged.
-    """
-
-    def __init__(self, effects: Effects, name: str) -> None:
-        self._bytes = effects.store.open_bytes(os.path.join(effects.directory, name))
-        try:
-            self._file = pq.ParquetFile(_Stream(self._bytes), pre_buffer=False, page_checksum_verification=True)
-            if (self._file.schema_arrow.metadata or {}).get(_VERSION_KEY) != VERSION:
-                raise ValueError("was written by another version of the program")
-        except BaseException:
-            self._bytes.close()
-            raise
-
-    @property
-    def groups(self) -> int:
-        """How many groups of rows it has."""
-        return int(self._file.num_row_groups)
-
-    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        """Some columns of a group."""
-        fields = [SCHEMA.field(name) for name in columns]
-        return self._file.read_row_group(group, columns=list(columns), use_threads=False).select(columns).cast(pa.schema(fields))
-
-    def __enter__(self) -> _OpenFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bytes.close()
+def _read_group(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
+    fields = [SCHEMA.field(name) for name in columns]
+    return file.read_row_group(group, columns=list(columns), use_threads=False).select(columns).cast(pa.schema(fields))
 
 
 class _Stream(io.RawIOBase):

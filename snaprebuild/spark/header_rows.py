@@ -136,7 +136,7 @@ _OF_BATCH = {
 _OF_MARKERS = {"marker_type", "coordinator_epoch"}
 
 _READ_BY_NEIGHBOUR = Tail(TailKind.CLEAN, 0)
-"""What a part has to tell that does not begin with a batch."""
+"""The row of a part that does not begin with a batch."""
 
 SCHEMA = pa.schema([*_OF_FILE.items(), *((name, column.kind) for name, column in _OF_BATCH.items()), ("error", pa.string())])
 """All columns (docs/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
@@ -153,7 +153,7 @@ def known(file: FileToRead) -> dict[str, str | int | None]:
 
 
 def ranges(file: FileToRead) -> dict[str, tuple[int, int]]:
-    """Between what the offsets of a segment lie."""
+    """Bounds of the offsets of a segment."""
     bounds = (file.offset, INT64_MAX if file.next_offset is None else file.next_offset - 1)
     return {"base_offset": bounds, "last_offset": bounds}
 
@@ -182,7 +182,7 @@ def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.Recor
 
 
 def rows_of_fault(fault: Fault, schema: pa.Schema) -> pa.RecordBatch:
-    """The row that tells of something that is not read."""
+    """The row about something that is not read."""
     return _row(schema, {"directory": text_of(fault.path), "error": f"{fault.path}: {fault.message}"})
 
 

@@ -1,18 +1,18 @@
-"""Works carried out by Spark: tasks that read segments, then tasks that put the summaries of each partition together.
+"""Partition tasks on Spark: Spark tasks that read segments, then Spark tasks that replay the summaries of each partition.
 
-The rows of a partition meet in one task, or in one for each of its chunks (``chunks``), ordered as the log is; it replays, compares and
-writes as a run on one machine does, with the same code, and keeps no more of it. Where a replay asks for segments further back, another
-round reads them.
+The rows of a partition meet in one Spark task, or in one for each of its chunks (``chunks``), ordered as the log is. It replays, compares
+and writes with the same code as a run on one machine. If a replay asks for earlier segments, another round reads them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeVar
@@ -22,14 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.schedule import Job, ReadTask, Tell, TellingJob, Work, read_range, read_segment, told
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
-from snaprebuild.spark.chunks import CHUNK_BYTES, Cut, may_be_cut, may_go_back, measured, put_together
-from snaprebuild.spark.counts import Counts, Progress, counted
-from snaprebuild.spark.driver_channel import Caller, DriverLine, listening
-from snaprebuild.spark.effect_cache import Keeping
-from snaprebuild.spark.effect_files import Effects, Keeper
+from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
+from snaprebuild.spark.counts import Counts, Progress, job_counters
+from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listening
+from snaprebuild.spark.effect_cache import JobCache
+from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
@@ -65,38 +66,38 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Brings works to their ends with the executors of a Spark session; see ``schedule.Engine``.
+    """Runs tasks to completion on the executors of a Spark session; see ``partition_task.Engine``.
 
     Attributes:
         session: which must be able to import this package in its Python workers.
-        progress: told what was done so far, and the bytes since it was told last; by a thread of its own.
+        progress: called with what was done so far, and the bytes since the last call; by a thread of its own.
         chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of so much, where that can be.
-        effects: where what closed segments gave is kept, so that another run need not read them; None for nowhere.
+        cache: of the effects of rolled segments, so that later runs need not read them; None for none.
     """
 
     session: SparkSession
     progress: Progress | None = None
     chunk_bytes: int = CHUNK_BYTES
-    effects: Effects | None = None
+    cache: EffectCache | None = None
 
-    def __call__(self, works: Sequence[Work]) -> None:
-        """Carries out all works. A failure of one does not stop the others."""
-        wave: list[tuple[Work, list[ReadTask]]] = []
+    def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+        """Runs all tasks. A failure of one does not stop the others."""
+        wave: list[tuple[PartitionTask, list[ReadTask]]] = []
         segments = 0
-        for work in works:
-            tasks = self._first_tasks(work)
-            if not tasks:
+        for task in tasks:
+            first = self._first_segments(task)
+            if not first:
                 continue
-            if wave and segments + len(tasks) > WAVE_SEGMENTS_MAX:
-                self._carry_out(wave)
+            if wave and segments + len(first) > WAVE_SEGMENTS_MAX:
+                self._run_wave(wave)
                 wave, segments = [], 0
-            wave.append((work, tasks))
-            segments += len(tasks)
+            wave.append((task, first))
+            segments += len(first)
         if wave:
-            self._carry_out(wave)
+            self._run_wave(wave)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """As ``storage.parallel_map.Each``: what the function does is done by tasks.
+        """As ``storage.parallel_map.Each``: the function is called in Spark tasks.
 
         Raises:
             StorageError: the job failed.
@@ -108,9 +109,9 @@ class SparkEngine:
         placed = packed_slots([len(row) for row in rows], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
         try:
-            with listening(self.session.sparkContext) as line:
+            with listening(self.session.sparkContext) as channel:
                 sent = data_frame(self.session, table).repartition(count, "slot")
-                found = sent.mapInArrow(line.around(_call), ddl(ANSWER_SCHEMA)).collect()
+                found = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
@@ -119,41 +120,41 @@ class SparkEngine:
                 raise answer
         return answers
 
-    def _first_tasks(self, work: Work) -> list[ReadTask]:
+    def _first_segments(self, task: PartitionTask) -> list[ReadTask]:
         try:
-            tasks = work.tasks()
-            if not tasks:
-                work.finish()
+            if first := task.tasks():
+                return first
+            task.finish()
+            task.settle()
         except Exception as error:  # it ends this partition and no other
-            work.fail(told(error))
-            return []
-        return tasks
+            _fail(task, to_domain_error(error))
+        return []
 
-    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]]) -> None:
-        works = [work for work, _ in wave]
-        open_works = set(range(len(works)))
+    def _run_wave(self, wave: list[tuple[PartitionTask, list[ReadTask]]]) -> None:
+        tasks = [task for task, _ in wave]
+        running = set(range(len(tasks)))
         try:
-            with listening(self.session.sparkContext, lambda number, said: works[number].hear(said)) as line:
-                for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave)), line):
-                    open_works.discard(number)
+            with listening(self.session.sparkContext, lambda number, event: tasks[number].on_event(event)) as channel:
+                for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), channel):
+                    running.discard(number)
                     try:
-                        if isinstance(done, Exception):
-                            raise done
-                        works[number].adopt(done)
+                        if isinstance(outcome, Exception):
+                            raise outcome
+                        tasks[number].adopt(outcome)
                     except (SnaprebuildError, FormatError) as error:
-                        works[number].fail(error)
+                        _fail(tasks[number], error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
-            for number in sorted(open_works):
-                works[number].fail(failure)
+            for number in sorted(running):
+                _fail(tasks[number], failure)
 
     def _failure(self, error: Exception) -> RefusedError | StorageError:
         """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun.
 
         Raises:
-            KeyboardInterrupt: it was interrupted. What was then to be tidied up with Java found its connection in the middle of a call.
+            KeyboardInterrupt: it was interrupted. The cleanup in Java then failed, because its connection was in the middle of a call.
         """
-        if _is_behind_an_interrupt(error):
+        if _follows_an_interrupt(error):
             raise KeyboardInterrupt from error
         if isinstance(error, RefusedError | StorageError):
             return error
@@ -161,55 +162,56 @@ class SparkEngine:
         context = self.session.sparkContext
         reason = "the session was stopped" if context._jsc is None else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
-            needs = "it needs the dependencies of snaprebuild (docs/spark.md)"
+            needs = "it needs the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], line: DriverLine) -> Iterator[tuple[int, Any]]:
-        """Number and outcome of each work, as they come."""
+    def _rounds(
+        self, tasks: list[PartitionTask], wanted: dict[int, list[ReadTask]], channel: DriverChannel
+    ) -> Iterator[tuple[int, Any]]:
+        """Number and outcome of each task, as they arrive."""
         held: list[DataFrame] = []
-        settings = _Settings(self.session, SETTINGS)
         given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
-        keeping = None if self.effects is None else Keeping(self.session, self.effects)
-        with settings, counted(self.session.sparkContext, self.progress) as counts:
+        cache = None if self.cache is None else JobCache(self.session, self.cache)
+        with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
-                    jobs = {number: _telling(works[number].job(), Caller(line, number)) for number in sorted(wanted)}
-                    check_limits((task for tasks in unread.values() for task in tasks), jobs.values())
-                    is_large = any(may_be_cut(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames = [self._read(unread, line, counts, None if keeping is None else keeping.keeper)] if unread else []
-                    if keeping is not None and kept:
-                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts, line=line))
+                    unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
+                    jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in sorted(wanted)}
+                    check_limits((segment for each in unread.values() for segment in each), jobs.values())
+                    is_large = any(is_splittable(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
+                    frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
+                    if cache is not None and cached:
+                        frames.append(cache.frame(cached, most, read=_read_row, counts=counts, channel=channel))
                     read = _together(frames)
                     if is_large or any(map(may_go_back, jobs.values())):
                         held.append(read.persist())
                     sizes = measured(read) if is_large else _listed(wanted)
-                    cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
+                    plan = ChunkPlan.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
                     rows = _together(held or [read])
-                    given |= {(number, task.base_offset) for number, tasks in wanted.items() for task in tasks}
+                    given |= {(number, segment.base_offset) for number, each in wanted.items() for segment in each}
                     wanted = {}
-                    for row in put_together(self.session, jobs, rows, cut, most, counts, line):
+                    for row in run_replays(self.session, jobs, rows, plan, most, counts, channel):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
-                            if any((row.partition, task.base_offset) in given for task in wanted[row.partition]):
-                                del wanted[row.partition]  # nothing would ever end
+                            if any((row.partition, segment.base_offset) in given for segment in wanted[row.partition]):
+                                del wanted[row.partition]  # it would ask for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
             finally:
                 for frame in held:
                     frame.unpersist()
-                if keeping is not None:
-                    keeping.tell()
+                if cache is not None:
+                    cache.log_warnings()
 
     def _read(
         self,
         wanted: dict[int, list[ReadTask]],
-        line: DriverLine,
+        channel: DriverChannel,
         counts: Counts,
-        makes_keeper: Callable[[], Keeper] | None,
+        new_writer: Callable[[], CacheWriter] | None,
     ) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
@@ -223,12 +225,13 @@ class SparkEngine:
         ]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
-        function = line.around(partial(_read_segments, counts=counts, makes_keeper=makes_keeper))
+        function = channel.wrap(partial(_read_segments, counts=counts, new_writer=new_writer))
         return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
 
-def _telling(job: Job, tell: Tell) -> Job:
-    return job.telling(tell) if isinstance(job, TellingJob) else job
+def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
+    task.fail(error)
+    task.settle()
 
 
 def _is_counted(task: ReadTask) -> bool:
@@ -245,7 +248,7 @@ def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
     return {(number, task.base_offset): task.identity.size_bytes for number, tasks in wanted.items() for task in tasks}
 
 
-def _is_behind_an_interrupt(error: BaseException | None) -> bool:
+def _follows_an_interrupt(error: BaseException | None) -> bool:
     """Whether it was raised while an interrupt was on its way up."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -253,47 +256,43 @@ def _is_behind_an_interrupt(error: BaseException | None) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The line that tells most: the last one of a traceback of Python, else the first one that is not py4j's."""
+    """The most useful line: the last one of a traceback of Python, else the first one that is not py4j's."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
 
 
-class _Settings:
-    """Settings of a session for a while."""
-
-    def __init__(self, session: SparkSession, settings: dict[str, str]) -> None:
-        self._session, self._settings = session, settings
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        for key, value in self._settings.items():
-            self._before[key] = self._session.conf.get(key, None)
-            self._session.conf.set(key, value)
-
-    def __exit__(self, *_: object) -> None:
-        for key, value in self._before.items():
-            if value is None:
-                self._session.conf.unset(key)
+@contextlib.contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Changes settings of a session for a while."""
+    before = {key: session.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, was in before.items():
+            if was is None:
+                session.conf.unset(key)
             else:
-                self._session.conf.set(key, value)
+                session.conf.set(key, was)
 
 
 def _read_segments(
-    batches: Iterable[pa.RecordBatch], counts: Counts, makes_keeper: Callable[[], Keeper] | None = None
+    batches: Iterable[pa.RecordBatch], counts: Counts, new_writer: Callable[[], CacheWriter] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names, and keeps what that gave where it is asked for."""
-    keeper = None if makes_keeper is None else makes_keeper()
+    """In a task: reads each segment that a row names, and caches the result if that is asked for."""
+    writer = None if new_writer is None else new_writer()
     for batch in batches:
         for row in read_rows.rows_of(batch):
             rows = _read_row(row)
-            if keeper is not None:
-                keeper.add(row.task, rows)
+            if writer is not None:
+                writer.add(row.task, rows)
             counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
             yield from summary_rows.batches_of(rows)
-    if keeper is not None:
-        keeper.close()
+    if writer is not None:
+        writer.close()
 
 
 def _read_row(row: ReadRow) -> list[Row]:
@@ -302,7 +301,7 @@ def _read_row(row: ReadRow) -> list[Row]:
             return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
     except Exception as error:  # of this segment alone
-        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(error)))
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -313,5 +312,5 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             try:
                 answer = function(item)
             except Exception as error:  # raised by the driver, as if it had been called there
-                answer = told(error)
+                answer = to_domain_error(error)
             yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_file import load_plan
@@ -25,7 +25,7 @@ from snaprebuild.snapshots.scan import scan as scan_in_process
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, open_source
 from snaprebuild.snapshots.verify import VerifyResult
-from snaprebuild.spark.effect_files import Effects
+from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
 from snaprebuild.storage.io_limits.policy import manners, reading_so
@@ -60,7 +60,7 @@ def rebuild(
     s3: S3Settings = USUAL_S3,
     dry_run: bool = False,
     receipt: Path | None = None,
-    effects: Path | None = None,
+    cache: Path | None = None,
     results: Path | None = None,
     progress: Callable[[str, int], None] | None = None,
     max_read_rate: int | None = None,
@@ -78,28 +78,28 @@ def rebuild(
         partitions: numbers; none for all.
         offset_from: least boundary, inclusive; None for no bound.
         offset_to: greatest boundary, inclusive; likewise.
-        out: where the snapshots go; None for beside the segments.
+        out: where the snapshots go; None for next to the segments.
         boundaries: ``missing`` or ``all``.
         replay_from: ``auto``, ``window`` or ``log-start``.
         set_aside: replace snapshots that are proven wrong.
         check_crc: compute the checksum of every batch.
         drop_expired: leave expired entries out.
-        allow_unproven: write UNPROVEN ones beside the segments, too.
+        allow_unproven: write UNPROVEN ones next to the segments, too.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
-        metadata: metadata log of the cluster, which tells whether replicas may be written to; None for each broker's own.
+        metadata: metadata log of the cluster, which shows whether replicas may be written to; None for each broker's own.
         s3: how object stores are reached, and what the run may ask of them.
         dry_run: write nothing.
         receipt: file on the driver that lists what is written; None leaves none.
-        effects: directory, or ``s3://bucket/prefix``, that keeps what closed segments gave, so that the next run reads only new ones.
+        cache: directory, or ``s3://bucket/prefix``, for the effects of rolled segments, so that the next run reads only new ones.
         results: file on the driver for a row of each boundary, JSON lines or ``.parquet``; it must not exist.
         progress: called with a topic-partition and the bytes that were read since the last call, by a thread of its own.
         max_read_rate: bytes that all tasks together may read in a second from files; None for any number.
 
     Raises:
-        UsageError: nothing to read from, an option makes no sense or does not go with ``plan``, or ``out`` or ``effects`` is no directory.
-        RefusedError: one of them lies in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
-        StorageError: the receipt cannot be written, or an object store tells nothing.
+        UsageError: nothing to read from, an option makes no sense or does not go with ``plan``, or ``out`` or ``cache`` is no directory.
+        RefusedError: one of them is in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
+        StorageError: the receipt cannot be written, or an object store does not answer.
     """
     engine = _engine(session, progress)
     table = None if results is None else result_file(os.fspath(results))
@@ -135,7 +135,7 @@ def rebuild(
         if made.request.stage:
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
         kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
-        engine = _keeping(engine, effects, [partition.source for partition in made.partitions], made.request.s3)
+        engine = _with_cache(engine, cache, [partition.source for partition in made.partitions], made.request.s3)
         result = in_process.rebuild(made, engine=engine, dry_run=dry_run, receipt=kept)
     if table is not None:
         write_results(result, table)
@@ -194,19 +194,19 @@ def verify(
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
     s3: S3Settings = USUAL_S3,
-    effects: Path | None = None,
+    cache: Path | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> VerifyResult:
     """Compares each snapshot with a replay, as ``snaprebuild verify`` does. The arguments are those of ``rebuild``.
 
     Raises:
         UsageError: nothing to read from.
-        RefusedError: a limit is used up, or ``effects`` is in a broker's directory.
+        RefusedError: a limit is used up, or ``cache`` is in a broker's directory.
     """
     selection = Selection(tuple(topics), frozenset(partitions), offset_from, offset_to)
     engine = _engine(session, progress)
     opened = open_source(_paths(source), _text(server_properties), selection, s3)
-    engine = _keeping(engine, effects, opened.partitions, s3)
+    engine = _with_cache(engine, cache, opened.partitions, s3)
     now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
     clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
     return verify_in_process.verify(opened, clock, selection=selection, check_crc=check_crc, engine=engine)
@@ -223,12 +223,14 @@ def _engine(session: SparkSession, progress: Callable[[str, int], None] | None =
     return SparkEngine(session, progress)
 
 
-def _keeping(engine: SparkEngine, effects: Path | None, partitions: Sequence[PartitionSource], settings: S3Settings) -> SparkEngine:
-    if effects is None:
+def _with_cache(
+    engine: SparkEngine, cache: Path | None, partitions: Sequence[PartitionSource], settings: S3Settings
+) -> SparkEngine:
+    if cache is None:
         return engine
-    kept = Effects.at(os.fspath(effects), settings)
-    kept.prepare(partitions)
-    return replace(engine, effects=kept)
+    effects = EffectCache.at(os.fspath(cache), settings)
+    effects.prepare(partitions)
+    return replace(engine, cache=effects)
 
 
 def _paths(source: Path | Sequence[Path]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 __all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "packed_slots", "slots"]
 
 TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
-"""What a task that reads has to read: enough that its start (some ten milliseconds) does not matter, little enough to be worth a retry."""
+"""Bytes that a task reads: enough that its start (some ten milliseconds) does not matter, few enough for a retry."""
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Spark's filters on what is known of a file before it is opened.
 
-Filters are told by the names of their classes (``pyspark.sql.datasource``), which Spark 4.0 does not have yet.
+Filters are known by the names of their classes (``pyspark.sql.datasource``), which Spark 4.0 does not have yet.
 """
 
 from __future__ import annotations

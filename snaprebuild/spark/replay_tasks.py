@@ -1,4 +1,4 @@
-"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``snapshots.engine.chunks``), and merge the chunks.
+"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``engine.remote_tasks``), and merge the chunks.
 
 They take and give rows of Arrow tables, so that they can be driven without Spark, by any distribution of the rows.
 """
@@ -16,24 +16,33 @@ import pyarrow as pa
 from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
-from snaprebuild.snapshots.engine.chunks import Chunk, DivisibleJob, Unreached, beginnings, composed
-from snaprebuild.snapshots.engine.schedule import told
-from snaprebuild.snapshots.engine.summary_stream import Arrivals, Outcome
+from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
+from snaprebuild.snapshots.engine.remote_tasks import (
+    Chunk,
+    Outcome,
+    SkippedChunk,
+    SummaryStream,
+    chunk_start_states,
+    composed,
+    merged,
+    run_chunk,
+    run_job,
+)
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
 
-__all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "carry_out", "compose_chunks", "merge_chunks"]
+__all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
 
 RESULT_SCHEMA = pa.schema(
     [("partition", pa.int32()), ("base_offset", pa.int64()), ("job", pa.binary()), ("done", pa.binary()), ("wanted", pa.binary())]
 )
-"""Of each partition, or chunk from a base offset on, either what it came to, or the tasks that it asks for beside those that were read."""
+"""Of each partition, or chunk from a base offset on: either its outcome, or the tasks that it asks for besides those that were read."""
 
 MERGED_FIRST = WHOLE - 1
-"""Base offset of the row that says, with its job, that the results behind it are those of chunks."""
+"""Base offset of the row with the job of a partition whose results are those of chunks."""
 
 ERROR_RANGE = RANGES_MAX
-"""Behind all ranges and pieces of a segment."""
+"""After all ranges and pieces of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Division:
         base_offsets: ``WHOLE``, and those of the first segments of the further chunks.
     """
 
-    job: DivisibleJob
+    job: Job
     starts: tuple[int, ...]
     base_offsets: tuple[int, ...]
 
@@ -58,35 +67,35 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkOrder:
-    """A chunk to carry out, without the state before it, of which it knows the size."""
+    """A chunk to run, without the state before it, of which it has the size."""
 
-    job: DivisibleJob
+    job: Job
     chunk: Chunk
     producers: int
 
     @classmethod
-    def of(cls, job: DivisibleJob, chunk: Chunk) -> tuple[_ChunkOrder, SegmentEffect]:
+    def of(cls, job: Job, chunk: Chunk) -> tuple[_ChunkOrder, SegmentEffect]:
         """The order and the state."""
-        if chunk.after is None:
+        if chunk.resume_from is None:
             return cls(job, chunk, 0), IDENTITY
-        state = chunk.after.state
-        return cls(job, replace(chunk, after=chunk.after.with_state(IDENTITY)), len(state)), state
+        state = chunk.resume_from.state
+        return cls(job, replace(chunk, resume_from=chunk.resume_from.with_state(IDENTITY)), len(state)), state
 
-    def carry_out(self, state: SegmentEffect, arrivals: Arrivals) -> object:
+    def run(self, state: SegmentEffect, stream: SummaryStream) -> TaskOutcome:
         if len(state) != self.producers:
             raise SnaprebuildError(f"{len(state)} of {self.producers} producers of the state before a chunk arrived")
-        after = self.chunk.after
-        return self.job.carry_out_chunk(replace(self.chunk, after=after and after.with_state(state)), arrivals)
+        resume_from = self.chunk.resume_from
+        return run_chunk(self.job, replace(self.chunk, resume_from=resume_from and resume_from.with_state(state)), stream)
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """A job with what came behind it."""
+    """A job with the summaries that follow it."""
 
     partition: int
     base_offset: int
     row: JobRow
-    arrivals: Arrivals
+    stream: SummaryStream
 
     def unpickled(self) -> Any:
         return pickle.loads(self.row.job)  # noqa: S301  made by our own driver, or by a task of ours
@@ -108,8 +117,8 @@ def _jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Arrived]:
 def _arrived(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> _Arrived | None:
     partition, base_offset, first = next(rows)
     if not isinstance(first, JobRow):
-        return None  # nothing is to be done with the segments: the replay ended before them
-    return _Arrived(partition, base_offset, first, Arrivals(_segments(rows)))
+        return None  # nothing is due for the segments: the replay ended before them
+    return _Arrived(partition, base_offset, first, SummaryStream(_segments(rows)))
 
 
 def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tuple[int, Outcome]]:
@@ -118,22 +127,22 @@ def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tup
         yield base_offset, outcome
 
 
-def carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: carries out each job with the segments that follow it."""
+def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    """In a task: runs each job with the segments that follow it."""
     for each in _jobs(batches):
         wanted: list[Any] = []
         try:
             job = each.unpickled()
             if isinstance(job, _ChunkOrder):
-                done = job.carry_out(each.row.state, each.arrivals)
-            elif isinstance(job, Unreached):
+                done: Any = job.run(each.row.state, each.stream)
+            elif isinstance(job, SkippedChunk):
                 done = job
             else:
-                done, wanted = job.carry_out(each.arrivals)
+                done, wanted = run_job(job, each.stream)
                 counts.add(partitions=int(not wanted))
             found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
         except Exception as error:  # it ends this partition and no other
-            found = pickle.dumps(told(error)), None
+            found = pickle.dumps(to_domain_error(error)), None
         yield _result(each.partition, each.base_offset, *found)
 
 
@@ -155,17 +164,17 @@ def _composed_rows(each: _Arrived) -> Iterator[Row]:
     base_offset = max(each.base_offset, 0)
     try:
         division: Division = each.unpickled()
-        for base_offset, pieces in composed(division.job, division.indices_from(each.base_offset), each.arrivals):
+        for base_offset, pieces in composed(division.job, division.indices_from(each.base_offset), each.stream):
             if isinstance(pieces, tuple):
                 yield from rows_of_pieces(each.partition, pieces)
             else:
                 yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, pieces)
     except Exception as error:  # it ends this partition and no other
-        yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, told(error))
+        yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, to_domain_error(error))
 
 
 def begin_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: goes over the composed chunks of each partition. Gives the rows of a job for each chunk that is to be carried out."""
+    """In a task: goes over the composed chunks of each partition. Gives the rows of a job for each chunk that is due."""
     for each in _jobs(batches):
         yield from batches_of(_beginning_rows(each))
 
@@ -174,11 +183,11 @@ def _beginning_rows(each: _Arrived) -> Iterator[Row]:
     division: Division = each.unpickled()
     waiting = iter(division.base_offsets)
     try:
-        for chunk in beginnings(division.job, division.starts, each.arrivals):
-            order, state = (chunk, IDENTITY) if isinstance(chunk, Unreached) else _ChunkOrder.of(division.job, chunk)
+        for chunk in chunk_start_states(division.job, division.starts, each.stream):
+            order, state = (chunk, IDENTITY) if isinstance(chunk, SkippedChunk) else _ChunkOrder.of(division.job, chunk)
             yield from rows_of_job(each.partition, pickle.dumps(order), next(waiting), state)
     except Exception as error:  # it ends this partition and no other
-        yield from rows_of_job(each.partition, pickle.dumps(Unreached(told(error))), next(waiting, WHOLE))
+        yield from rows_of_job(each.partition, pickle.dumps(SkippedChunk(to_domain_error(error))), next(waiting, WHOLE))
 
 
 def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -195,8 +204,8 @@ def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
     try:
         division: Division = pickle.loads(first["job"])  # noqa: S301  made by our own driver
         chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
-        done = pickle.dumps(division.job.merged(chunks))
+        done = pickle.dumps(merged(division.job, chunks))
         counts.add(partitions=1)
     except Exception as error:  # it ends this partition and no other
-        done = pickle.dumps(told(error))
+        done = pickle.dumps(to_domain_error(error))
     return _result(first["partition"], WHOLE, done, None)

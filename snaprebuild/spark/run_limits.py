@@ -1,15 +1,16 @@
-"""Whether what a run may ask of an object store suffices for the segments that a job is to read: else it is not begun.
+"""Checks before a job begins whether the limits of the run suffice for the segments that it reads from an object store.
 
-What is asked for in earnest is counted by the driver, for all tasks together (``driver_line``).
+The driver counts the actual requests of all tasks together (``driver_channel``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.engine.schedule import Job, ReadTask
+from snaprebuild.snapshots.engine.partition_task import Job
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.s3.request_limits import meter_of
@@ -24,16 +25,8 @@ Needs = tuple[int, int]
 """Requests, and bytes that are read."""
 
 
-@runtime_checkable
-class ReckonedJob(Protocol):
-    """A job that knows what it will ask for, beside its segments."""
-
-    def needs(self) -> Needs | None:
-        """So much; None where it cannot be told."""
-
-
 def settings_of(store: ReadStore) -> S3Settings | None:
-    """Of the object store that lies below; None for files."""
+    """Of the object store below; None for files."""
     base = store.base if isinstance(store, TierStore) else store
     if base.is_local:
         return None
@@ -44,18 +37,18 @@ def settings_of(store: ReadStore) -> S3Settings | None:
 
 
 def needs_of(task: ReadTask) -> Needs:
-    """What reading a segment takes: its ranges, one behind the other."""
+    """What reading a segment takes: its ranges, one after the other."""
     stored = task.store.stored_bytes(task.path) if isinstance(task.store, TierStore) else None
     size = task.identity.size_bytes if stored is None else stored
     return -(-size // RANGE_BYTES), size
 
 
 def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
-    """Reckons what a job is to ask for, as far as that can be told, before any of it is asked for.
+    """Estimates what a job asks for, as far as that is known.
 
     Args:
-        tasks: segments to be read.
-        jobs: that put them together.
+        tasks: segments that are read.
+        jobs: that replay them.
 
     Raises:
         RefusedError: it is more than the run may ask for.
@@ -69,7 +62,7 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     if settings is None or (settings.max_requests, settings.max_read_bytes) == (None, None):
         return
     for job in jobs:
-        if isinstance(job, ReckonedJob) and (needs := job.needs()) is not None:
+        if (needs := job.needs()) is not None:
             needed = [sum(each) for each in zip(needed, needs, strict=True)]
     meter = meter_of(settings.run)
     limits = (
@@ -78,5 +71,5 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     )
     for (option, most, used), total in zip(limits, needed, strict=True):
         if most is not None and total > most - used:
-            told = f"{total} are needed for what is to be read, and {max(most - used, 0)} are left"
-            raise RefusedError(f"the limit of {option} {most} does not suffice: {told}; nothing more is read")
+            needs_text = f"{total} are needed for what is to be read, and {max(most - used, 0)} are left"
+            raise RefusedError(f"the limit of {option} {most} does not suffice: {needs_text}; nothing more is read")

@@ -1,9 +1,9 @@
 """A huge segment read in parts by tasks that cannot ask each other: no batch is lost or read twice, whatever its offset index says.
 
-A part begins at a joint, a position of the index, which may lie. Two tasks meet there, and both look at the same bytes before it: whole
-batches with right checksums have to lead from an earlier entry of the index to the joint. Where they do not, both know that it is none:
-the one before it reads on to the next joint, and the one behind it reads nothing. Where they do, the one before it must still end exactly
-there, or the query ends. So by induction from the first byte, a query that does not end by an error has read each batch once.
+A part begins at a joint, a position of the index, which may be wrong. Two tasks meet there, and both look at the same bytes before it:
+whole batches with right checksums have to lead from an earlier entry of the index to the joint. Where they do not, both know that it is
+none: the one before it reads on to the next joint, and the one after it reads nothing. Where they do, the one before it must still end
+exactly there, or the query ends. So by induction from the first byte, a query that does not end by an error has read each batch once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from snaprebuild.errors import ReadFailedError
 __all__ = ["Joint", "bounds_of_part", "check_end_of_part", "joints_of"]
 
 LOOK_BACK_BYTES = 256 << 10
-"""Read before a joint by both of its tasks, at least. An index that lies consistently for so long, into records that hold batches of their
-own, ends the query."""
+"""Read before a joint by both of its tasks, at least. An index that is consistently wrong for so long, into records that hold
+batches of their own, ends the query."""
 
 LOOK_BACK_BYTES_MAX = 16 << 20
 """Where the index has no entry for longer than this, there is no joint."""
@@ -53,7 +53,7 @@ def joints_of(hint: np.ndarray | None, size_bytes: int, target_bytes: int) -> tu
 
 
 def bounds_of_part(source: SegmentBytes, joints: Sequence[Joint], part: int) -> tuple[int, int | None] | None:
-    """Where a part begins and ends; None behind its begin for the end of the segment, and for both where its neighbour reads it.
+    """Where a part begins and ends; None as its end for the end of the segment, and for both where its neighbour reads it.
 
     Args:
         source: the bytes of the whole segment.
@@ -91,7 +91,7 @@ def check_end_of_part(tail: Tail, end_bytes: int | None, path: str) -> None:
 
 
 def _holds(source: SegmentBytes, joint: Joint) -> bool:
-    """Whether whole batches with right checksums lead from the anchor to the joint; whoever asks gets the same answer."""
+    """Whether whole batches with right checksums lead from the anchor to the joint; both tasks get the same answer."""
     reader = HeaderReader(
         source,
         check_crc=True,

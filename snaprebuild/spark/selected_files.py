@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 TASKS_MANY = 2048
-"""Tasks from which on they rather become larger: nobody tells a data source how many cores there are."""
+"""With more tasks than this they become larger instead: the count of cores is unknown to a data source."""
 
 FILE_COST_BYTES = 1 << 20
 """What opening a file costs, as if it were longer by this."""
@@ -68,8 +68,8 @@ class FileToRead:
         name: of the file.
         offset: in its name.
         size_bytes: when it was listed, of the part.
-        next_offset: of a segment, the base offset of the next one; None behind the last.
-        has_index: of a segment: an offset index stands beside it.
+        next_offset: of a segment, the base offset of the next one; None after the last.
+        has_index: of a segment: there is an offset index.
         store: that holds it.
         identity: when it was listed.
         joints: of a segment that is split.

@@ -1,4 +1,4 @@
-"""A Spark session for the command line: what it needs, and what it is told."""
+"""A Spark session for the command line: its requirements and settings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",  # stderr carries our own bar
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Tasks of Python cost less behind a socket of the file system; releases before 4.1 do not know it.
+    # Tasks of Python cost less with a socket of the file system; releases before 4.1 do not know it.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""Where the session is ours, beside what ``spark-defaults.conf`` says; under ``spark-submit`` its options count."""
+"""For a session of our own, in addition to ``spark-defaults.conf``; under ``spark-submit`` its options count."""
 
 QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
@@ -147,7 +147,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     if not is_submitted:
         _check_master(master)
     interrupts = _Interrupts()
-    # It tells each call, and the secret of the connection; and with tracebacks what is raised besides.
+    # It logs each call, the secret of the connection, and tracebacks of what is raised anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if not is_submitted:
@@ -164,7 +164,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         if not is_submitted:
             _end_java()
         raise
-    except Exception as error:  # py4j tells all of it in one class
+    except Exception as error:  # py4j raises one class for everything
         raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *said))}") from error
     interrupts.give_back()
     try:
@@ -220,7 +220,7 @@ def _store_of_executors() -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong: py4j tells in a first line which call failed, and only then what Java said."""
+    """The message of Java: py4j begins with a line about the call that failed."""
     first, *more = str(error).strip().splitlines() or [type(error).__name__]
     return more[0].removeprefix(": ") if more and first.startswith("An error occurred while calling") else first
 
@@ -240,7 +240,7 @@ class _Interrupts:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """It tells the log of the whole program, with a traceback, that a call was interrupted, which is raised besides."""
+    """Drops the traceback that py4j logs for an interrupted call, which is raised anyway."""
     return not (record.name == "root" and os.path.join("py4j", "") in record.pathname)
 
 
@@ -273,7 +273,7 @@ def _end_java() -> None:
 def _start_java(settings: dict[str, str], said: deque[str]) -> None:
     """Starts the Java program, unless it runs, with its stdout and stderr turned to our log (-vv).
 
-    Its launcher, and workers that are stopped, print there whatever log4j is told; and stdout is the result of the command.
+    Its launcher, and workers that are stopped, print there whatever the settings of log4j; and stdout is the result of the command.
 
     Args:
         settings: for its start.
@@ -314,7 +314,7 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def ship_code(session: SparkSession) -> None:
-    """Lets the Python workers of executors on other machines import this package; they need its dependencies beside it.
+    """Lets the Python workers of executors on other machines import this package; they need its dependencies as well.
 
     Whoever has sent an archive of it already (``spark-submit --py-files``, ``addPyFile``) is left to that one.
 

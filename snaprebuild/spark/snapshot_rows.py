@@ -47,7 +47,7 @@ def known(file: FileToRead) -> dict[str, str | int | None]:
 
 
 def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """One row for each producer; one without a producer where the snapshot has none, or where it cannot be read and that is to be told.
+    """One row for each producer; one without a producer if the snapshot has none, or if it cannot be read and that is to be reported.
 
     Raises:
         FormatError: the snapshot is damaged, unless such faults are skipped.

@@ -1,13 +1,13 @@
 """Summaries of segments as rows of a table, and back: what tasks that read hand to tasks that put together.
 
 One row for each piece of a segment; where a piece has many producers, one for each ``PART_PRODUCERS`` of them, so that no row is large.
-The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition are told apart by ``KEYS``, whose order is
-that of the log. A job stands before the first segment that it is about, with the state before that segment, where there is one.
+The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition differ in ``KEYS``, whose order is
+that of the log. A job is before the first segment that it is about, with the state before that segment, if there is one.
 """
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import groupby, islice
@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from formats import errors as format_errors
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
-from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.replay.batch_contents import BatchContents
-from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
+from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
-from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.summary_stream import Outcome
+from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
+from snaprebuild.snapshots.engine.remote_tasks import Outcome
 
 __all__ = [
     "CLOSE_BYTES",
@@ -56,14 +53,14 @@ ROWS_PER_BATCH = 32
 """Rows that cross to Python, or back, at once."""
 
 PIECES_MAX = 1 << 20
-"""Pieces of a range, which is cut where snapshots lie in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
+"""Pieces of a range, which is cut if snapshots are in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
 _CLOSES = {
     f"close_{field.name}": (field.name, getattr(NO_CLOSES, field.name).dtype.str[1:].replace("b1", "?"))
-    for field in fields(TransactionCloses)
+    for field in fields(ClosedTransactions)
 }
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Of the effect on one producer; ``CLOSE_BYTES`` of one closed transaction."""
@@ -92,12 +89,12 @@ SCHEMA = pa.schema(
         ("piece", pa.int32()),
         ("part", pa.int32()),
         ("job", pa.binary()),
-        ("error", pa.string()),
-        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_left_out", *_PIECE, *_RANGE))),
+        ("error", pa.binary()),
+        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE))),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
-        ("tail_error", pa.string()),
+        ("tail_error", pa.binary()),
         *((name, pa.list_(pa.int64())) for name in _BAD_CRC),
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
     ]
@@ -114,7 +111,7 @@ class JobRow:
 
     Attributes:
         job: as it was sent.
-        state: what stands before them.
+        state: before them.
     """
 
     job: bytes
@@ -129,7 +126,7 @@ def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: Seg
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
     """The row of a segment, or of a range of it, that could not be read."""
     piece = number * PIECES_MAX
-    yield {"partition": partition, "base_offset": base_offset, "piece": piece, "part": 0, "error": _error_text(error)}
+    yield {"partition": partition, "base_offset": base_offset, "piece": piece, "part": 0, "error": pickle.dumps(error)}
 
 
 def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator[Row]:
@@ -149,7 +146,7 @@ def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -
 
 
 def _tail_row(tail: Tail) -> Row:
-    error = None if tail.error is None else _error_text(tail.error)
+    error = None if tail.error is None else pickle.dumps(tail.error)
     return {"tail_kind": tail.kind.value, "tail_position_bytes": tail.position_bytes, "tail_error": error}
 
 
@@ -158,7 +155,7 @@ def _contents_row(contents: BatchContents) -> Row:
     row: Row = {name: getattr(facts, name) for name in _FACTS}
     row |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
     bad = np.array(facts.bad_crc, dtype=np.int64).reshape(-1, 2)
-    return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_left_out": contents.commits_left_out}
+    return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_omitted": contents.commits_omitted}
 
 
 def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
@@ -195,7 +192,7 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobRow | Outcome]]:
-    """Partition number, base offset, and what stands there, of rows that are ordered by ``KEYS``."""
+    """Partition number, base offset, and the value there, of rows that are ordered by ``KEYS``."""
 
     def place(row: Row) -> tuple[int, int, bool]:
         return row["partition"], row["base_offset"], row["piece"] != JOB_PIECE
@@ -215,7 +212,8 @@ def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
     for _, parts in groupby(rows, key=lambda row: row["piece"]):
         first, *more = parts
         if first["error"] is not None:
-            return _error_of_text(first["error"])
+            error: SnaprebuildError | FormatError = _unpickled(first["error"])
+            return error
         if first["start_bytes"] is None:
             pieces.append(_summary(base_offset, first, more))
         else:
@@ -254,45 +252,21 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
         bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
         **{name: first[name] for name in _FACTS},
     )
-    return BatchContents(facts, _effect(first, more), first["commits_left_out"])
+    return BatchContents(facts, _effect(first, more), first["commits_omitted"])
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
     columns = {}
     for column, (name, dtype) in _EFFECT.items():
         columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
-    closes = TransactionCloses(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
+    closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
 
 
 def _tail(row: Row) -> Tail:
-    error = None if row["tail_error"] is None else _error_of_text(row["tail_error"])
-    assert not isinstance(error, SnaprebuildError)
+    error = None if row["tail_error"] is None else _unpickled(row["tail_error"])
     return Tail(TailKind(row["tail_kind"]), row["tail_position_bytes"], error)
 
 
-def _error_text(error: SnaprebuildError | FormatError) -> str:
-    """An error as JSON: its class, and what its pickle would hold."""
-    if isinstance(error, FormatError):
-        facts: dict[str, object] = {"file": error.file, "position": error.position, "unit": error.unit}
-        facts |= {name: _plain(getattr(error, name)) for name in ("expected", "found")}
-        return json.dumps({"class": type(error).__name__, "what": error.what, **facts})
-    facts = {name: _plain(value) for name, value in vars(error).items() if name != "message"}
-    return json.dumps({"class": type(error).__name__, "message": error.message, **facts})
-
-
-def _plain(value: object) -> object:
-    return value if value is None or isinstance(value, int | str) else str(value)
-
-
-def _error_of_text(text: str) -> SnaprebuildError | FormatError:
-    facts = json.loads(text)
-    name = facts.pop("class")
-    if "what" in facts:
-        of_format: type[FormatError] = getattr(format_errors, name)
-        return of_format(facts.pop("what"), **facts)
-    own: type[SnaprebuildError] = getattr(own_errors, name)
-    error = own(facts.pop("message"))
-    for fact, value in facts.items():
-        setattr(error, fact, value)
-    return error
+def _unpickled(error: bytes) -> Any:
+    return pickle.loads(error)  # noqa: S301  made by our own tasks; the cache has no errors

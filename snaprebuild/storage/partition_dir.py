@@ -88,7 +88,7 @@ class SegmentFiles:
         offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
         until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
-        index_hits: of a copy in remote storage, the hits of its indexes (``replay.index_hits``) where they agree with the segment; None
+        index_hits: of a copy in remote storage, the hits of its indexes (``replay.segment_facts``) where they agree with the segment; None
             where they are not compared.
         compared_bytes: of the small files that are compared with it, as they are stored.
     """

@@ -49,7 +49,7 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
         event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
-        index_hits: of its offset and time index (``replay.index_hits``), by their sizes; None where these are torn or nothing tells.
+        index_hits: of its offset and time index (``replay.segment_facts``), by their sizes; None where these are torn or nothing tells.
         compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the fault says nothing of the copy.

@@ -19,7 +19,7 @@ from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -196,7 +196,7 @@ def tier_inventory(
     inventory.knows_all = inventory.has_metadata and not inventory.findings
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
-        message = f"{counted(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
+        message = f"{pluralize(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     for found in listed_partitions(store, root, inventory.unknown, known, key_prefix):
@@ -369,7 +369,7 @@ def unrecorded_finding(
     code, severity, message = _UNRECORDED[state]
     if state is CopyState.UNKNOWN:
         message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
-    text = f"{counted(count, 'copy', 'copies')} {message}"
+    text = f"{pluralize(count, 'copy', 'copies')} {message}"
     return Finding(code, severity, place, text, offset, is_unread=state is CopyState.UNKNOWN)
 
 
@@ -436,7 +436,7 @@ def _tell(inventory: TierInventory, logs: RemoteLogs) -> None:
         for state, code, severity, what in _STATES_TOLD:
             if counts[state]:
                 first = next(copy for copy in partition.copies if copy.state is state)
-                say(Finding(code, severity, place, f"{counted(counts[state], 'copy', 'copies')} {what}", first.start_offset))
+                say(Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first.start_offset))
         named = TopicIdPartition(partition.topic, partition.topic_id, partition.partition)
         for state in _UNRECORDED:
             if counts[state]:
@@ -455,7 +455,7 @@ def _tell(inventory: TierInventory, logs: RemoteLogs) -> None:
             )
         if partition.overlaps:
             message = (
-                f"{counted(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
+                f"{pluralize(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
             )
             say(Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0]))
     _tell_of_claims(inventory)
@@ -477,7 +477,7 @@ def _tell_of_claims(inventory: TierInventory) -> None:
     claims = inventory.unknown.claims
     unfinished = [each for each in claims if (each.topic_id, each.partition, each.start_offset) not in begun]
     if claims:
-        message, first = f"{counted(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never looks at", None
+        message, first = f"{pluralize(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never looks at", None
         if unfinished:
             first, last = unfinished[0].start_offset, unfinished[0].end_offset
             place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
@@ -494,13 +494,15 @@ def unknown_objects(root: str, unknown: UnknownObjects, iceberg: int) -> Iterato
         iceberg: copies that have a manifest alone.
     """
     if unknown.old_aiven:
-        message = f"{counted(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
+        message = f"{pluralize(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
         yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
     if iceberg:
-        message = f"{counted(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
+        message = f"{pluralize(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
         yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
     if unknown.count > unknown.old_aiven:
-        message = f"{counted(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
+        message = (
+            f"{pluralize(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
+        )
         yield Finding("tier-unknown-objects", Severity.NOTE, root, message)
 
 

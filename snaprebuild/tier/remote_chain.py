@@ -14,7 +14,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.replay.leader_epochs import epoch_of
+from snaprebuild.replay.broker_answer import epoch_of
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles

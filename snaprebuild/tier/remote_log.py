@@ -28,7 +28,7 @@ from formats.remote.remote_log_metadata import (
     TopicIdPartition,
     metadata_partition,
 )
-from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.replay.broker_answer import end_of_epoch
 
 __all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "epoch_end_offsets", "highest_remote_offset", "is_in_lineage"]
 

@@ -19,7 +19,7 @@ from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
@@ -217,7 +217,7 @@ def _fold_objects(remote: RemotePartition, store: Store, found: TierPartition, f
     findings += unknown_objects(remote.place, UnknownObjects(), iceberg)
     if len(whole) + iceberg < len(found.copies):
         left = len(found.copies) - len(whole) - iceberg
-        message = f"{counted(left, 'copy', 'copies')} left out, because objects are missing"
+        message = f"{pluralize(left, 'copy', 'copies')} left out, because objects are missing"
         findings.append(Finding("tier-unreadable", Severity.FINDING, remote.place, message))
     facts = at_once(partial(copy_facts, store, remote.root, found.layout), whole, manifest_bytes)
     segments = list(_segments(remote, list(zip(whole, facts, strict=True)), findings))

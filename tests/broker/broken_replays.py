@@ -9,7 +9,7 @@ SPECIFICATION, EFFECT, COMPOSE = (
     f"snaprebuild.replay.{name}" for name in ("reference.producer_state", "block_effect", "segment_effect")
 )
 HEADERS, ROWS, CONTROL_RECORD = (f"formats.log.{name}" for name in ("batch_headers", "batch_rows", "control_record"))
-BATCHES, RUNNING = "snaprebuild.replay.reference.segment_batches", "snaprebuild.replay.running_effect"
+RUNNING = "snaprebuild.replay.running_effect"
 
 
 class BrokenRule(BrokenCode):
@@ -18,7 +18,7 @@ class BrokenRule(BrokenCode):
     @property
     def engines(self) -> tuple[str, ...]:
         """Which of ours use this text."""
-        if self.module in (SPECIFICATION, BATCHES, "ours"):
+        if self.module in (SPECIFICATION, "ours"):
             return ("specification",)
         effects = tuple(engine for engine in ENGINES if engine != "specification")
         return effects if self.module in (EFFECT, COMPOSE, RUNNING) else tuple(ENGINES)
@@ -121,7 +121,7 @@ BROKEN_RULES = (
     BrokenRule(
         "fold: by the segment", "ours", "state.append(producer_batches(block)):", "state.append_chunk(producer_batches(block)):"
     ),
-    BrokenRule("fold: producer 0 is none", BATCHES, "if header.producer_id < 0:", "if header.producer_id <= 0:"),
+    BrokenRule("fold: producer 0 is none", SPECIFICATION, "if header.producer_id < 0:", "if header.producer_id <= 0:"),
     BrokenRule(
         "markers: log append time is not looked at",
         HEADERS,

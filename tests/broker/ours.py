@@ -17,13 +17,12 @@ from snaprebuild.followers.fetch_path import where
 from snaprebuild.followers.leader_view import view_partition
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-from snaprebuild.replay import batch_contents
-from snaprebuild.replay.leader_epochs import end_of_epoch
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.reference.segment_batches import producer_batches
+from snaprebuild.replay import segment_summary
+from snaprebuild.replay.broker_answer import end_of_epoch
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -70,7 +69,7 @@ def states_of(
 
 def states_of_single_batches(partition_dir: Path) -> States:
     """The same with an effect for every batch or two: of logs of a few batches, a segment is a block, and nothing would be composed."""
-    with patch.object(batch_contents, "BLOCK_ROWS", 1):
+    with patch.object(segment_summary, "BLOCK_ROWS", 1):
         return states_of(partition_dir, block_bytes=1, from_the_end=True)
 
 

@@ -18,7 +18,7 @@ from formats.metadata.replication_messages import (
     write_alter_partition_request,
     write_alter_partition_response,
 )
-from snaprebuild.simulations.isr.alter_partition import (
+from snaprebuild.simulations.isr.controller import (
     AlterPartitionError,
     BrokerState,
     PartitionKey,

@@ -10,10 +10,8 @@ from kafka_classpath import java_program
 
 from formats.broker.broker_files import Properties, Property
 from formats.broker.known_configs import known_configs
-from snaprebuild.cluster.metadata.image_model import ConfigResource, ResourceType
-from snaprebuild.cluster.metadata.secrets import Mask, mask_of
-from snaprebuild.cluster.metadata.security_entries import AccessControlEntry, mechanism_name
-from snaprebuild.cluster.quorum.node_settings import start_settings_of
+from snaprebuild.cluster.metadata.image_model import AccessControlEntry, ConfigResource, Mask, ResourceType, mask_of, mechanism_name
+from snaprebuild.cluster.quorum.advise import start_settings_of
 from snaprebuild.errors import UsageError
 
 pytestmark = pytest.mark.kafka

@@ -20,10 +20,10 @@ from formats.metadata.cluster_metadata import (
     write_cluster_metadata_record,
 )
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata.batch import MetadataBatch, MetadataRecord
+from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.metadata.listing import open_metadata_log
+from snaprebuild.cluster.metadata.log import open_metadata_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("metadata-images")]
 

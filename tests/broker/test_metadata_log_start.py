@@ -1,4 +1,4 @@
-"""What Kafka does with each directory that a rule calls broken, as docs/kraft.md has it, and that our grades follow from it."""
+"""What Kafka does with each directory that a rule calls broken (docs/reference/cluster-rules.md), and that our grades follow from it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.facts import read_node
-from snaprebuild.cluster.quorum.log_names import NameEffect, effect_of_name
-from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome
+from snaprebuild.cluster.quorum.rules import Grade, NameEffect, Outcome, effect_of_name
 
 pytestmark = pytest.mark.kafka
 
@@ -79,10 +78,10 @@ def one_epoch_back(directory: Path) -> None:
 
 CASES = {
     "K1": Case(BROKEN["K1"], "K1", Grade.DAMAGE, "refuses", "load", "throws IllegalStateException"),
-    "K2": Case(BROKEN["K2"], "K2", Grade.WARNING, "goes on", "start", "538"),
+    "K2": Case(BROKEN["K2"], "K2", Grade.WARNING, "continues", "start", "538"),
     "K3": Case(BROKEN["K3"], "K3", Grade.WARNING, "mends", "epochs", "['0', '1', '4 234']"),
     "K3 of an empty log": Case(made("node2", one_epoch_back), "K3", Grade.WARNING, "mends", "raft", "reads to 234 epoch 4"),
-    "K4": Case(BROKEN["K4"], "K4", Grade.INFO, "goes on", "cleaner", "stays at 234"),
+    "K4": Case(BROKEN["K4"], "K4", Grade.INFO, "continues", "cleaner", "stays at 234"),
     "K5": Case(BROKEN["K5"], "K5", Grade.WARNING, "mends", "end", "484"),
     "K6": Case(BROKEN["K6"], "K6", Grade.ERROR, "fails later", "235-4", "throws UnexpectedAppendOffsetException"),
     "K6 of the latest": Case(
@@ -130,17 +129,17 @@ CASES = {
         made("kraft-metadata", lambda directory: cut(directory / f"{171:020d}.log", 3000)),
         *("K11", Grade.DAMAGE, "loses", "end", "484"),
     ),
-    "K12": Case(BROKEN["K12"], "K12", Grade.WARNING, "goes on", "raft", "reads to 531 epoch 3"),
+    "K12": Case(BROKEN["K12"], "K12", Grade.WARNING, "continues", "raft", "reads to 531 epoch 3"),
     "K12 that is none": Case(
         made("kraft-metadata", lambda directory: (directory / f"{171:020d}.snapshot").write_bytes(b"junk")),
-        *("K12", Grade.WARNING, "goes on", "raft", "reads to 531 epoch 3"),
+        *("K12", Grade.WARNING, "continues", "raft", "reads to 531 epoch 3"),
     ),
-    "K13": Case(BROKEN["K13"], "K13", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
-    "K14": Case(BROKEN["K14"], "K14", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
-    "K15": Case(BROKEN["K15"], "K15", Grade.ERROR, "goes on", "raft", "reads to 348 epoch 4"),
-    "K16": Case(BROKEN["K16"], "K16", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
+    "K13": Case(BROKEN["K13"], "K13", Grade.ERROR, "continues", "listener", "reads to 348, skips 0, takes again 0"),
+    "K14": Case(BROKEN["K14"], "K14", Grade.ERROR, "continues", "listener", "reads to 348, skips 0, takes again 0"),
+    "K15": Case(BROKEN["K15"], "K15", Grade.ERROR, "continues", "raft", "reads to 348 epoch 4"),
+    "K16": Case(BROKEN["K16"], "K16", Grade.ERROR, "continues", "listener", "reads to 348, skips 0, takes again 0"),
 }
-"""Names are those of the table in docs/kraft.md."""
+"""Names are those of the table in docs/reference/cluster-rules.md."""
 
 OURS = {"K13", "K14", "K15", "K16"}
 """Kafka never compares nodes, nor a checkpoint or a vote with the log, and each serves what it has: the grade is ours."""
@@ -202,7 +201,7 @@ def what_kafka_does(answer: dict[str, Any], end_offset: int, files: set[str], ep
     # Of producer snapshots each start removes what it does not need.
     gone = {name for name in files - set(answer["files"]) if not re.fullmatch(r"[0-9]{20}\.snapshot", name)}
     is_changed = gone or (epochs is not None and answer["epochs"] != epochs.splitlines())
-    return "mends" if is_changed else "goes on"
+    return "mends" if is_changed else "continues"
 
 
 def part_of(answer: dict[str, Any], part: str) -> str:
@@ -217,15 +216,15 @@ def violations(directories: list[Path]) -> set[tuple[str, Grade | None]]:
 
 def documented() -> dict[str, tuple[str, str]]:
     """Our grade and Kafka's word by the name of a case."""
-    text = (REPOSITORY / "docs" / "kraft.md").read_text()
+    text = (REPOSITORY / "docs" / "reference" / "cluster-rules.md").read_text()
     rows = re.findall(
-        r"^\| (K\d+[^|]*) \| (info|warning|error|damage) \| (refuses|loses|fails later|mends|goes on): ", text, re.MULTILINE
+        r"^\| (K\d+[^|]*) \| (info|warning|error|damage) \| (refuses|loses|fails later|mends|continues): ", text, re.MULTILINE
     )
     return {name.strip(): (grade, does) for name, grade, does in rows}
 
 
 def test_what_kafka_does_with_what_the_rules_find(tmp_path: Path) -> None:
-    """Grades: damage where it refuses or loses, error where it fails later, and less where it mends or goes on."""
+    """Grades: damage where it refuses or loses, error where it fails later, and less where it mends or continues."""
     directories = {name: case.make(tmp_path / f"case{number}") for number, (name, case) in enumerate(CASES.items())}
     healthy = {name: [metadata_copy(name, tmp_path / "healthy")] for name in ("kraft-metadata", "kraft-metadata-moved", "node2")}
     named = {
@@ -255,12 +254,12 @@ def test_what_kafka_does_with_what_the_rules_find(tmp_path: Path) -> None:
         grades = {"refuses": {Grade.DAMAGE}, "loses": {Grade.DAMAGE}, "fails later": {Grade.ERROR}}
         assert name in OURS or case.grade in grades.get(case.does, {Grade.INFO, Grade.WARNING}), name
     words = {NameEffect.REFUSED: "refuses", NameEffect.CLEANER_FAILS: "fails later", NameEffect.TAKEN_FOR_SEGMENT: "loses"}
-    words |= {NameEffect.REMOVED: "mends", NameEffect.NONE: "goes on"}
+    words |= {NameEffect.REMOVED: "mends", NameEffect.NONE: "continues"}
     for (effect, name), word in zip(named, does[len(CASES) + len(healthy) :], strict=True):
         if word != words[effect] or effect_of_name(name) is not effect:
             wrong.append((name, word, effect_of_name(name)))
     assert not wrong, "\n".join(map(str, wrong))
-    assert set(does[len(CASES) : len(CASES) + len(healthy)]) == {"goes on"}
+    assert set(does[len(CASES) : len(CASES) + len(healthy)]) == {"continues"}
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:

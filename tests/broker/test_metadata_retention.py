@@ -16,9 +16,8 @@ from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name
 
 from snaprebuild.cluster.quorum.advise import model_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.log_start import MetadataLogModel
-from snaprebuild.cluster.quorum.log_start_policies import StartSettings, immediate, retention
-from snaprebuild.cluster.quorum.log_start_rules import Outcome, Rule, judge_log
+from snaprebuild.cluster.quorum.log_start import MetadataLogModel, StartSettings, immediate, retention
+from snaprebuild.cluster.quorum.rules import Outcome, Rule, judge_log
 
 pytestmark = pytest.mark.kafka
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_node import KafkaNode
 
 from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.ruling import State
+from snaprebuild.cluster.source.rules import State
 from snaprebuild.cluster.source.source_check import CheckedSource, SourceQuestion, check_sources
 from snaprebuild.cluster.source.verdict import Outcome, Rule
 

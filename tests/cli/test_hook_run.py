@@ -27,9 +27,9 @@ from manifests import FIXTURES, REPOSITORY
 
 import snaprebuild.snapshots.before_start as hook_run_module
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
-from snaprebuild.cluster.metadata import batch_reader as batches
+from snaprebuild.cluster.metadata import batches
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.before_start import hook_run
+from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.plan import planner as plan
 from snaprebuild.snapshots.plan.plan_model import Request
@@ -121,7 +121,7 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
     assert appeared <= {".lock"}
     assert run.exit_code == 1
     assert run.codes == {"deadline-passed": 4}
-    assert "before this partition was looked into" in run.messages("deadline-passed")
+    assert "before this partition was planned" in run.messages("deadline-passed")
     blocked = {each["topic_partition"]: each["bytes_blocked_left"] for each in run.document["partitions"]}
     assert list(blocked)[:2] == ["mixed-0", "logappend-0"]
     assert blocked == {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
@@ -489,7 +489,7 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
         clock = (0.0 if number < planned + reads else math.inf for number in itertools.count())
         monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
         request = Request(paths=(str(copy),), as_of_ms=0)
-        result = hook_run(request, deadline=far, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
+        result = prepare_log_dirs(request, deadline=far, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
         first = result.partitions[0]
         written = [each.offset for each in first.result.boundaries if each.action == "written"]
         assert written == due[: len(written)]
@@ -521,7 +521,7 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
     for module in (hook_run_module, log_facts, segment_file):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
     monkeypatch.setattr(plan, "log_end_offset", slow)
-    hooked = hook_run(Request(paths=(str(logs),), as_of_ms=0), deadline=4, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
+    hooked = prepare_log_dirs(Request(paths=(str(logs),), as_of_ms=0), deadline=4, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
     assert clock.now == 3.0, "nothing was begun that could not end in time"
     first, *others = hooked.partitions
     assert (first.result.plan.source.topic_partition, first.state.value, first.bytes_blocked_left) == ("mixed-0", "prepared", 0)
@@ -551,7 +551,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     monkeypatch.setattr(batches, "read_cluster_metadata_record", slow)
     before = tree(node)
     request = Request(paths=(str(node),), topics=("orders",), as_of_ms=0)
-    late = hook_run(request, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
+    late = prepare_log_dirs(request, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
     assert 20 < clock.now < 40, "no batch of it has so many records"
     assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
     told = [each.message for each in late.findings if each.code == "deadline-passed"]
@@ -559,7 +559,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     assert all("before it was judged whether this replica may be the source" in each for each in told)
     assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
     clock.now = 0.0
-    in_time = hook_run(request, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
+    in_time = prepare_log_dirs(request, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
     assert clock.now > 40
     assert ({each.state.value for each in in_time.partitions}, in_time.exit_code) == ({"prepared"}, 0)
 

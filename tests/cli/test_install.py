@@ -124,13 +124,13 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
     for line in lines:
         validator_of("staged-plan").validate(line)
     mixed = next(each for each in lines if each.get("topic_partition") == "mixed-0")
-    for offset, size, mtime_ns, inode, sha256, *_ in mixed["snapshots"]:
-        path = Path(mixed["target"], snapshot_name(offset))
+    for each in mixed["snapshots"]:
+        path = Path(mixed["target"], snapshot_name(each["offset"]))
         status = path.stat()
-        assert (size, mtime_ns, inode) == (status.st_size, status.st_mtime_ns, status.st_ino)
-        assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert [each[0] for each in mixed["snapshots"] if each[7]] == MIXED
-    assert {each[8] for each in mixed["snapshots"]} == {None}, "nothing has checked them since"
+        assert (each["size_bytes"], each["mtime_ns"], each["inode"]) == (status.st_size, status.st_mtime_ns, status.st_ino)
+        assert each["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [each["offset"] for each in mixed["snapshots"] if each["is_due"]] == MIXED
+    assert {each["checked_ctime_ns"] for each in mixed["snapshots"]} == {None}, "nothing has checked them since"
 
 
 # --- what happened in between -----------------------------------------------------------------------------------------------
@@ -555,12 +555,12 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged")
     plan = tmp_path / "staged" / "plan.jsonl"
     whole = plan.read_text().splitlines(keepends=True)
-    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/3", "staged-plan/2"), *whole[1:]]):
+    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/4", "staged-plan/3"), *whole[1:]]):
         plan.write_text("".join(lines))
         run = snaprebuild("install", plan)
         assert run.exit_code == 2, run.stderr
         assert "is no staged plan: line" in run.stderr
-    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/3", ...}' in run.stderr
+    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/4", ...}' in run.stderr
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))

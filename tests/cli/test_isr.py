@@ -8,7 +8,7 @@ import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
 
-from snaprebuild.simulations.isr.scenarios import STORIES
+from snaprebuild.simulations.isr.stories import STORIES
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 

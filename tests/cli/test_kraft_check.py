@@ -11,11 +11,10 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.metadata.listing import open_metadata_log
-from snaprebuild.cluster.metadata.log import MetadataLog
+from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
 from snaprebuild.cluster.quorum.check import CODES, kraft_check
-from snaprebuild.cluster.quorum.log_start_rules import Outcome, Rule
+from snaprebuild.cluster.quorum.rules import Outcome, Rule
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
 
@@ -62,8 +61,8 @@ def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_documented_finding() -> None:
     assert list(CODES) == list(Rule)
-    page = (REPOSITORY / "docs" / "findings.md").read_text()
-    guide = (REPOSITORY / "docs" / "kraft.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
+    guide = (REPOSITORY / "docs" / "reference" / "cluster-rules.md").read_text()
     for rule, code in CODES.items():
         assert f"| `{code}` |" in page
         assert f"| {rule.name} | {rule.value} |" in guide

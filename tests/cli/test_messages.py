@@ -242,7 +242,9 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
 
 
 def shown_in(page: str) -> list[str]:
-    return re.findall(r"^  (?:-v, )?(--[a-z0-9-]+)", page, re.MULTILINE)
+    """Options in the panels of a help page, below its description."""
+    _, _, panels = page.partition(":\n  -")
+    return re.findall(r"^  (?:-v, )?(--[a-z0-9-]+)", f"  -{panels}", re.MULTILINE)
 
 
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:

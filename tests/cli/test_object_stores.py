@@ -330,7 +330,7 @@ def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
     clock = Clock(1_795_219_200_000, 86_400_000)
     result = verify(open_source([location], settings=S3Settings(run="workers")), clock, jobs=2)
-    assert sum(each.bytes_read for each in result.partitions) == size
+    assert sum(each.outcome.bytes_read for each in result.partitions) == size
     assert exit_code_of(result.findings) == 0
     assert meter_of("workers").read_bytes >= size
     limited = S3Settings(run="limited", max_read_bytes=size // 2)
@@ -354,7 +354,7 @@ if __name__ == "__main__":
     os.environ.update(json.loads(sys.argv[2]))
     schedule.IN_PROCESS_BYTES_MAX = 0
     result = verify(open_source([sys.argv[1]]), Clock(1_795_219_200_000, 86_400_000), jobs=2)
-    print(exit_code_of(result.findings), sum(each.bytes_read for each in result.partitions))
+    print(exit_code_of(result.findings), sum(each.outcome.bytes_read for each in result.partitions))
 """
 
 
@@ -537,7 +537,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
-    """As docs/object-storage.md has it: small files and snapshots, each once, and nothing else."""
+    """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
     of_broker = 7 + 6  # asked for, and read: nobody reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)

@@ -284,7 +284,7 @@ def test_an_empty_log_directory(tmp_path: Path) -> None:
 
 
 def test_with_remote_storage_on_the_date_of_retention_is_a_loss(tmp_path: Path) -> None:
-    """From 3.7.1 on (docs/alternatives.md): a broker checkpoints the log start of the topic where remote storage is on."""
+    """From 3.7.1 on (docs/internals/alternatives.md): a broker checkpoints the log start of the topic where remote storage is on."""
     logs = copy_of("kafka27-mixed", tmp_path)
     checkpoint = logs / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n0\n")

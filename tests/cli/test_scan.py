@@ -21,23 +21,23 @@ FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.js
 def test_document_follows_its_schema(fixture: str) -> None:
     run = in_json("scan", bundled(fixture))
     SCHEMA.validate(run.document)
-    assert run.document["inputs"]["paths"] == [str(bundled(fixture))]
+    assert run.document["request"]["paths"] == [str(bundled(fixture))]
 
 
 def test_two_seven_in_json() -> None:
     run = in_json("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed")
     partition = run.partition("mixed-0")
     assert run.exit_code == 1
-    assert partition["counts"]["missing"] == 12
+    assert partition["totals"]["missing"] == 12
     assert [each["offset"] for each in partition["boundaries"] if each["state"] == "present"] == [7045, 7637, 8231]
-    assert partition["upload"]["blockers"] == {"missing-snapshot": {"segments": 12, "freed_by": "rebuild"}}
+    assert partition["upload"]["blockers"] == [{"blocker": "missing-snapshot", "segments": 12, "freed_by": "rebuild"}]
     assert partition["upload"]["blocked_segments"][0] == {
         "base_offset": 0,
         "next_base_offset": 583,
         "size_bytes": 65512,
         "blockers": ["missing-snapshot"],
     }
-    assert partition["next_start"]["loads"] == 8231
+    assert partition["next_start"]["loaded_offset"] == 8231
     assert run.codes == {"missing-snapshots": 1, "above-last-stable-offset": 1}
 
 
@@ -128,7 +128,7 @@ def test_running_broker_writes_a_snapshot_when_it_stops_so_none_is_empty(tmp_pat
         run = in_json("scan", root, "--topic", "mixed")
     assert run.partition("mixed-0")["next_start"]["writes_empty"] == []
     assert run.codes == {"running-broker": 1, "missing-snapshots": 1}
-    assert run.partition("mixed-0")["upload"]["blockers"]["missing-snapshot"]["segments"] == 14
+    assert run.partition("mixed-0")["upload"]["blockers"][0]["segments"] == 14
 
 
 def test_all_log_dirs_of_a_server_properties(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_no_segment_is_opened(tmp_path: Path) -> None:
         with path.open("r+b") as file:
             file.truncate(size)  # zeros: whoever reads them finds no batch
     run, original = in_json("scan", root), in_json("scan", FIXTURES / "kafka27-mixed")
-    assert run.document["total"] == original.document["total"]
+    assert run.document["totals"] == original.document["totals"]
 
 
 @pytest.mark.parametrize("arguments", [("/nowhere",), (), ("--output", "yaml", ".")])
@@ -179,7 +179,7 @@ def test_usage_errors_exit_with_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_every_code_of_a_finding_is_documented() -> None:
-    documented = (REPOSITORY / "docs/findings.md").read_text()
+    documented = (REPOSITORY / "docs/reference/findings.md").read_text()
     codes = set(in_json("scan", FIXTURES).codes)
     assert codes
     assert {code for code in codes if f"`{code}`" not in documented} == set()

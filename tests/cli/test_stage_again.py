@@ -17,7 +17,7 @@ from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, runni
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.staging import stage as module
-from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
+from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 
@@ -115,7 +115,7 @@ def test_a_run_holds_the_directory_until_its_plan_is_written(tmp_path: Path, mon
     monkeypatch.setattr(module, "save_staged_plan", saved)
     plan = make_plan(request)
     with staging(plan, dry_run=False) as before:
-        module.stage(from_what_is_staged(plan, before), before, jobs=1)
+        module.stage(resume_staging(plan, before), before, jobs=1)
     assert refused == [3]
 
 

@@ -12,8 +12,7 @@ from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.metadata.transaction_state import write_transaction_state
-from snaprebuild.replay.reference.producer_state import Marker, ProducerState
-from snaprebuild.replay.reference.segment_batches import producer_batches
+from snaprebuild.replay.reference.producer_state import Marker, ProducerState, producer_batches
 
 BUNDLED = sorted({path.parent.parent.parent.name for path in FIXTURES.glob("*/logs/*/*.log")})
 

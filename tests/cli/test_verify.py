@@ -309,7 +309,7 @@ def test_snapshots_at_offsets_to_which_no_log_leads(tmp_path: Path) -> None:
     assert run.verdicts("t-0") == {5: "unverifiable", 6: "corrupt", 12: "unverifiable", 99: "unverifiable"}
     reasons = {each["offset"]: each["reason"] for each in run.partition("t-0")["snapshots"]}
     assert reasons[5] == "nothing before the first segment is on disk"
-    assert reasons[12] == "lies above the log end 11"
+    assert reasons[12] == "is above the log end 11"
     assert {each["class"] for each in run.partition("t-0")["snapshots"]} == {None}
 
 

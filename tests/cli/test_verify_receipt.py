@@ -15,6 +15,7 @@ from manifests import FIXTURES
 from receipts import steps
 
 from snaprebuild.snapshots.receipts import undo as undo_module
+from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 
@@ -199,8 +200,8 @@ def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytes
             raise Killed
         return remove(fd, name, is_ours)
 
-    def dying_record(path: str, step: str, offsets: Mapping[int, Sequence[int]]) -> None:
-        if step == "undone":
+    def dying_record(path: str, step: type[UndoingStep | UndoneStep], offsets: Mapping[int, Sequence[int]]) -> None:
+        if step is UndoneStep:
             raise Killed
         record(path, step, offsets)
 

@@ -12,14 +12,14 @@ from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import FIXTURES
-from pages import scan_document, scanned, written
+from pages import scan_document, scanned, segments_of, totals_of, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.elections import elections_of, write_elections
 from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult, Outcome, merge_scans
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
-from snaprebuild.cluster.fleet.restart_order import restart_order
+from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.errors import RefusedError, UsageError
@@ -40,7 +40,7 @@ def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
 def helpless(name: str) -> dict[str, Any]:
     partition = scanned(name, missing=2)
     partition["upload"] |= {
-        "blockers": {"no-leader-epochs": {"segments": 2, "freed_by": "retention"}},
+        "blockers": [{"blocker": "no-leader-epochs", "segments": 2, "freed_by": "retention"}],
         "stuck_bytes_after_rebuild": 7,
     }
     return partition
@@ -48,7 +48,7 @@ def helpless(name: str) -> dict[str, Any]:
 
 def started(name: str) -> dict[str, Any]:
     partition = scanned(name, missing=2)
-    partition["upload"] |= {"blockers": {"missing-time-index": {"segments": 2, "freed_by": "broker start"}}}
+    partition["upload"] |= {"blockers": [{"blocker": "missing-time-index", "segments": 2, "freed_by": "broker start"}]}
     return partition
 
 
@@ -113,7 +113,7 @@ def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"leader_epoch": 2}, "it had leader epoch 2 when it was scanned, another one 3"),
-        ({"log_end": {"offset": 400, "known_by": "x", "at_least": 400}}, "its log ended at 400 when it was scanned, below 500"),
+        ({"log_end": {"offset": 400, "source": "x", "at_least": 400}}, "its log ended at 400 when it was scanned, below 500"),
         ({}, None),
     ],
 )
@@ -377,9 +377,9 @@ def of_cluster(cluster_id: str, node_id: int) -> dict[str, Any]:
 
 def test_a_replica_that_lost_its_disk_lacks_no_snapshot_and_does_not_lead(tmp_path: Path) -> None:
     """A directory without a segment, as a broker makes it on a new disk before the first fetch: nothing is missing in it."""
-    lost = scanned("orders", leader_epoch=None, log_end={"offset": None, "known_by": None, "at_least": 0})
-    lost["segments"] = {"base_offsets": [], "sizes_bytes": [], "modified_ms": []}
-    lost["boundaries"], lost["counts"] = [], {"segments": 0, "size_bytes": 0}
+    lost = scanned("orders", leader_epoch=None, log_end={"offset": None, "source": None, "at_least": 0})
+    lost["segments"] = []
+    lost["boundaries"], lost["totals"] = [], totals_of(0, 0)
     result = merged(tmp_path, {1: [lost], 2: [scanned("orders", missing=1)]})
     (orders,) = result.partitions
     assert (orders.elect, orders.condition) == (
@@ -390,9 +390,9 @@ def test_a_replica_that_lost_its_disk_lacks_no_snapshot_and_does_not_lead(tmp_pa
 
 def nothing_in(name: str) -> dict[str, Any]:
     """A replica with one empty segment."""
-    empty = scanned(name, segments=1, log_end={"offset": 0, "known_by": None, "at_least": 0})
-    empty["segments"] = {"base_offsets": [0], "sizes_bytes": [0], "modified_ms": [0]}
-    empty["boundaries"], empty["counts"] = [], {"segments": 1, "size_bytes": 0}
+    empty = scanned(name, segments=1, log_end={"offset": 0, "source": None, "at_least": 0})
+    empty["segments"] = segments_of([0])
+    empty["boundaries"], empty["totals"] = [], totals_of(1, 0)
     return empty
 
 
@@ -427,15 +427,28 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     assert "has directory id none, and broker 1 registered with" in finding.message
 
 
+OFFLINE = {
+    "code": "offline-log-dir",
+    "severity": "storage",
+    "path": "/disk2",
+    "message": "is gone",
+    "offset": None,
+    "reason": None,
+}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"log_dirs": []}, "it has no log directory of any broker"),
         (
-            {"findings": [{"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "message": "is gone"}] * 2},
+            {"findings": [OFFLINE, OFFLINE]},
             "2 places could not be looked at, first /disk2: is gone",
         ),
-        ({"inputs": {"topics": ["o*"], "partitions": []}}, "it was made of chosen topics or partitions alone"),
+        (
+            {"request": {"paths": [], "server_properties": None, "topics": ["o*"], "partitions": []}},
+            "it was made of chosen topics or partitions alone",
+        ),
     ],
 )
 def test_a_scan_that_is_not_whole_is_told(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -467,23 +480,23 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     nobody = scan_document([scanned("a")])
     nobody["log_dirs"][0]["node_id"] = None
     assert "does not tell whose /kafka is: it has no meta.properties" in refused(tmp_path, nobody)
-    older = scan_document([scanned("a")])
-    del older["partitions"][0]["segments"]
-    assert "was written by an older snaprebuild, whose scans lack what a merge needs: scan again" in refused(tmp_path, older)
-    older = scan_document([scanned("a")])
-    del older["log_dirs"][0]["directory_id"]
-    assert "scan again" in refused(tmp_path, older)
-    assert "is of another version: expected snaprebuild.scan/1, found snaprebuild.scan/0" in refused(
-        tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/0"}
+    less = scan_document([scanned("a")])
+    del less["partitions"][0]["segments"]
+    assert refused(tmp_path, less) == "/0.json: is damaged: partitions[0]: object missing required field `segments`"
+    less = scan_document([scanned("a")])
+    del less["log_dirs"][0]["directory_id"]
+    assert "log_dirs[0]: object missing required field `directory_id`" in refused(tmp_path, less)
+    older = refused(tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/1"})
+    assert (
+        "is of another version: expected snaprebuild.scan/2, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again"
+        in older
     )
     copied = scan_document([])
     copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]
     assert "has the directory id d twice: one is a copy of the other, /copy" in refused(tmp_path, copied)
     damaged = scan_document([scanned("a")])
     damaged["partitions"][0]["upload"] = None
-    assert refused(tmp_path, damaged).startswith(
-        "/0.json: is damaged: partitions[0]: a value has not the form that its schema tells"
-    )
+    assert refused(tmp_path, damaged) == "/0.json: is damaged: partitions[0]: expected `object`, found `null` at `.upload`"
     with pytest.raises(UsageError, match="name at least one document"):
         merge_scans([])
     copied["log_dirs"] = copied["log_dirs"][:1]  # one that has an id of its own

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, SegmentOfLog
-from snaprebuild.cluster.quorum.log_start_policies import (
+from snaprebuild.cluster.quorum.log_start import (
     Cause,
+    CheckpointOfLog,
     FollowerMode,
+    MetadataLogModel,
+    OffsetAndEpoch,
     Progress,
+    SegmentOfLog,
     StartSettings,
     immediate,
     retention,

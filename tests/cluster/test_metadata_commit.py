@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cluster.metadata.commit import EpochLineage, MajorityProof, VoterLog, common_end, majority_proof
+from snaprebuild.cluster.metadata.proof import EpochLineage, MajorityProof, VoterLog, common_end, majority_proof
 
 
 def lineage(end: int, *starts: tuple[int, int]) -> EpochLineage:

@@ -10,8 +10,8 @@ from formats import limits
 from formats.errors import LimitExceededError
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.changes import BrokerChanged, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.fold import FAULTS_MAX, ImageFold
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, PartitionChanged, TopicChanged
 
 SCHEMAS = {schema.api_key: schema for schema in load_schemas("cluster-metadata").values()}
 TOPIC = bytes(15) + b"\7"

@@ -13,8 +13,7 @@ from manifests import FIXTURES
 
 from formats.errors import BadValueError
 from snaprebuild.cluster.metadata.image_reader import ImageAt, image_at, read_image, with_fresh_listing
-from snaprebuild.cluster.metadata.listing import METADATA_DIRECTORY, open_metadata_log
-from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
+from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataCheckpoint, MetadataLog, open_metadata_log
 from snaprebuild.cluster.metadata.proof import read_headers
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.store import USUAL_S3

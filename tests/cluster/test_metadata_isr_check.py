@@ -19,11 +19,10 @@ from formats.metadata.cluster_metadata import (
     write_cluster_metadata_record,
 )
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cluster.metadata.batch import MetadataBatch, MetadataRecord
+from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import TopicImage
-from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrQuestion, isr_check
-from snaprebuild.cluster.metadata.isr_history import IsrFault, IsrHistory, JoinKind
+from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrFault, IsrHistory, IsrQuestion, JoinKind, isr_check
 from snaprebuild.findings import Severity, exit_code_of
 
 CLUSTER = FIXTURES / "kraft-cluster3"

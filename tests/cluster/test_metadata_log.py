@@ -19,9 +19,8 @@ from formats.log.control_record import ControlRecord, ControlRecordType
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.metadata.message_json import message_from_json, message_to_json
-from snaprebuild.cluster.metadata.batch import MetadataBatch, UnreadRecord
-from snaprebuild.cluster.metadata.listing import METADATA_DIRECTORY, open_metadata_log
-from snaprebuild.cluster.metadata.log import LogPosition, MetadataLog
+from snaprebuild.cluster.metadata.batches import MetadataBatch, UnreadRecord
+from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, LogPosition, MetadataLog, open_metadata_log
 from snaprebuild.errors import UsageError
 
 NO_OP = bytes.fromhex("01140000")

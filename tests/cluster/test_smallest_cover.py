@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snaprebuild.cluster.fleet.smallest_cover import smallest_cover
+from snaprebuild.cluster.fleet.restart_plan import smallest_cover
 
 BROKERS = st.frozensets(st.integers(0, 7), min_size=1, max_size=4)
 COSTS = st.lists(st.integers(0, 9), min_size=8, max_size=8)

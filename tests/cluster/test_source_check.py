@@ -17,10 +17,9 @@ from metadata_logs import append_metadata_record
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cluster.metadata.listing import open_metadata_log
-from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk
+from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.ruling import State
+from snaprebuild.cluster.source.rules import State
 from snaprebuild.cluster.source.source_check import SourceCheck, SourceQuestion, check_sources
 from snaprebuild.cluster.source.verdict import Outcome, Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of

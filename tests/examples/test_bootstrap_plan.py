@@ -45,10 +45,10 @@ ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None
 ]
 
 
-@pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
+@pytest.mark.parametrize("profile", ["kip-1023", "kafka-4.3"])
 @pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=[f"row {row} {options}" for row, options, *_ in ROWS])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
-    action, offset = seed if profile == "seed" or kafka is None else kafka
+    action, offset = seed if profile == "kip-1023" or kafka is None else kafka
     run = in_json("follower plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())
     (partition,) = run.document["partitions"]
     decision = partition["decision"]
@@ -211,7 +211,7 @@ def example(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "logs", tmp_path / "remote"
 
 
-@pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
+@pytest.mark.parametrize("profile", ["kip-1023", "kafka-4.3"])
 def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -> None:
     """Emptied; with the leader epochs of seg-3-5; and with those that came from the leader."""
     (partition,) = in_json("follower plan", *example, "--profile", profile).document["partitions"]

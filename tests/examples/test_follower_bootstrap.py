@@ -19,7 +19,7 @@ from snaprebuild.followers.bootstrap_rules import (
     decide,
     order_faults,
 )
-from snaprebuild.replay.leader_epochs import EpochEnd, end_of_epoch, epoch_of
+from snaprebuild.replay.broker_answer import EpochEnd, end_of_epoch, epoch_of
 from snaprebuild.tier.remote_log import RemoteLog, highest_remote_offset
 
 SEED, KAFKA = Profile

@@ -25,7 +25,7 @@ from metadata_dirs import (
 )
 
 from snaprebuild.cluster.quorum.check import KraftCheck, kraft_check
-from snaprebuild.cluster.quorum.log_start_rules import Followers, Grade, Outcome, Rule
+from snaprebuild.cluster.quorum.rules import Followers, Grade, Outcome, Rule
 from snaprebuild.findings import exit_code_of
 
 CLUSTER: dict[str, Any] = json.loads((FIXTURES / "kraft-cluster3" / "manifest.json").read_text())

@@ -718,13 +718,13 @@ BROKEN_STEPS = (
     BrokenCode(
         "receipt: a line is not on the device before what it announces",
         RECEIPT,
-        "journal.append(self._line(step, number, offset, **facts))",
-        "journal.append(self._line(step, number, offset, **facts), sync=False)",
+        "self.announce_all(partition, [event], sync=True)",
+        "self.announce_all(partition, [event], sync=False)",
     ),
     BrokenCode(
         "receipt: a file is not announced",
         WRITER,
-        "            receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)\n",
+        "            report(rebuilt.announcement(Fingerprint.of(data, mtime_ns)))\n",
         "",
     ),
     BrokenCode(
@@ -736,18 +736,18 @@ BROKEN_STEPS = (
     BrokenCode(
         "receipt: what is set aside is not announced",
         IN_PLACE,
-        "                self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n",
+        "                self._report(SetAsideAnnounced(offset, name, found))\n",
         "",
     ),
     BrokenCode(
         "receipt: what is set aside is announced after it was moved",
         IN_PLACE,
-        "                self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n"
+        "                self._report(SetAsideAnnounced(offset, name, found))\n"
         "            with contextlib.suppress(AlreadyExistsError):\n"
         "                set_aside(self._directory.path, snapshot_file_name(offset), name)\n",
         "                pass\n            with contextlib.suppress(AlreadyExistsError):\n"
         "                set_aside(self._directory.path, snapshot_file_name(offset), name)\n"
-        "                self._receipt and self._receipt.announce_set_aside(self._result.plan, offset, name, found)\n",
+        "                self._report and self._report(SetAsideAnnounced(offset, name, found))\n",
     ),
     BrokenCode("in place: the lock is not looked at before the name", WRITER, "        check()\n", ""),
     BrokenCode(

@@ -77,6 +77,7 @@ def of_logs() -> Iterator[Pair]:
         yield Pair("undo", directory, ("undo", "{}/receipt.jsonl", "--dry-run"), (), (written,))
         words = ("tier", "upload", path, "{}", *LONG_AGO, "--uploader", "me", "--i-am-the-leader", "--dry-run")
         yield Pair("tier upload", directory, words)
+        yield Pair("stage", directory, ("stage", path, *AS_OF, *ONE_JOB, "--to", "{}/staged"))
         if not is_due(directory):
             continue  # nothing is staged, so that there is nothing to install
         staged = ("stage", "{}/logs", *AS_OF, *ONE_JOB, "--to", "{}/staged")

@@ -143,6 +143,7 @@ _ALL_PARTITIONS = (
     "plan",
     "verify",
     "rebuild",
+    "stage",
     "inspect stats",
     "inspect transactions",
     "follower offsets",

@@ -11,7 +11,7 @@ from broken_rule_runs import BROKEN_RULES, BROKEN_STEPS, answers, check_unbroken
 
 EVERY = (*BROKEN_RULES, *BROKEN_STEPS)
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "internals" / "testing.md"
 
 
 def test_each_can_be_broken() -> None:

@@ -18,8 +18,7 @@ import snaprebuild
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.replay.segment_effect import entries_of
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_range, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment, read_tasks
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local import regular_file
 from snaprebuild.storage.local.regular_file import read_small_file

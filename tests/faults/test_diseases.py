@@ -105,12 +105,12 @@ def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> 
 
 
 def test_each_disease_has_a_code_of_its_own_or_a_reason_of_it() -> None:
-    """One code has several reasons where the same is to be done about all of them; docs/findings.md says so of each."""
+    """One code has several reasons where the same is to be done about all of them; docs/reference/findings.md says so of each."""
     first = Counter((disease["found"][0]["code"], disease["found"][0]["reason"]) for disease in DISEASES.values())
     assert not {each for each, count in first.items() if count > 1}
     with_reasons = {found["code"] for _, _, found in each_run() if found["reason"] is not None}
     assert with_reasons == {"wrong-snapshot", "suspect-snapshot", "source-rejected", "tier-wrong-snapshot"}
-    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
     for _, _, found in each_run():
         assert f"`{found['code']}`" in page
         assert found["reason"] is None or f"`{found['reason']}`" in page

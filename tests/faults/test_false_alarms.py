@@ -25,7 +25,7 @@ COUNTS = {
     **dict.fromkeys(
         ("scan", "verify", "rebuild", "inspect stats", "inspect transactions", "inspect dump", "inspect diff", "report"), 19
     ),
-    **dict.fromkeys(("verify --receipt", "undo", "tier upload"), 19),
+    **dict.fromkeys(("verify --receipt", "undo", "tier upload", "stage"), 19),
     **dict.fromkeys(("cluster isr", "cluster check", "cluster advise", "cluster image", "cluster history"), 8),
     **dict.fromkeys(("tier inventory", "tier audit", "tier repair"), 11),
     **dict.fromkeys(("follower fetch-path", "follower plan", "follower build", "follower check", "follower repair"), 2),

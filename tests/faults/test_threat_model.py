@@ -1,4 +1,4 @@
-"""Each line of docs/threat-model.md names the test that shows it: these tests are there."""
+"""Each line of docs/internals/threat-model.md names the test that shows it: these tests are there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from manifests import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "threat-model.md").read_text()
+PAGE = (REPOSITORY / "docs" / "internals" / "threat-model.md").read_text()
 
 
 def names_in(file: str) -> set[str]:

@@ -113,8 +113,8 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     assert ran.code == 5
     first = ran.stdout.splitlines()[0]
     assert first == f"INCOMPLETE: 1 path could not be read: {unread}. No snapshot missing in the 4 partitions that were read."
-    assert (document["unread"], document["unread_paths"], document["total"]["missing"]) == (1, [str(unread)], 0)
-    assert (document["total"]["unread"], document["log_dirs"][0]["unread"]) == (1, 1)
+    assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)
+    assert (document["totals"]["unread"], document["log_dirs"][0]["totals"]["unread"]) == (1, 1)
 
 
 @pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "inspect stats", "inspect transactions"])

@@ -11,7 +11,7 @@ from manifests import FIXTURES
 
 from formats.errors import FormatError
 from formats.metadata.transaction_state import read_transaction_state, write_transaction_state
-from snaprebuild.inspect.transaction_states import find_transaction_states
+from snaprebuild.inspect.transactions import find_transaction_states
 from snaprebuild.snapshots.source.log_records import log_records
 
 DUMPED = re.compile(r'^\| offset: (\d+) .*key: .*"transactionalId":"([^"]+)".* payload: (\{.*\})$', re.MULTILINE)

@@ -22,7 +22,7 @@ from snaprebuild.cli.result import json_text, verdict_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.stats import stats
-from snaprebuild.replay.segment_statistics import BatchFacts
+from snaprebuild.replay.segment_statistics import NO_STATISTICS, BatchFacts
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
@@ -83,8 +83,8 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     pieces = summarise_pieces(
         BytesSegment(log.data), base, at, is_last=True, block_bytes=block_bytes, with_statistics=True, check_crc=False
     )
-    statistics = [piece.contents.statistics for piece in pieces if piece.contents.statistics is not None]
-    assert len(statistics) == len(pieces)
+    assert all((piece.contents.statistics is None) is (piece.facts.batches == 0) for piece in pieces)
+    statistics = [piece.contents.statistics or NO_STATISTICS for piece in pieces]
     total = statistics[0].batches
     for each in statistics[1:]:
         total = total.plus(each.batches)
@@ -226,14 +226,14 @@ def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, byt
 def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
-    take = stats_module._StatsWork.take
+    take = stats_module._StatsTask.take
 
-    def fails(work: stats_module._StatsWork, summary: SegmentSummary) -> bool:
+    def fails(work: stats_module._StatsTask, summary: SegmentSummary) -> bool:
         if work._place == 1:
             raise MemoryError
         return take(work, summary)
 
-    monkeypatch.setattr(stats_module._StatsWork, "take", fails)
+    monkeypatch.setattr(stats_module._StatsTask, "take", fails)
     result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 2

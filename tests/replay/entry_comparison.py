@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.difference import Comparison, DifferenceKind, Knowledge, SnapshotStatus
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
+from snaprebuild.replay.window import is_expired
 
 NONE = -1
 FIELDS = (
@@ -105,7 +105,7 @@ def known_of(truth: SegmentEffect) -> dict[int, Known]:
             last_offset=int(truth.last_offset[row]),
             txn_is_set=bool(truth.txn_is_set[row]),
             fail_open=int(truth.fail_open[row]),
-            end=int(truth.end[row]),
+            end=int(truth.last_batch_kind[row]),
         )
     return rows
 

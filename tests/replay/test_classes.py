@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from segment_summaries import summarise_segment
 from simulated_broker import Client
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
@@ -12,7 +13,7 @@ from formats.log.batch_headers import BytesSegment, TailKind
 from snaprebuild.replay.classes import REASONS_LISTED_MAX, Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
+from snaprebuild.replay.segment_summary import SegmentSummary
 
 
 def with_facts(summary: SegmentSummary, **facts: int) -> SegmentSummary:

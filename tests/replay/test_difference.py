@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES, bundled
+from segment_summaries import summarise_segment
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
 
@@ -36,7 +37,6 @@ from snaprebuild.replay.difference import (
     compare,
     impossible_entries,
 )
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import (
     CLEAR,
@@ -53,7 +53,7 @@ from snaprebuild.replay.segment_effect import (
     compose,
     effect_of_entries,
 )
-from snaprebuild.replay.segment_summary import summarise_segment
+from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
@@ -85,67 +85,51 @@ def knowledge(*, first_offset: int = 0, is_complete: bool = True, log_start: int
 # ---------------------------------------------------------------------------------------------------------------- no false alarm
 
 
-def test_what_a_live_broker_wrote_is_never_proven_wrong() -> None:
+def what_a_live_broker_wrote_is_never_proven_wrong(seed: int, reached: Counter[str]) -> None:
     """Whatever had expired, been swept and come back, and whatever of the log has been deleted since."""
-    reached: Counter[str] = Counter()
-
-    @each_seed()
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        broker = SimulatedBroker(seed, rng.randrange(2, 9))
-        for end in range(1, len(broker.segments) + 1):
-            last, offset = broker.segments[end - 1], broker.boundaries[end - 1]
-            deleted = rng.randrange(end) if rng.random() < 0.5 else 0
-            truth = effect_of_segments(broker.segments[deleted:end])
-            as_of_ms = last.clock + rng.choice((0, 0, EXPIRATION_MS // 3, 10 * EXPIRATION_MS))
-            first = broker.segments[deleted].base_offset
-            knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
-            entries = list(last.live.values())
-            rng.shuffle(entries)
-            comparison = compare(truth, array_of(entries), offset, knows)
-            assert not comparison.proven_wrong, comparison
-            assert comparison.status in GOOD
-            reached[comparison.status.value] += 1
-            reached["after a deletion"] += deleted > 0
-            if last.live == last.whole and deleted == 0:
-                assert comparison.status is SnapshotStatus.EQUAL
-
-    holds()
-    assert min(reached[status.value] for status in GOOD) >= EXAMPLES * 0.05
-    assert reached["after a deletion"] >= EXAMPLES
-
-
-def test_what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong() -> None:
-    """Without a snapshot it folds from the batch that holds the log start offset; batches before it are on disk all the same."""
-    reached: Counter[str] = Counter()
-
-    @each_seed()
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        broker = SimulatedBroker(seed, rng.randrange(2, 7))
-        deleted = rng.randrange(len(broker.segments)) if rng.random() < 0.5 else 0
-        segments = broker.segments[deleted:]
-        first = segments[0].base_offset
-        log_start = rng.randrange(first, broker.end_offset)
-        state = ProducerState()
-        for segment in segments:
-            for batch in segment.batches:
-                if batch.header.last_offset >= log_start and batch.meaning is not None:
-                    list(state.append([batch.meaning]))
-                if rng.random() < 0.2:
-                    state.remove_expired(segment.clock, EXPIRATION_MS)
-        knows = knowledge(first_offset=first, is_complete=deleted == 0, log_start=log_start, as_of_ms=broker.clock)
-        comparison = compare(effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, knows)
+    rng = random.Random(~seed)
+    broker = SimulatedBroker(seed, rng.randrange(2, 9))
+    for end in range(1, len(broker.segments) + 1):
+        last, offset = broker.segments[end - 1], broker.boundaries[end - 1]
+        deleted = rng.randrange(end) if rng.random() < 0.5 else 0
+        truth = effect_of_segments(broker.segments[deleted:end])
+        as_of_ms = last.clock + rng.choice((0, 0, EXPIRATION_MS // 3, 10 * EXPIRATION_MS))
+        first = broker.segments[deleted].base_offset
+        knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
+        entries = list(last.live.values())
+        rng.shuffle(entries)
+        comparison = compare(truth, array_of(entries), offset, knows)
         assert not comparison.proven_wrong, comparison
+        assert comparison.status in GOOD
         reached[comparison.status.value] += 1
-        ignorant = replace(knows, log_start_offset=first)
-        reached["needs it"] += compare(
-            effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, ignorant
-        ).proven_wrong
+        reached["after a deletion"] += deleted > 0
+        if last.live == last.whole and deleted == 0:
+            assert comparison.status is SnapshotStatus.EQUAL
 
-    holds()
-    assert reached["needs it"] >= EXAMPLES * 0.1
-    assert reached["unverifiable"] >= EXAMPLES * 0.1
+
+def what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong(seed: int, reached: Counter[str]) -> None:
+    """Without a snapshot it folds from the batch that holds the log start offset; batches before it are on disk all the same."""
+    rng = random.Random(~seed)
+    broker = SimulatedBroker(seed, rng.randrange(2, 7))
+    deleted = rng.randrange(len(broker.segments)) if rng.random() < 0.5 else 0
+    segments = broker.segments[deleted:]
+    first = segments[0].base_offset
+    log_start = rng.randrange(first, broker.end_offset)
+    state = ProducerState()
+    for segment in segments:
+        for batch in segment.batches:
+            if batch.header.last_offset >= log_start and batch.meaning is not None:
+                list(state.append([batch.meaning]))
+            if rng.random() < 0.2:
+                state.remove_expired(segment.clock, EXPIRATION_MS)
+    knows = knowledge(first_offset=first, is_complete=deleted == 0, log_start=log_start, as_of_ms=broker.clock)
+    comparison = compare(effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, knows)
+    assert not comparison.proven_wrong, comparison
+    reached[comparison.status.value] += 1
+    ignorant = replace(knows, log_start_offset=first)
+    reached["needs it"] += compare(
+        effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, ignorant
+    ).proven_wrong
 
 
 @given(st.data())
@@ -206,72 +190,64 @@ def test_reborn_producers_of_the_vectors() -> None:
 # ---------------------------------------------------------------------------------------------------------------- every lie
 
 
-def test_every_lie_that_the_log_contradicts_is_proven() -> None:
-    reached: Counter[str] = Counter()
+def every_lie_that_the_log_contradicts_is_proven(seed: int, reached: Counter[str]) -> None:
+    rng = random.Random(~seed)
+    broker = SimulatedBroker(seed, rng.randrange(2, 7))
+    end = rng.randrange(1, len(broker.segments) + 1)
+    deleted = rng.randrange(end) if rng.random() < 0.5 else 0
+    segments = broker.segments[deleted:end]
+    right, offset = segments[-1].whole, broker.boundaries[end - 1]
+    as_of_ms, first = segments[-1].clock, segments[0].base_offset
+    knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
+    truth = effect_of_segments(segments)
+    live = sorted(key for key, entry in right.items() if not is_expired(entry, as_of_ms, EXPIRATION_MS))
+    batches = [batch for segment in segments for batch in segment.batches]
+    there = [key for key in live if any(batch.header.producer_id == key for batch in batches)]
+    if not there:
+        return
 
-    @each_seed()
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        broker = SimulatedBroker(seed, rng.randrange(2, 7))
-        end = rng.randrange(1, len(broker.segments) + 1)
-        deleted = rng.randrange(end) if rng.random() < 0.5 else 0
-        segments = broker.segments[deleted:end]
-        right, offset = segments[-1].whole, broker.boundaries[end - 1]
-        as_of_ms, first = segments[-1].clock, segments[0].base_offset
-        knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
-        truth = effect_of_segments(segments)
-        live = sorted(key for key, entry in right.items() if not is_expired(entry, as_of_ms, EXPIRATION_MS))
-        batches = [batch for segment in segments for batch in segment.batches]
-        there = [key for key in live if any(batch.header.producer_id == key for batch in batches)]
-        if not there:
-            return
+    def judged(entries: Entries) -> Comparison:
+        return compare(truth, array_of(entries.values()), offset, knows)
 
-        def judged(entries: Entries) -> Comparison:
-            return compare(truth, array_of(entries.values()), offset, knows)
+    producer = rng.choice(there)
+    entry = right[producer]
+    own = [batch for batch in batches if batch.header.producer_id == producer]
 
-        producer = rng.choice(there)
-        entry = right[producer]
-        own = [batch for batch in batches if batch.header.producer_id == producer]
+    lacking = judged({key: other for key, other in right.items() if key != producer})
+    status = SnapshotStatus.FALSE_EMPTY if len(right) == 1 else SnapshotStatus.MISSING_ENTRIES
+    assert (lacking.status, lacking.proven_wrong) == (status, True)
+    assert (lacking.differences[0].producer_id, lacking.differences[0].kind) == (producer, DifferenceKind.MISSING)
+    reached["missing"] += 1
+    reached["missing without a batch"] += entry.last_offset < 0
+    empty = judged({})
+    assert (empty.status, empty.proven_wrong) == (SnapshotStatus.FALSE_EMPTY, True)
 
-        lacking = judged({key: other for key, other in right.items() if key != producer})
-        status = SnapshotStatus.FALSE_EMPTY if len(right) == 1 else SnapshotStatus.MISSING_ENTRIES
-        assert (lacking.status, lacking.proven_wrong) == (status, True)
-        assert (lacking.differences[0].producer_id, lacking.differences[0].kind) == (producer, DifferenceKind.MISSING)
-        reached["missing"] += 1
-        reached["missing without a batch"] += entry.last_offset < 0
-        empty = judged({})
-        assert (empty.status, empty.proven_wrong) == (SnapshotStatus.FALSE_EMPTY, True)
+    for name, wrong in lies(entry, own, offset, rng):
+        if name == "coordinator_epoch" and deleted and not any(batch.header.is_control for batch in own):
+            continue  # the marker that set it may have been deleted
+        changed = replace(entry, **{name: wrong})
+        begins = wrong < first or wrong == own[0].header.base_offset
+        if name == "current_txn_first_offset" and deleted and begins and not any(b.header.is_control for b in own):
+            continue  # it may have come in open, or not
+        if name in BATCH_FIELDS:
+            if entry.last_offset < 0:
+                changed = replace(entry, last_sequence=3, last_offset=wrong, offset_delta=0)
+            only_markers = all(b.header.is_control and b.header.producer_epoch == entry.epoch for b in own)
+            if deleted and only_markers and changed.last_offset < first:
+                continue  # the batch before the first marker may have been deleted
+        if is_expired(changed, as_of_ms, EXPIRATION_MS) and is_expired(entry, as_of_ms, EXPIRATION_MS):
+            continue
+        comparison = judged({**right, producer: changed})
+        assert comparison.proven_wrong, (name, wrong, comparison)
+        assert comparison.status in (SnapshotStatus.STALE, SnapshotStatus.CORRUPT)
+        reached[name] += 1
+        reached["after a deletion"] += deleted > 0
 
-        for name, wrong in lies(entry, own, offset, rng):
-            if name == "coordinator_epoch" and deleted and not any(batch.header.is_control for batch in own):
-                continue  # the marker that set it may have been deleted
-            changed = replace(entry, **{name: wrong})
-            begins = wrong < first or wrong == own[0].header.base_offset
-            if name == "current_txn_first_offset" and deleted and begins and not any(b.header.is_control for b in own):
-                continue  # it may have come in open, or not
-            if name in BATCH_FIELDS:
-                if entry.last_offset < 0:
-                    changed = replace(entry, last_sequence=3, last_offset=wrong, offset_delta=0)
-                only_markers = all(b.header.is_control and b.header.producer_epoch == entry.epoch for b in own)
-                if deleted and only_markers and changed.last_offset < first:
-                    continue  # the batch before the first marker may have been deleted
-            if is_expired(changed, as_of_ms, EXPIRATION_MS) and is_expired(entry, as_of_ms, EXPIRATION_MS):
-                continue
-            comparison = judged({**right, producer: changed})
-            assert comparison.proven_wrong, (name, wrong, comparison)
-            assert comparison.status in (SnapshotStatus.STALE, SnapshotStatus.CORRUPT)
-            reached[name] += 1
-            reached["after a deletion"] += deleted > 0
-
-        if not deleted:
-            phantom = max(right) + 1
-            comparison = judged({**right, phantom: ProducerEntry(phantom, 0, 0, 0, 0, as_of_ms)})
-            assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.EXTRA, True)
-            reached["extra"] += 1
-
-    holds()
-    for name in ("missing", "missing without a batch", "after a deletion", "extra", *ProducerEntry.__dataclass_fields__):
-        assert name == "producer_id" or reached[name] >= EXAMPLES * 0.02, (name, reached)
+    if not deleted:
+        phantom = max(right) + 1
+        comparison = judged({**right, phantom: ProducerEntry(phantom, 0, 0, 0, 0, as_of_ms)})
+        assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.EXTRA, True)
+        reached["extra"] += 1
 
 
 def lies(entry: ProducerEntry, own: list[LogBatch], offset: int, rng: random.Random) -> list[tuple[str, int]]:
@@ -297,31 +273,22 @@ def lies(entry: ProducerEntry, own: list[LogBatch], offset: int, rng: random.Ran
     return found
 
 
-def test_a_stale_file_is_proven_wrong_where_a_producer_wrote_since() -> None:
-    reached: Counter[str] = Counter()
-
-    @each_seed()
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        broker = SimulatedBroker(seed, rng.randrange(2, 7))
-        end = rng.randrange(1, len(broker.segments))
-        old, new = broker.segments[end - 1], broker.segments[end]
-        knows = knowledge(as_of_ms=new.clock)
-        since = {batch.header.producer_id for batch in new.batches}
-        live = [key for key in since if key in new.whole and not is_expired(new.whole[key], new.clock, EXPIRATION_MS)]
-        comparison = compare(
-            effect_of_segments(broker.segments[: end + 1]), array_of(old.live.values()), broker.boundaries[end], knows
-        )
-        changed = [key for key in live if new.whole[key] != old.live.get(key)]
-        if not changed:
-            return
-        assert comparison.proven_wrong
-        assert {difference.producer_id for difference in comparison.differences if difference.is_certain} >= set(changed)
-        reached[comparison.status.value] += 1
-
-    holds()
-    assert reached["stale"] >= EXAMPLES * 0.05
-    assert reached["missing_entries"] or reached["false_empty"]
+def a_stale_file_is_proven_wrong_where_a_producer_wrote_since(seed: int, reached: Counter[str]) -> None:
+    rng = random.Random(~seed)
+    broker = SimulatedBroker(seed, rng.randrange(2, 7))
+    end = rng.randrange(1, len(broker.segments))
+    old, new = broker.segments[end - 1], broker.segments[end]
+    knows = knowledge(as_of_ms=new.clock)
+    since = {batch.header.producer_id for batch in new.batches}
+    live = [key for key in since if key in new.whole and not is_expired(new.whole[key], new.clock, EXPIRATION_MS)]
+    comparison = compare(effect_of_segments(broker.segments[: end + 1]), array_of(old.live.values()), broker.boundaries[end], knows)
+    changed = [key for key in live if new.whole[key] != old.live.get(key)]
+    if not changed:
+        return
+    assert comparison.proven_wrong
+    assert {difference.producer_id for difference in comparison.differences if difference.is_certain} >= set(changed)
+    reached[comparison.status.value] += 1
+    reached["missing or empty"] += comparison.status in (SnapshotStatus.MISSING_ENTRIES, SnapshotStatus.FALSE_EMPTY)
 
 
 # ---------------------------------------------------------------------------------------------------------------- single cases
@@ -508,7 +475,7 @@ def any_truth(rng: random.Random) -> SegmentEffect:
         "first_epoch": ("i2", lambda: rng.randrange(-1, 2)),
         "epoch_decreased": ("?", lambda: rng.random() < 0.5),
         "starts_fresh": ("?", lambda: rng.random() < 0.5),
-        "end": ("u1", lambda: rng.choice((ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING))),
+        "last_batch_kind": ("u1", lambda: rng.choice((ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING))),
     }
     columns = {name: np.array([draw() for _ in producers], dtype=dtype) for name, (dtype, draw) in values.items()}
     return SegmentEffect(np.array(producers, dtype=np.int64), **columns, closes=NO_CLOSES)
@@ -544,32 +511,63 @@ def any_knowledge(rng: random.Random) -> Knowledge:
     return Knowledge(rng.random() < 0.5, doubt, any_offset(rng), any_offset(rng), rng.choice((0, 5, 9, 100)), rng.choice((1, 5, 9)))
 
 
-def test_equals_the_specification() -> None:
+def equals_the_specification(seed: int, reached: Counter[object]) -> None:
+    rng = random.Random(~seed)
+    truth, knows = any_truth(rng), any_knowledge(rng)
+    found = any_found(rng, truth)
+    offset = OFFSET_MAX // rng.choice((1, 1, 1, 1, 1, 1, 1, 2))
+    listed_max = rng.choice((1, 3, DIFFERENCES_LISTED_MAX, DIFFERENCES_LISTED_MAX))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
+        comparison = compare(truth, array_of(found), offset, knows)
+    specification = specified(truth, found, offset, knows)
+    assert answer_of(comparison) == replace(specification, differences=specification.differences[:listed_max])
+    reached[specification.status] += 1
+    reached["not all listed"] += listed_max < specification.difference_count
+    reached.update((each.kind, each.is_certain) for each in specification.differences)
+    reached.update((each.field, each.is_certain) for each in specification.differences)
+
+
+FIELDS = tuple(name for name in ProducerEntry.__dataclass_fields__ if name != "producer_id")
+SPECIFIED = {
+    *SnapshotStatus,
+    "not all listed",
+    *((what, is_certain) for what in (*DifferenceKind, *FIELDS) for is_certain in (True, False)),
+} - {(DifferenceKind.STALE, False)}  # a stale field is one that differs for certain
+
+
+@pytest.mark.parametrize(
+    ("check", "count", "least"),
+    [
+        (
+            what_a_live_broker_wrote_is_never_proven_wrong,
+            EXAMPLES,
+            {**dict.fromkeys((status.value for status in GOOD), EXAMPLES * 0.05), "after a deletion": EXAMPLES},
+        ),
+        (
+            what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong,
+            EXAMPLES,
+            dict.fromkeys(("needs it", "unverifiable"), EXAMPLES * 0.1),
+        ),
+        (
+            every_lie_that_the_log_contradicts_is_proven,
+            EXAMPLES,
+            dict.fromkeys(("missing", "missing without a batch", "after a deletion", "extra", *FIELDS), EXAMPLES * 0.02),
+        ),
+        (
+            a_stale_file_is_proven_wrong_where_a_producer_wrote_since,
+            EXAMPLES,
+            {"stale": EXAMPLES * 0.05, "missing or empty": 1},
+        ),
+        (equals_the_specification, max(10 * EXAMPLES, 2000), dict.fromkeys(SPECIFIED, 5)),
+    ],
+)
+def test_generated(check: Callable[[int, Counter[object]], None], count: int, least: dict[object, float]) -> None:
+    """The check holds for every seed, and enough of them reach each of the cases."""
     reached: Counter[object] = Counter()
-
-    @each_seed(max(10 * EXAMPLES, 2000))
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        truth, knows = any_truth(rng), any_knowledge(rng)
-        found = any_found(rng, truth)
-        offset = OFFSET_MAX // rng.choice((1, 1, 1, 1, 1, 1, 1, 2))
-        listed_max = rng.choice((1, 3, DIFFERENCES_LISTED_MAX, DIFFERENCES_LISTED_MAX))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
-            comparison = compare(truth, array_of(found), offset, knows)
-        specification = specified(truth, found, offset, knows)
-        assert answer_of(comparison) == replace(specification, differences=specification.differences[:listed_max])
-        reached[specification.status] += 1
-        reached["not all listed"] += listed_max < specification.difference_count
-        reached.update((each.kind, each.is_certain) for each in specification.differences)
-        reached.update((each.field, each.is_certain) for each in specification.differences)
-
-    holds()
-    fields = set(ProducerEntry.__dataclass_fields__) - {"producer_id"}
-    of_entries = {(what, is_certain) for what in (*DifferenceKind, *fields) for is_certain in (True, False)}
-    # A stale field is one that differs for certain.
-    for what in {*SnapshotStatus, *of_entries, "not all listed"} - {(DifferenceKind.STALE, False)}:
-        assert reached[what] >= 5, (what, reached)
+    each_seed(count)(lambda seed: check(seed, reached))()
+    for case, times in least.items():
+        assert reached[case] >= times, (case, reached)
 
 
 @pytest.mark.parametrize("is_complete", [True, False])

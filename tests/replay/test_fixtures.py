@@ -22,8 +22,8 @@ from snaprebuild.replay.reference.producer_state import (
     Marker,
     ProducerBatch,
     ProducerState,
+    producer_batches,
 )
-from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 
 BLOCK_SIZES = (1, 1000, 20_000, 8 << 20)

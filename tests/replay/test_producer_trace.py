@@ -16,7 +16,7 @@ from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of,
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
 from snaprebuild.replay.producer_trace import ProducerTrace, deciding
 from snaprebuild.replay.reference.producer_state import (
     DataBatch,
@@ -27,7 +27,6 @@ from snaprebuild.replay.reference.producer_state import (
     ProducerState,
 )
 from snaprebuild.replay.segment_summary import summarise_pieces
-from snaprebuild.replay.sequences import last_sequence_of
 
 LAST = ("last_sequence", "last_offset", "offset_delta")
 

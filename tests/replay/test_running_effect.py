@@ -22,8 +22,8 @@ from snaprebuild.replay.running_effect import RunningEffect, joined, stacked
 from snaprebuild.replay.segment_effect import (
     COLUMNS,
     IDENTITY,
+    ClosedTransactions,
     SegmentEffect,
-    TransactionCloses,
     compose,
     effect_of_entries,
     entries_of,
@@ -47,7 +47,7 @@ def columns_of(effect: SegmentEffect) -> dict[str, list[object]]:
     return {name: getattr(effect, name).tolist() for name in COLUMNS}
 
 
-def rows_of(closes: TransactionCloses) -> list[tuple[object, ...]]:
+def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:
     return list(zip(*(getattr(closes, name).tolist() for name in CLOSES), strict=True))
 
 

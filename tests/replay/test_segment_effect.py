@@ -40,6 +40,7 @@ from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, p
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
 from snaprebuild.replay.block_effect import last_sequences as vectorised_last_sequences
+from snaprebuild.replay.broker_answer import last_sequence_of
 from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
@@ -47,8 +48,8 @@ from snaprebuild.replay.reference.producer_state import (
     InvalidTransactionStateError,
     Marker,
     ProducerState,
+    producer_batches,
 )
-from snaprebuild.replay.reference.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,
@@ -59,19 +60,18 @@ from snaprebuild.replay.segment_effect import (
     IF,
     KEEP,
     SET,
+    ClosedTransactions,
     SegmentEffect,
-    TransactionCloses,
     compose,
     effect_of_entries,
     entries_of,
     resolve_closes,
 )
-from snaprebuild.replay.sequences import last_sequence_of
 
 Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1
 COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
-CLOSES = [column.name for column in fields(TransactionCloses)]
+CLOSES = [column.name for column in fields(ClosedTransactions)]
 STATE_OFFSET = 1000
 """Where the state stands that comes before a log: its transactions begin below."""
 
@@ -80,7 +80,7 @@ def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffec
     return functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)), IDENTITY)
 
 
-def rows_of(closes: TransactionCloses) -> list[tuple[object, ...]]:
+def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:
     return list(zip(*(getattr(closes, name).tolist() for name in CLOSES), strict=True))
 
 
@@ -214,7 +214,7 @@ def completed_of(effect: SegmentEffect, failure: int | None) -> tuple[CompletedT
 
 
 def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
-    names = ("producer_id", "first_epoch", "epoch_decreased", "starts_fresh", "end")
+    names = ("producer_id", "first_epoch", "epoch_decreased", "starts_fresh", "last_batch_kind")
     rows = zip(*(getattr(effect, name)[effect.assigned].tolist() for name in names), strict=True)
     assert {producer_id: Evidence(*evidence) for producer_id, *evidence in rows} == truth.evidence
 
@@ -421,7 +421,7 @@ def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> Se
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(CLOSES)
     types = [getattr(effect.closes, name).dtype for name in CLOSES]
     arrays = [np.array(column, dtype=dtype) for column, dtype in zip(columns, types, strict=True)]
-    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=TransactionCloses(*arrays))
+    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=ClosedTransactions(*arrays))
 
 
 def state_before(effect: SegmentEffect, producer_id: object) -> tuple[str, int]:
@@ -429,7 +429,7 @@ def state_before(effect: SegmentEffect, producer_id: object) -> tuple[str, int]:
     if not len(where):
         return "unknown", NONE
     opened = int(effect.txn_first_offset[where[0]])
-    return ("SET" if effect.txn_is_set[where[0]] else "KOS") + ("(x)" if opened != NONE else "(none)"), opened
+    return ("SET" if effect.txn_is_set[where[0]] else "KEEP_OR_SET") + ("(x)" if opened != NONE else "(none)"), opened
 
 
 def resolution_of(is_incoming: bool, own: int, before: str, opened: int) -> tuple[bool, int] | None:
@@ -441,7 +441,7 @@ def resolution_of(is_incoming: bool, own: int, before: str, opened: int) -> tupl
             return False, opened
         case "SET(none)":
             return (False, own) if own != NONE else None
-        case "KOS(x)":
+        case "KEEP_OR_SET(x)":
             return True, opened
         case _:
             return True, own
@@ -542,7 +542,7 @@ def _wrong_batches(
 
 
 def _transactions() -> Iterator[AnyMutation]:
-    """X: every pair of KOS and SET, with a first offset and without."""
+    """X: every pair of KEEP_OR_SET and SET, with a first offset and without."""
     states = [(is_set, has) for is_set in (False, True) for has in (False, True)]
     for a_set, a_has in states:
         for b_set, b_has in states:
@@ -552,7 +552,8 @@ def _transactions() -> Iterator[AnyMutation]:
                 return (is_set[0] == wanted[0]) & (has[0] == wanted[1]) & (is_set[1] == wanted[2]) & (has[1] == wanted[3])
 
             label = "-".join(
-                f"{'SET' if is_set else 'KOS'}({'x' if has else 'none'})" for is_set, has in ((a_set, a_has), (b_set, b_has))
+                f"{'SET' if is_set else 'KEEP_OR_SET'}({'x' if has else 'none'})"
+                for is_set, has in ((a_set, a_has), (b_set, b_has))
             )
             yield Mutation(f"transaction-{label}-tag", cell, lambda a, b, r: {"txn_is_set": ~r.txn_is_set})
             right_is_none = not b_has and (b_set or not a_has)
@@ -579,7 +580,7 @@ def _failures() -> Iterator[AnyMutation]:
     def has(offsets: np.ndarray) -> np.ndarray:
         return offsets != NONE
 
-    keep_open_none = "b-fails-if-open-a-is-KOS(none)"
+    keep_open_none = "b-fails-if-open-a-is-KEEP_OR_SET(none)"
     yield Mutation("fail-always-of-a-lost", lambda a, b: has(a.fail_always), lambda a, b, r: {"fail_always": NONE})
     yield Mutation(
         "fail-always-of-b-lost", lambda a, b: has(b.fail_always) & ~has(a.fail_always), lambda a, b, r: {"fail_always": NONE}
@@ -589,7 +590,7 @@ def _failures() -> Iterator[AnyMutation]:
         def opened(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set) -> np.ndarray:
             return has(b.fail_open) & open_after(a) & (a.txn_is_set == is_set) & ~has(a.fail_always) & ~has(b.fail_always)
 
-        tag = "SET" if is_set else "KOS"
+        tag = "SET" if is_set else "KEEP_OR_SET"
         yield Mutation(f"b-fails-if-open-a-is-{tag}(x)-never-fails", opened, lambda a, b, r: {"fail_always": NONE})
         yield Mutation(
             f"b-fails-if-open-a-is-{tag}(x)-fails-only-if-open",
@@ -639,19 +640,19 @@ def _closes() -> Iterator[AnyMutation]:
             "is-missing": lambda own, opened: None,
         },
         "SET(none)": {"stays-INC": lambda own, opened: (True, own)},
-        "KOS(x)": {
+        "KEEP_OR_SET(x)": {
             "keeps-own": lambda own, opened: (True, own),
             "becomes-CONST": lambda own, opened: (False, opened),
             "is-missing": lambda own, opened: None,
         },
-        "KOS(none)": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
+        "KEEP_OR_SET(none)": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
         "unknown": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
     }
     for own in (False, True):
         for before, resolutions in wrong.items():
             for what, resolution in resolutions.items():
                 yield WrongClose(f"close-INC({'x' if own else 'none'})-{before}-{what}", True, own, before, resolution)
-            if own and before != "SET(x)" and before != "KOS(x)":
+            if own and before != "SET(x)" and before != "KEEP_OR_SET(x)":
                 yield WrongClose(f"close-INC(x)-{before}-is-missing", True, own, before, lambda own, opened: None)
             if not own and before == "SET(none)":
                 yield WrongClose(f"close-INC(none)-{before}-closes", True, own, before, lambda own, opened: (False, 5))
@@ -697,19 +698,25 @@ def _evidence() -> Iterator[AnyMutation]:
         lambda a, b: both(a, b) & (b.first_epoch == a.epoch),
         lambda a, b, r: {"epoch_decreased": True},
     )
-    yield Mutation("end-of-a", only_a, lambda a, b, r: {"end": np.where(a.end == ENDS_WITH_DATA, ENDS_CLOSING, ENDS_WITH_DATA)})
+    yield Mutation(
+        "end-of-a",
+        only_a,
+        lambda a, b, r: {"last_batch_kind": np.where(a.last_batch_kind == ENDS_WITH_DATA, ENDS_CLOSING, ENDS_WITH_DATA)},
+    )
     for end, name in ((ENDS_WITH_DATA, "data"), (ENDS_CLOSING, "closing"), (ENDS_CLOSING_NOTHING, "closing-nothing")):
         yield Mutation(
-            f"end-of-b-{name}", lambda a, b, end=end: both(a, b) & (b.end == end), lambda a, b, r: {"end": (r.end + 1) % 3}
+            f"end-of-b-{name}",
+            lambda a, b, end=end: both(a, b) & (b.last_batch_kind == end),
+            lambda a, b, r: {"last_batch_kind": (r.last_batch_kind + 1) % 3},
         )
     for is_set, has in ((False, False), (False, True), (True, False), (True, True)):
 
         def cell(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set, has: bool = has) -> np.ndarray:
-            rows = (b.end == ENDS_CLOSING_INCOMING) & (a.txn_is_set == is_set)
+            rows = (b.last_batch_kind == ENDS_CLOSING_INCOMING) & (a.txn_is_set == is_set)
             return rows & ((a.txn_first_offset != NONE) == has)
 
-        label = f"{'SET' if is_set else 'KOS'}({'x' if has else 'none'})"
-        yield Mutation(f"end-closing-incoming-{label}", cell, lambda a, b, r: {"end": (r.end + 1) % 4})
+        label = f"{'SET' if is_set else 'KEEP_OR_SET'}({'x' if has else 'none'})"
+        yield Mutation(f"end-closing-incoming-{label}", cell, lambda a, b, r: {"last_batch_kind": (r.last_batch_kind + 1) % 4})
 
 
 MUTATIONS: list[AnyMutation] = [
@@ -826,7 +833,9 @@ def test_names_of_mutations_are_unique() -> None:
 
 
 def test_nothing_fails_without_a_mutation(corpus: Corpus) -> None:
-    harmless = WrongClose("right", True, True, "KOS(x)", lambda own, opened: resolution_of(True, own, "KOS(x)", opened))
+    harmless = WrongClose(
+        "right", True, True, "KEEP_OR_SET(x)", lambda own, opened: resolution_of(True, own, "KEEP_OR_SET(x)", opened)
+    )
     for case in itertools.islice(corpus, 600):
         check(case, compose)
         check(case, harmless)

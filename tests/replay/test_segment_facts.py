@@ -25,7 +25,7 @@ def test_blocks_joined_in_any_brackets(log: GeneratedLog, data: st.DataObject, g
     facts = grouped([NO_FACTS, *map(SegmentFacts.of_block, blocks)][:12], grouping, SegmentFacts.then)
     if len(blocks) == 12:
         facts = facts.then(SegmentFacts.of_block(blocks[-1]))
-    behind = facts.behind(base)
+    behind = facts.after(base)
     expected = naive(read_reference(BytesSegment(log.data)), base)
     assert {name: getattr(behind, name) for name in FACTS} == expected
 
@@ -51,5 +51,5 @@ def test_of_several_batches_in_disorder_the_first_is_named(grouping: tuple[int, 
     log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in (2, 9, 1, 2, 0, 1)))
     blocks = HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)
     facts = grouped([SegmentFacts.of_block(block) for block in blocks], grouping, SegmentFacts.then)
-    assert (facts.disorder_offset, facts.missing_offsets, facts.behind(0).missing_offsets) == (1, 6, 8)
-    assert facts.behind(3).disorder_offset == 2
+    assert (facts.disorder_offset, facts.missing_offsets, facts.after(0).missing_offsets) == (1, 6, 8)
+    assert facts.after(3).disorder_offset == 2

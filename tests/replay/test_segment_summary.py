@@ -16,6 +16,7 @@ from header_engines import Reading, read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import PartitionFixture
+from segment_summaries import summarise_segment
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, LogBatch, batch_of, block_sizes, header_of, logs, message_of
 
@@ -26,8 +27,8 @@ from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment
-from snaprebuild.replay.transactions import needed_closes
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.replay.transactions import index_relevant
 
 FACTS = (
     "batches",
@@ -99,13 +100,13 @@ def test_effect_is_that_of_its_blocks_however_they_are_joined(seed: int, block_b
     whole = functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data))), IDENTITY)
     hint = np.array(log.positions[::2], dtype=np.int64) if has_hint else None
     summary = summarise_segment(BytesSegment(log.data), 0, hint=hint, block_bytes=block_bytes)
-    assert same_effect(summary.effect, whole.with_closes(needed_closes(whole.closes)))
+    assert same_effect(summary.effect, whole.with_closes(index_relevant(whole.closes)))
     assert facts_of(summary) == naive(read_reference(BytesSegment(log.data)), 0)
     # Those that are left out and those that are listed are all that the fold sees committed.
     completed = list(ProducerState().append(log.meanings))
     closes = summary.effect.closes.without_orphans()
     listed = int(np.count_nonzero(~closes.is_aborted))
-    assert summary.contents.commits_left_out + listed == sum(not each.is_aborted for each in completed)
+    assert summary.contents.commits_omitted + listed == sum(not each.is_aborted for each in completed)
     assert len(closes) - listed == sum(each.is_aborted for each in completed)
 
 
@@ -150,7 +151,7 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
             seen["without a batch"] += not batches
     whole = summarise_segment(source, base, block_bytes=block_bytes)
     joined = functools.reduce(compose, (piece.effect for piece in pieces))
-    assert same_effect(joined.with_closes(needed_closes(joined.closes)), whole.effect)
+    assert same_effect(joined.with_closes(index_relevant(joined.closes)), whole.effect)
     for name in ("commit_markers", "abort_markers"):
         assert sum(getattr(piece.facts, name) for piece in pieces) == getattr(whole.facts, name)
     assert sum(piece.bytes_read for piece in pieces) == whole.bytes_read

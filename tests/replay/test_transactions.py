@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES, PartitionFixture
+from segment_summaries import summarise_segment
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, cuts_of, logs
 
@@ -23,8 +24,8 @@ from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
-from snaprebuild.replay.transactions import aborted_in, needed_closes
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.transactions import aborted_in, index_relevant
 
 ABORTED = struct.Struct(">hqqqq")
 Rows = list[tuple[int, ...]]
@@ -109,10 +110,10 @@ def test_few_closes_are_kept() -> None:
     def holds(seed: int) -> None:
         batches = [batch for segment in SimulatedBroker(seed, 8).segments for batch in segment.batches]
         effect = effect_of_block(next(iter(HeaderReader(BytesSegment(GeneratedLog(tuple(batches)).data)))))
-        kept = needed_closes(effect.closes)
+        kept = index_relevant(effect.closes)
         assert len(kept) <= len(effect) + 2 * int(kept.is_aborted.sum())
         assert np.count_nonzero(kept.is_aborted) == np.count_nonzero(effect.closes.is_aborted)
-        assert len(needed_closes(kept)) == len(kept)
+        assert len(index_relevant(kept)) == len(kept)
         reached["dropped"] += len(effect.closes) - len(kept)
 
     holds()

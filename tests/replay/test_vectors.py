@@ -23,9 +23,7 @@ from formats.errors import BadValueError, FormatError
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.expiry import is_expired
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.reference.segment_batches import producer_batches
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     IDENTITY,
@@ -35,6 +33,7 @@ from snaprebuild.replay.segment_effect import (
     effect_of_entries,
     entries_of,
 )
+from snaprebuild.replay.window import is_expired
 
 DOCUMENT = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
 VECTORS: list[dict[str, Any]] = DOCUMENT["vectors"]

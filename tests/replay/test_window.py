@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
+from segment_summaries import summarise_segment
 from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry, read_entries
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
-from snaprebuild.replay.segment_summary import summarise_segment
 from snaprebuild.replay.window import (
     GAPS_LISTED_MAX,
     WindowState,
     expired_mask,
+    is_expired,
     same_when_loaded,
     settle,
     window_start,

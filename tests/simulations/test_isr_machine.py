@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 from played_steps import losses_of
 
-from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.search import CONTINUATIONS, FAULTS, shortened
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import BROKERS, NO_BROKER, POSSIBLE_STEPS, Cause, Danger, Step, Verb

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from played_steps import losses_of
 
-from snaprebuild.simulations.isr.epoch_mode import Mode
-from snaprebuild.simulations.isr.scenarios import STORIES
+from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.search import search, shortened
 from snaprebuild.simulations.isr.steps import Cause, parse_steps
+from snaprebuild.simulations.isr.stories import STORIES
 
 pytestmark = pytest.mark.full
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from snaprebuild.simulations.isr.epoch_mode import Mode
-from snaprebuild.simulations.isr.scenarios import STORIES, Scene, play
+from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import NO_BROKER, STEPS_MAX, Cause, Step, StepError, Verb, parse_steps
+from snaprebuild.simulations.isr.stories import STORIES, Scene, play
 
 NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
 STALE, LAST = Cause.STALE_EPOCH, Cause.LAST_MEMBER

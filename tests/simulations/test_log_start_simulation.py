@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_peak import measured
 
-from snaprebuild.cluster.quorum.log_start_policies import FollowerMode, Policy
+from snaprebuild.cluster.quorum.log_start import FollowerMode, Policy
 from snaprebuild.errors import UsageError
 from snaprebuild.simulations.metadata_log import simulation as log_start_simulation
 from snaprebuild.simulations.metadata_log.scenario import read_scenario

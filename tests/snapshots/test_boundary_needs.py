@@ -14,10 +14,12 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, snapshot_name
 from manifests import FIXTURES
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
-from snaprebuild.cli.render.scan import scan_as_json
+from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cli.result import json_text, verdict_document
 from snaprebuild.cli.verbs.report import _totals
 from snaprebuild.cli.verbs.verify import _document as verify_document
+from snaprebuild.documents import scan as scan_doc
+from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
@@ -26,6 +28,8 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
+
+NO_REQUEST = scan_doc.Request(paths=[], server_properties=None, topics=[], partitions=[])
 
 CLOCK = Clock(1_795_261_244_275, 86_400_000)
 
@@ -39,7 +43,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     in_place = make_plan(request)
     elsewhere = make_plan(Request(paths=(str(root),), as_of_ms=CLOCK.as_of_ms, out=str(scratch / "out")).checked())
     counts: dict[str, object] = {
-        "scan": scanned.counts.missing,
+        "scan": scanned.totals.missing,
         "verify": verified.counts.missing,
         "plan": plan_document(in_place)["counts"]["missing"],  # type: ignore[index]
         "rebuild --dry-run": rebuild_document(rebuild(in_place, jobs=1, dry_run=True), None)["counts"]["missing"],  # type: ignore[index]
@@ -47,7 +51,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     }
     documents = []
     for name, value in (
-        ("scan", verdict_document("scan", 1, scan_as_json(scanned), scanned.findings)),
+        ("scan", members_of_document(scan_document(scanned, NO_REQUEST), scanned.findings)),
         ("verify", verdict_document("verify", 1, verify_document(verified, 0.0, None), verified.findings)),
     ):
         path = scratch / f"{name}.json"
@@ -56,7 +60,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     for chosen in (documents[:1], documents[1:], documents):
         page = make_report(chosen, str(scratch / "page.html")).page
         counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = _totals(page.partitions())["missing_snapshots"]
-    total = json.loads((scratch / "scan.json").read_text())["total"]
+    total = json.loads((scratch / "scan.json").read_text())["totals"]
     others = {(total["not_needed"], total["made_by_broker"])}
     others |= {(each.not_needed, each.made_by_broker) for each in (verified.counts, in_place.counts, elsewhere.counts)}
     assert len(others) == 1, others

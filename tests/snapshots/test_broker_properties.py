@@ -6,7 +6,7 @@ import pytest
 from memory_peak import measured
 
 from formats.broker.broker_files import read_properties
-from snaprebuild.cluster.quorum.node_settings import metadata_directory_of
+from snaprebuild.cluster.quorum.advise import metadata_directory_of
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.broker_properties import LOG_DIRS_MAX, log_dirs_of, log_dirs_online, metadata_dir_of
 

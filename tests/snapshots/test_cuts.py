@@ -35,7 +35,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 
 
 def at_boundaries(result: Run) -> list[tuple[object, ...]]:

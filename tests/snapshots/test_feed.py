@@ -15,15 +15,16 @@ from formats.errors import FormatError
 from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, Work, read_segment, run
-from snaprebuild.snapshots.engine.summary_stream import Arrivals, Outcome, feed
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
+from snaprebuild.snapshots.engine.remote_tasks import Outcome, SummaryStream, drain_summaries
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 SEGMENTS = 8
 
 
-class InRounds(Work):
+class InRounds(PartitionTask):
     """Asks for segments as it is told to, and writes down everything."""
 
     def __init__(
@@ -71,7 +72,7 @@ def fed(make: Callable[[], InRounds]) -> tuple[InRounds, int]:
     rounds = 1
     while True:
         fresh = make()
-        missing = feed(fresh, Arrivals(iter(sorted(read.items()))))
+        missing = drain_summaries(fresh, SummaryStream(iter(sorted(read.items()))))
         if not missing:
             return fresh, rounds
         assert not {task.base_offset for task in missing} & read.keys(), "what has arrived is not asked for again"
@@ -122,7 +123,7 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
             drawn.append(index)
             yield 2 * index, segment_of(partition, index)
 
-    arrivals = Arrivals(stream())
+    arrivals = SummaryStream(stream())
     assert arrivals.take(4) is not None
     assert drawn == [0, 1, 2], "no further than asked for"
     assert arrivals.take(4) is None, "once"
@@ -139,7 +140,7 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
 def test_an_error_in_the_stream_ends_the_work(partition: PartitionDir) -> None:
     work = InRounds(partition, [[0, 1, 2]])
     arrived = [(0, segment_of(partition, 0)), (2, ReadFailedError("cannot be read", path="/gone"))]
-    assert feed(work, Arrivals(iter(arrived))) == []
+    assert drain_summaries(work, SummaryStream(iter(arrived))) == []
     assert work.said == [(0, None), "/gone: cannot be read"]
 
 
@@ -149,5 +150,5 @@ def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:
             raise ZeroDivisionError("by nothing")
 
     work = Surprising(partition, [[0]])
-    assert feed(work, Arrivals(iter([(0, segment_of(partition, 0))]))) == []
+    assert drain_summaries(work, SummaryStream(iter([(0, segment_of(partition, 0))]))) == []
     assert work.said == [(0, None), "unforeseen ZeroDivisionError: by nothing"]

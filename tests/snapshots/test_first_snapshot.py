@@ -30,8 +30,7 @@ from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 
 

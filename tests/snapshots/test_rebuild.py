@@ -33,12 +33,13 @@ from snaprebuild.errors import BusyError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild import output_writer as write_out
-from snaprebuild.snapshots.rebuild.rebuild import WRITERS, rebuild
+from snaprebuild.snapshots.rebuild import writer
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.task import WRITERS
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
 from snaprebuild.storage.local import publish
 from snaprebuild.storage.local import store as local_store
@@ -229,7 +230,7 @@ def test_another_run_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
 ) -> None:
     """Its file is waited for so long and no longer; all others are written."""
-    monkeypatch.setattr(write_out, "BUSY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(writer, "BUSY_SECONDS_MAX", 0.3)
     another_run(b"never to be whole", "hangs")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -472,13 +473,13 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
 def test_states_that_wait_to_be_written_are_few_where_they_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, at_once: set[int]
 ) -> None:
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild.PENDING_BYTES_MAX", limit)
-    write = write_out.OutWriter.write
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.task.PENDING_BYTES_MAX", limit)
+    write = writer.OutWriter.write
     writing: set[int] = set()
     most = [0]
     is_met = threading.Event()
 
-    def slow(writer: write_out.OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
+    def slow(writer: writer.OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
         writing.add(snapshot.wanted.offset)
         most[0] = max(most[0], len(writing))
         if most[0] >= min(at_once):
@@ -490,7 +491,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
         finally:
             writing.discard(snapshot.wanted.offset)
 
-    monkeypatch.setattr(write_out.OutWriter, "write", slow)
+    monkeypatch.setattr(writer.OutWriter, "write", slow)
     directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})
     rebuilt(directory, out=str(tmp_path / "out"), boundaries="all")
     assert sorted(snapshots_in(tmp_path / "out" / "t-0")) == list(range(1, 31))

@@ -34,9 +34,8 @@ from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.expiry import is_expired
 from snaprebuild.replay.reference.producer_state import ProducerState
-from snaprebuild.replay.window import window_start
+from snaprebuild.replay.window import is_expired, window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import open_source
 

@@ -18,7 +18,6 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
-from snaprebuild.snapshots.plan import plan_lines
 from snaprebuild.snapshots.plan.plan_file import load_plan, save_plan
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -81,16 +80,17 @@ def test_what_is_saved(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
     (directory / snapshot_name(7)).write_bytes(EMPTY_SNAPSHOT)
     header, partition, closing = lines_of(path := saved(tmp_path, planned(logs)))
-    assert header["schema"] == "snaprebuild.saved-plan/6"
+    assert header["schema"] == "snaprebuild.saved-plan/7"
     assert header["request"]["paths"] == [str(logs)]
     assert header["expiration_ms"] == 86_400_000
 
-    def row(offset: int, name: str) -> list[int]:
+    def file(offset: int, name: str) -> dict[str, int]:
         status = (directory / name).stat()
-        return [offset, status.st_size, status.st_mtime_ns, status.st_ino]
+        return {"offset": offset, "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
 
     assert partition == {
         "path": str(directory),
+        "topic_partition": "t-0",
         "target": str(directory),
         "log_start_offset": 5,
         "log_end_offset": 9,
@@ -99,8 +99,8 @@ def test_what_is_saved(tmp_path: Path) -> None:
         "replay_index": 0,
         "boundaries": [9],
         "not_planned": {"a broker deletes snapshots at or below the log start offset 5": [3]},
-        "segments": [row(base, f"{base:020d}.log") for base in (0, 3, 7, 9)],
-        "snapshots": [row(7, snapshot_name(7))],
+        "segments": [file(base, f"{base:020d}.log") for base in (0, 3, 7, 9)],
+        "snapshots": [file(7, snapshot_name(7))],
     }
     above = path.read_bytes().splitlines(keepends=True)[:-1]
     assert closing == {"partitions": 1, "sha256": hashlib.sha256(b"".join(above)).hexdigest()}
@@ -140,7 +140,7 @@ def test_a_name_that_no_file_can_have(option: str, name: str, tmp_path: Path) ->
     wrong = f"/tmp/{name}"
     lines[0]["request"][option] = wrong if option == "out" else [wrong]
     write_signed(path, lines[:-1])
-    with pytest.raises(UsageError, match=rf"line 1: expected a request of this version, found .*{option}: "):
+    with pytest.raises(UsageError, match=rf"line 1: request: expected .*`\.{option}"):
         load_plan(str(path))
 
 
@@ -159,8 +159,10 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
     status = (logs / "mixed-0" / f"{1151:020d}.log").stat()
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(5, 5))
-    was, now = ([1151, status.st_size, time, status.st_ino] for time in (status.st_mtime_ns, 5))
-    assert stale() == f"segments [offset, bytes, time in ns, inode or ETag]: was {was}, is {now}"
+    was, now = (
+        f"offset 1151 size_bytes {status.st_size} mtime_ns {time} inode {status.st_ino}" for time in (status.st_mtime_ns, 5)
+    )
+    assert stale() == f"segments: was {was}, is {now}"
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert load_plan(path).partitions
 
@@ -229,12 +231,12 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
         path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x02,)) + whole[at + 1 :])
-        with pytest.raises(UsageError, match=r"line \d+: expected .* found "):
+        with pytest.raises(UsageError, match=r"line \d+: (expected .* found |object )"):
             load_plan(str(path))
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/4"},
+    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/6"},
     "no request": lambda header: {key: value for key, value in header.items() if key != "request"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},
@@ -263,7 +265,7 @@ def test_a_header_that_is_none(edit: str, tmp_path: Path) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
     header, *partitions, _ = lines_of(path)
     write_signed(path, [EDITS[edit](header), *partitions])
-    with pytest.raises(UsageError, match="is no saved plan: line 1: expected ") as caught:
+    with pytest.raises(UsageError, match=r"is (no saved plan|damaged): line 1: ") as caught:
         load_plan(str(path))
     assert caught.value.path == str(path)
 
@@ -280,14 +282,14 @@ def test_a_partition_with_other_fields(tmp_path: Path) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
     header, partition, _ = lines_of(path)
     write_signed(path, [header, {key: value for key, value in partition.items() if key != "segments"}])
-    with pytest.raises(UsageError, match=r"line 2: expected the fields path, target, .* found 'path, target"):
+    with pytest.raises(UsageError, match="line 2: object missing required field `segments`"):
         load_plan(str(path))
 
 
 def test_a_count_that_is_wrong(tmp_path: Path) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
     path.write_bytes(path.read_bytes().replace(b'"partitions": 1, "sha256"', b'"partitions": 2, "sha256"'))
-    with pytest.raises(UsageError, match="line 3: expected 1 partitions, found '2'"):
+    with pytest.raises(UsageError, match="line 3: expected 1 partitions, found 2"):
         load_plan(str(path))
 
 
@@ -337,6 +339,6 @@ def test_memory_is_that_of_one_partition(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, planned(make_log_dir(tmp_path / "logs")))
-    monkeypatch.setattr(plan_lines, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(saved_plan, "LINE_BYTES_MAX", 100)
     with pytest.raises(UsageError, match="line 1: expected a whole line of at most 100 bytes, found 100 bytes without an end"):
         load_plan(str(path))

@@ -17,13 +17,15 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, sn
 from manifests import FIXTURES, REPOSITORY, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.cli.render.scan import scan_as_json
-from snaprebuild.cli.result import json_text, verdict_document
+from snaprebuild.cli.render.scan import scan_document
+from snaprebuild.cli.result import json_text
+from snaprebuild.documents.envelope import members_of_document
+from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
-from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import AtNextStart, PartitionScan, ScanResult, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_blockers import Blocker, FreedBy
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, FreedBy
 from snaprebuild.snapshots.source.source import Selection, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -59,7 +61,7 @@ def states(partition: PartitionScan) -> dict[int, str]:
     return {boundary.offset: boundary.state.value for boundary in partition.boundaries}
 
 
-def offsets_of(partition: PartitionScan, state: BoundaryState) -> list[int]:
+def offsets_of(partition: PartitionScan, state: SnapshotStatus) -> list[int]:
     return [boundary.offset for boundary in partition.boundaries if boundary.state is state]
 
 
@@ -88,8 +90,8 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     result = scanned(FIXTURES / "kafka27-mixed", topics=("mixed",))
     partition = only(result)
     assert [boundary.offset for boundary in partition.boundaries] == [*BASES[1:], LOG_END]
-    assert offsets_of(partition, BoundaryState.MISSING) == list(BASES[1:13])
-    assert offsets_of(partition, BoundaryState.PRESENT) == list(LEFT)
+    assert offsets_of(partition, SnapshotStatus.MISSING) == list(BASES[1:13])
+    assert offsets_of(partition, SnapshotStatus.PRESENT) == list(LEFT)
     assert partition.boundaries[-1].is_log_end
     assert [boundary.is_log_end for boundary in partition.boundaries].count(True) == 1
     assert [(each.base_offset, each.next_base_offset) for each in partition.blocked] == list(pairwise(BASES[:13]))
@@ -110,12 +112,11 @@ def test_what_waits_for_the_hanging_transaction_is_what_the_broker_did_not_uploa
 @pytest.mark.parametrize("fixture", FIXTURE_NAMES)
 def test_document_of_every_bundled_directory_follows_its_schema(fixture: str) -> None:
     result = scanned(FIXTURES / fixture)
-    document = verdict_document("scan", 1, {"inputs": _NO_INPUTS, **scan_as_json(result)}, result.findings)
+    request = Request(paths=[], server_properties=None, topics=[], partitions=[])
+    document = members_of_document(scan_document(result, request), result.findings)
     SCHEMA.validate(json.loads("".join(json_text(document))))
     assert result.partitions
 
-
-_NO_INPUTS: dict[str, object] = {"paths": [], "server_properties": None, "topics": [], "partitions": []}
 
 HEALTHY = {
     "follower-lost-state/node1",
@@ -162,7 +163,7 @@ def test_topics_that_never_go_up_have_notes_only(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "missing-snapshots" not in codes(result)
     assert all(not partition.source.can_be_tiered and not partition.blocked for partition in result.partitions)
-    assert (result.counts.missing, result.counts.not_needed) == (0, 4)
+    assert (result.totals.missing, result.totals.not_needed) == (0, 4)
     assert {partition.source.topic_kind.value for partition in result.partitions} == {"ordinary", "internal", "cluster_metadata"}
 
 
@@ -199,7 +200,7 @@ def test_killed_broker_that_deleted_segments_since_its_last_checkpoint_is_not_ti
 
 def test_killed_broker_regenerates_what_lies_above_its_recovery_point() -> None:
     result = scanned(FIXTURES / "kafka27-killed", topics=("k-magicup",))  # its recovery point is 2516
-    assert offsets_of(only(result), BoundaryState.MISSING) == [407, 810, 1239]
+    assert offsets_of(only(result), SnapshotStatus.MISSING) == [407, 810, 1239]
     assert [log_dir.shutdown for log_dir in result.log_dirs] == [Shutdown.UNCLEAN]
     assert only(result).log_end.offset is None
     fates = {boundary.offset: boundary.at_next_start for boundary in only(result).boundaries}
@@ -234,7 +235,7 @@ def test_clean_stop_without_snapshots_will_give_empty_ones(mixed: Path) -> None:
     remove_snapshots(mixed)
     result = scanned(mixed.parent)
     partition = only(result)
-    assert offsets_of(partition, BoundaryState.MISSING) == [*BASES[1:], LOG_END]
+    assert offsets_of(partition, SnapshotStatus.MISSING) == [*BASES[1:], LOG_END]
     assert partition.next_start is not None
     assert partition.next_start.written_empty == LEFT
     assert codes(result, Severity.FINDING) == {"missing-snapshots", "empty-at-next-start"}
@@ -271,8 +272,8 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
     assert set(suspects(result)) == {4142, 7875}
     by_offset = {boundary.offset: boundary for boundary in only(result).boundaries}
     for offset in (4142, 7875):
-        assert by_offset[offset].state is BoundaryState.SUSPECT
-        assert "which lies below it" in by_offset[offset].why[0]
+        assert by_offset[offset].state is SnapshotStatus.SUSPECT
+        assert "which is below it" in by_offset[offset].why[0]
 
 
 def test_empty_log_end_snapshot_above_a_full_one_is_suspect(healthy: Path) -> None:
@@ -303,7 +304,7 @@ ENTRY = ProducerEntry(7, 0, 9, 99, 4, 5000, 3, -1)
     [
         ([replace(ENTRY, last_offset=687)], "at or above"),
         ([ENTRY, replace(ENTRY, producer_id=8, current_txn_first_offset=687)], "at or above"),
-        ([ENTRY, ENTRY], "stands twice"),
+        ([ENTRY, ENTRY], "is there twice"),
         ([replace(ENTRY, current_txn_first_offset=4), replace(ENTRY, producer_id=8, current_txn_first_offset=4)], "same offset"),
     ],
 )
@@ -348,7 +349,7 @@ def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path
     # A broker looks at the newest only: the others stay, and go up as they are.
     assert only(result).next_start is not None
     assert (687, SnapshotOrigin.KEPT) in only(result).next_start.after  # type: ignore[union-attr]
-    assert (result.exit_code, result.counts.corrupt) == (1, 1)
+    assert (result.exit_code, result.totals.corrupt) == (1, 1)
 
 
 def test_corrupt_snapshots_that_the_broker_comes_to_load_are_removed(healthy: Path) -> None:
@@ -503,8 +504,8 @@ def test_damaged_leader_epochs_are_reported_and_block_nothing(healthy: Path) -> 
 def test_boundaries_below_the_log_start_are_not_due(mixed: Path) -> None:
     (mixed.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 2596\n")
     partition = only(scanned(mixed.parent))
-    assert offsets_of(partition, BoundaryState.NOT_DUE) == [583, 1151, 1662, 2181, 2596]
-    assert offsets_of(partition, BoundaryState.MISSING) == list(BASES[6:13])
+    assert offsets_of(partition, SnapshotStatus.NOT_DUE) == [583, 1151, 1662, 2181, 2596]
+    assert offsets_of(partition, SnapshotStatus.MISSING) == list(BASES[6:13])
     assert partition.blocked[0].base_offset == 2596
     # A segment that ends at the log start is no candidate, whatever it lacks.
     (mixed / "leader-epoch-checkpoint").unlink()
@@ -516,7 +517,7 @@ def test_snapshot_of_an_earlier_log_end_is_a_note(healthy: Path) -> None:
     result = scanned(healthy.parent)
     assert only(result).other_snapshots == ((4500, AtNextStart.REMOVED),)
     assert codes(result, Severity.NOTE) == {"stray-snapshots", "above-last-stable-offset"}
-    assert (result.exit_code, result.counts.stray) == (0, 1)
+    assert (result.exit_code, result.totals.stray) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +534,7 @@ def test_name_that_kafka_stumbles_over(healthy: Path, name: str, says: str) -> N
     result = scanned(healthy.parent)
     (found,) = [finding for finding in result.findings if finding.code == "misnamed-file"]
     assert (Path(found.path).name, says in found.message) == (name, True)
-    assert (result.exit_code, result.counts.misnamed) == (1, 1)
+    assert (result.exit_code, result.totals.misnamed) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "pipe"])
@@ -653,7 +654,7 @@ def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytes
     assert codes(result, Severity.FINDING) == set(), "what may not be so is not told"
     assert "changed while it was looked at, 5 times" in message(result, "busy-log")
     assert codes(result, Severity.NOTE) >= {"busy-log"}, "no failure of the storage"
-    assert (result.exit_code, result.counts.unread) == (1, 1)
+    assert (result.exit_code, result.totals.unread) == (1, 1)
     assert codes(scanned(healthy.parent), Severity.FINDING) >= {"no-leader-epochs"}, "without a broker one look tells"
     assert len(looks) == 6
 
@@ -693,17 +694,17 @@ def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPat
 def test_several_log_directories_are_summed_each_and_by_topic(tmp_path: Path) -> None:
     one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
     result = scanned(one, two)
-    assert [(log_dir.state.path, log_dir.counts.missing) for log_dir in result.log_dirs] == [(str(one), 14), (str(two), 0)]
+    assert [(log_dir.state.path, log_dir.totals.missing) for log_dir in result.log_dirs] == [(str(one), 14), (str(two), 0)]
     assert (result.topics["mixed"].partitions, result.topics["mixed"].missing, result.topics["logappend"].missing) == (2, 12, 2)
-    assert result.counts.missing == 14
-    assert result.counts.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    assert result.totals.missing == 14
+    assert result.totals.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
     assert result.partitions[0].source.directory.path == str(one / "mixed-0")
 
 
 def test_the_same_partition_twice_counts_once(healthy: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(healthy.parent)
     result = scanned(healthy.parent, healthy, tmp_path / "link")
-    assert result.counts.partitions == 1
+    assert result.totals.partitions == 1
     assert [finding.code for finding in result.findings].count("duplicate-path") == 2
     assert result.exit_code == 0
 
@@ -736,4 +737,4 @@ def test_an_empty_log_directory_is_clean_and_a_wrong_path_is_not(tmp_path: Path)
     assert (result.partitions, result.exit_code, [finding.code for finding in result.findings]) == ((), 1, ["nothing-found"])
     (tmp_path / "meta.properties").write_text("version=0\n")
     result = scanned(tmp_path)
-    assert (result.partitions, result.exit_code, result.counts.partitions) == ((), 0, 0)
+    assert (result.partitions, result.exit_code, result.totals.partitions) == ((), 0, 0)

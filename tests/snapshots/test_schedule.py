@@ -25,15 +25,16 @@ from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask, Work, allowed_processors, default_jobs, read_segment, run
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
+from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import Manners, reading_so
 from snaprebuild.storage.partition_dir import list_partition_dir
 
 
-class Recorded(Work):
+class Recorded(PartitionTask):
     """Takes the segments of one directory, in rounds, and writes down what it was told."""
 
     def __init__(
@@ -251,19 +252,19 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
     mark(tmp_path / "t-0", 0, 1)
     # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
-    read_suspects = schedule._Pool._read_suspects
+    read_isolated = schedule._Pool._read_isolated
     deaths = []
 
     def then_mark_another(pool: schedule._Pool, workers: ProcessPoolExecutor) -> bool:
-        had_suspects = bool(pool.suspects)
-        is_read = read_suspects(pool, workers)
-        if had_suspects:
+        had_isolated = bool(pool.retry_isolated)
+        is_read = read_isolated(pool, workers)
+        if had_isolated:
             deaths.append(is_read)
             if len(deaths) == 1:
                 mark(tmp_path / "t-0", 19, 1)
         return is_read
 
-    monkeypatch.setattr(schedule._Pool, "_read_suspects", then_mark_another)
+    monkeypatch.setattr(schedule._Pool, "_read_isolated", then_mark_another)
     run(works, 2)
     assert [work.taken for work in works] == [list(range(20)) * 2] * 3
     assert [(work.finished, work.error) for work in works] == [(1, None)] * 3
@@ -547,6 +548,6 @@ PDEATHSIG = "import ctypes, signal; found = ctypes.c_int(); ctypes.CDLL(None).pr
 
 @pytest.mark.parametrize(("begin", "number"), [("", 0), ("from multiprocessing.forkserver import main; ", signal.SIGKILL)])
 def test_only_a_fork_server_ends_with_its_parent(begin: str, number: int) -> None:
-    script = f"{begin}import {schedule.FORK_SERVER}; {PDEATHSIG}"
+    script = f"{begin}import {schedule.PRELOADED[0]}; {PDEATHSIG}"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert int(done.stdout) == number

@@ -16,10 +16,10 @@ from simulated_broker import listed
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.snapshots.scan import snapshot_check
-from snaprebuild.snapshots.scan.snapshot_check import NOTHING, CheckedSnapshot, ReadOutcome, check_snapshots
+from snaprebuild.snapshots.scan.snapshot_check import NOTHING, ReadOutcome, SnapshotFile, check_snapshots
 
 
-def checked(directory: Path) -> list[CheckedSnapshot]:
+def checked(directory: Path) -> list[SnapshotFile]:
     return check_snapshots(listed(directory), [], 1000, may_lack_data=True, is_bootstrapped=False)
 
 
@@ -31,7 +31,7 @@ def said_of(offset: int, entries: Sequence[ProducerEntry]) -> tuple[object, ...]
         reason
         for reason, holds in (
             ("at or above the file's own", any(at >= offset for at in opened + last)),
-            ("a producer id stands twice", len({entry.producer_id for entry in entries}) < len(entries)),
+            ("a producer id is there twice", len({entry.producer_id for entry in entries}) < len(entries)),
             ("two open transactions begin at the same offset", len(set(opened)) < len(opened)),
         )
         if holds
@@ -40,8 +40,8 @@ def said_of(offset: int, entries: Sequence[ProducerEntry]) -> tuple[object, ...]
     return len(entries), why, min([*opened, *last], default=NOTHING), newest, min(opened, default=None)
 
 
-def said(snapshot: CheckedSnapshot) -> tuple[object, ...]:
-    reasons = ("at or above the file's own", "a producer id stands twice", "two open transactions begin at the same offset")
+def said(snapshot: SnapshotFile) -> tuple[object, ...]:
+    reasons = ("at or above the file's own", "a producer id is there twice", "two open transactions begin at the same offset")
     why = [next(reason for reason in reasons if reason in each.text) for each in snapshot.why]
     return snapshot.entries, why, snapshot.least_offset, snapshot.newest_timestamp, snapshot.first_open_offset
 

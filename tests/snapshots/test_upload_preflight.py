@@ -13,8 +13,7 @@ from manifests import FIXTURES, bundled
 
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_blockers import Blocker
-from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source
 
 BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)
@@ -84,7 +83,7 @@ def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> Non
     assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
     assert outcomes(partition) == [(ALL, None, True)]
     assert not attempt(partition).fails
-    assert sum(partition.closed_segments().values()) == 14
+    assert sum(run.segments for run in partition.preflight.runs) == 14
 
 
 def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
@@ -127,7 +126,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
     assert (bound.exact, bound.at_least, bound.known_by) == (None, 0, None)
     assert attempt(partition).assumes == (
         "nothing of the partition was uploaded before",
-        "it lies below the last stable offset, which these files do not tell",
+        "it is below the last stable offset, which these files do not show",
     )
 
 

@@ -34,7 +34,10 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     needs = boundary_needs(verdict.source, max(each.snapshot_offset for each in partition_fixture.segments))
     assert verdict.needs == needs
     assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
-    assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
+    assert (
+        verdict.outcome.bytes_read == sum(part.bytes for part in partition_fixture.segments)
+        or partition_fixture.fixture == "damaged"
+    )
 
 
 def test_states_are_composed_only_where_a_snapshot_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +172,7 @@ def test_a_log_that_lost_its_tail(tmp_path: Path) -> None:
     (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
     verdicts = {each.offset: each.comparison for each in mixed.snapshots}
     assert verdicts[7637].status.value == "equal", "at the log end itself there is nothing to say"
-    assert (verdicts[8231].status.value, verdicts[8231].reason) == ("unverifiable", "lies above the log end 7637")
+    assert (verdicts[8231].status.value, verdicts[8231].reason) == ("unverifiable", "is above the log end 7637")
 
 
 def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from budgets import each_seed, scaled
@@ -23,13 +22,13 @@ from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
-from snaprebuild.snapshots.engine.schedule import Engine
+from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
-from snaprebuild.snapshots.receipts.receipt import Receipt, take_step
+from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
@@ -44,7 +43,10 @@ NOW_MS = 1_795_270_000_000
 
 def told(result: RebuildResult) -> list[object]:
     """Everything but the time that it took."""
-    return [(each.boundaries, each.findings, each.bytes_read, each.replay_index, each.replay_reason) for each in result.partitions]
+    return [
+        (each.boundaries, each.findings, each.outcome.bytes_read, each.outcome.replay_index, each.outcome.replay_reason)
+        for each in result.partitions
+    ]
 
 
 def rebuilt(request: Request, engine: Engine | None) -> tuple[list[object], dict[str, bytes]]:
@@ -204,7 +206,7 @@ def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: s
         plan = plan_to_write(root, is_in_place=is_in_place, boundaries=boundaries)
         result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
-        files = sorted({(each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
+        files = sorted({(each["number"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
         actions = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
         outcomes.append((actions, files, [finding.code for finding in result.findings]))
         assert len(files) == actions["written"] > 10
@@ -234,9 +236,11 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
     counts: list[int] = []
     looking = threading.Lock()
 
-    def look(receipt: Receipt, *said: Any) -> None:
+    record = Receipt.record
+
+    def look(receipt: Receipt, partition: PartitionPlan, event: WriteEvent) -> None:
         with looking:
-            take_step(receipt, *said)
+            record(receipt, partition, event)
             there = {str(path) for path in target.rglob("*.snapshot")}
             would = {
                 each.written.path for each in undo(load_receipt(receipt.path), dry_run=True).files if each.action == "would_remove"
@@ -245,7 +249,7 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
             assert there <= would
             counts.append(len(there))
 
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild.take_step", look)
+    monkeypatch.setattr(Receipt, "record", look)
     rebuild(plan, jobs=1, engine=WithoutSpark(11, attempts=2), receipt=Receipt(str(tmp_path / "receipt"), plan))
     assert counts[0] == 0
     assert counts[-1] > 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +23,19 @@ from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
-from snaprebuild.snapshots.engine import chunks as operations
-from snaprebuild.snapshots.engine.chunks import composed, starts_of_chunks
-from snaprebuild.snapshots.engine.schedule import read_segment
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
+from snaprebuild.snapshots.engine.remote_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
+from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.rebuild import RebuildJob, rebuild
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
+from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
-from snaprebuild.spark.chunks import END, Cut, Piece
+from snaprebuild.spark.chunks import END, ChunkPlan, Piece
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.replay_tasks import Division
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
@@ -48,7 +51,7 @@ TRANSACTIONAL = 0x10
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(1, 60))
 def test_where_chunks_begin(sizes: list[int], target: int) -> None:
-    starts = starts_of_chunks(sizes, target)
+    starts = chunk_starts(sizes, target)
     assert starts[0] == 0
     assert sorted(set(starts)) == list(starts)
     found = [sizes[start:stop] for start, stop in zip(starts, (*starts[1:], len(sizes)), strict=True)]
@@ -68,7 +71,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
     (found,), (expected,) = results
     for name in ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason"):
-        assert getattr(found, name) == getattr(expected, name), name
+        assert getattr(found.outcome, name) == getattr(expected.outcome, name), name
     return found
 
 
@@ -139,10 +142,10 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
 
-    def fails(job: operations.DivisibleJob, indices: range, arrivals: operations.Arrivals) -> Iterator[object]:
+    def fails(job: Job, indices: range, stream: SummaryStream) -> Iterator[object]:
         if indices.start == 2:
             raise MemoryError
-        return composed(job, indices, arrivals)
+        return composed(job, indices, stream)
 
     monkeypatch.setattr(replay_tasks, "composed", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
@@ -154,14 +157,13 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(4)})
-    carry_out = RebuildJob.carry_out_chunk
 
-    def fails(job: RebuildJob, chunk: operations.Chunk, arrivals: operations.Arrivals) -> object:
+    def fails(job: Job, chunk: Chunk, stream: SummaryStream) -> object:
         if chunk.start == 2:
             raise MemoryError
-        return carry_out(job, chunk, arrivals)
+        return run_chunk(job, chunk, stream)
 
-    monkeypatch.setattr(RebuildJob, "carry_out_chunk", fails)
+    monkeypatch.setattr(replay_tasks, "run_chunk", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
     assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, FAILED, WOULD_WRITE]
     assert [each.code for each in found.findings] == ["out-of-memory", "boundary-not-reached"]
@@ -175,7 +177,7 @@ def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
     plan = plan_of(logs, tmp_path / "out")
-    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0, False)
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), None)
     division = Division(job, (0, 1), (WHOLE, producers))
     (task,) = job.read_tasks([0])
     rows = [*rows_of_job(0, pickle.dumps(division)), *summary_rows.rows_of_pieces(0, read_segment(task))]
@@ -196,7 +198,7 @@ def test_a_state_crosses_in_rows_that_are_not_large(tmp_path: Path, monkeypatch:
 def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 16)
     rows = pa.Table.from_batches(begun(tmp_path, 100)).filter(pc.field("part") != 3)
-    *_, last = replay_tasks.carry_out(rows.to_batches(), NO_COUNTS)
+    *_, last = replay_tasks.run_jobs(rows.to_batches(), NO_COUNTS)
     assert str(pickle.loads(last.column("done")[0].as_py())) == "84 of 100 producers of the state before a chunk arrived"
 
 
@@ -211,7 +213,10 @@ def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) 
         request = Request(bundled_directories(), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
         result = rebuild(make_plan(request), jobs=1, engine=engine)
         files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        told = [(each.findings, each.bytes_read, each.replay_index, each.replay_reason) for each in result.partitions]
+        told = [
+            (each.findings, each.outcome.bytes_read, each.outcome.replay_index, each.outcome.replay_reason)
+            for each in result.partitions
+        ]
         boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
         found[name] = (files, told, boundaries)
     assert found["spark"] == found["own"]
@@ -261,9 +266,13 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
         for engine in (SparkEngine(spark, chunk_bytes=1), None)
     )
     for one, other in zip(found, expected, strict=True):
-        assert (one.boundaries, one.findings, one.bytes_read) == (other.boundaries, other.findings, other.bytes_read)
-        assert (one.replay_index, one.replay_reason) == (other.replay_index, other.replay_reason)
-    assert "extended back" in found[0].replay_reason
+        assert (one.boundaries, one.findings, one.outcome.bytes_read) == (
+            other.boundaries,
+            other.findings,
+            other.outcome.bytes_read,
+        )
+        assert (one.outcome.replay_index, one.outcome.replay_reason) == (other.outcome.replay_index, other.outcome.replay_reason)
+    assert "extended back" in found[0].outcome.replay_reason
 
 
 @pytest.mark.spark
@@ -281,15 +290,22 @@ def test_rows_are_kept_only_where_they_are_needed_again(
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
+class Whole(Job):
+    """A job that cannot be split."""
+
+    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
+        raise AssertionError
+
+
 def test_the_cut_of_a_round(tmp_path: Path) -> None:
     """By the rows, not by the segments; a job that cannot be divided stays whole, however large it is."""
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at) for at in range(4)})
     plan = plan_of(logs, tmp_path / "out")
-    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0, False)
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), None)
     tasks = job.read_tasks(range(4))
     rows = {(number, at): size for number in (5, 6) for at, size in enumerate((1, 1 << 30, 1, 1))}
-    cut = Cut.of({5: job, 6: object()}, {5: tasks, 6: tasks}, rows, 1 << 28, 8)  # type: ignore[dict-item]
+    cut = ChunkPlan.of({5: job, 6: Whole()}, {5: tasks, 6: tasks}, rows, 1 << 28, 8)
     assert [(each.partition, each.low, each.high) for each in cut.pieces] == [(5, WHOLE, 2), (5, 2, END), (6, WHOLE, END)]
     assert {number: division.starts for number, division in cut.divisions.items()} == {5: (0, 2)}
     assert sum(each.size_bytes for each in cut.pieces[:2]) == cut.pieces[2].size_bytes

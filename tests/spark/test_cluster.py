@@ -126,7 +126,7 @@ def test_every_bundled_directory(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
-    """As docs/spark.md has it: the driver and the executors have the code from one archive, and no other."""
+    """As docs/guides/spark.md has it: the driver and the executors have the code from one archive, and no other."""
     submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
     asked = (
         "--engine",
@@ -377,7 +377,7 @@ def announced(receipt: Path) -> dict[str, str]:
         if step.get("step") == "partition":
             partitions[step["number"]] = step["topic_partition"]
         elif step.get("step") == "write":
-            found[f"{partitions[step['partition']]}/{step['name']}"] = step["sha256"]
+            found[f"{partitions[step['number']]}/{step['name']}"] = step["sha256"]
     return found
 
 

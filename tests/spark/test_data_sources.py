@@ -236,7 +236,7 @@ def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None
 
 
 def test_the_schemas_are_those_of_the_page() -> None:
-    page = (REPOSITORY / "docs" / "spark-sql.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "spark-sql.md").read_text()
     for source in (BatchHeaders, ProducerSnapshots):
         part = page.split(f"## {source.name()}\n")[1].split("\n## ")[0]
         documented = re.findall(r"^\| `(\w+)` \| (\w+) \|", part, re.MULTILINE)

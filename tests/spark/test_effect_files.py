@@ -20,20 +20,19 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.replay.segment_ranges import RangeSummary, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.schedule import ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import effect_files, summary_rows
+from snaprebuild.spark import effect_files, read_rows, summary_rows
 from snaprebuild.spark.effect_files import (
-    Effects,
-    Keeper,
-    KeptSegment,
+    CachedSegment,
+    CacheWriter,
+    EffectCache,
     Place,
-    chosen,
+    chosen_places,
     key_of,
     look_up,
-    read_kept,
-    rows_of_kept,
-    table_of_kept,
+    read_cached,
+    rows_of_cached,
 )
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
 from snaprebuild.storage.local.store import LOCAL
@@ -63,9 +62,9 @@ class Told(list[str]):
         self.append(text)
 
 
-def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> Effects:
-    effects, told = Effects.at(str(directory)), Told()
-    keeper = Keeper(effects, told)
+def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> EffectCache:
+    effects, told = EffectCache.at(str(directory)), Told()
+    keeper = CacheWriter(effects, told)
     for task, rows in segments:
         keeper.add(task, rows)
     keeper.close()
@@ -73,7 +72,7 @@ def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> Effects:
     return effects
 
 
-def found(effects: Effects, tasks: Sequence[ReadTask], told: Told) -> dict[int, KeptSegment]:
+def found(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[int, CachedSegment]:
     """The segments that are kept, by base offset."""
     wanted = pa.array([key_of(task) for task in tasks], type=pa.binary())
     rows: list[Row] = []
@@ -84,19 +83,19 @@ def found(effects: Effects, tasks: Sequence[ReadTask], told: Told) -> dict[int, 
             told(row["fault"])
     kept = {}
     for task in tasks:
-        places = chosen([row for row in rows if row["key"] == key_of(task)], task.identity.size_bytes)
+        places = chosen_places([row for row in rows if row["key"] == key_of(task)], task.identity.size_bytes)
         if places:
-            kept[task.base_offset] = KeptSegment(3, task, places)
+            kept[task.base_offset] = CachedSegment(3, task, places)
     return kept
 
 
-def summaries(effects: Effects, tasks: Sequence[ReadTask], told: Told) -> dict[int, Any]:
+def summaries(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[int, Any]:
     """What is kept, by base offset: as a run that asks for the tasks gets it."""
     kept = list(found(effects, tasks, told).values())
-    sent = rows_of_kept(table_of_kept(kept, [0] * len(kept)).to_batches())
+    sent = rows_of_cached(read_rows.table_of(kept, [0] * len(kept)).to_batches())
     assert sorted(sent, key=lambda each: each.task.base_offset) == sorted(kept, key=lambda each: each.task.base_offset)
     gained = {}
-    for each, batches in read_kept(sent, effects, told):
+    for each, batches in read_cached(sent, effects, told):
         if batches is not None:
             ((partition, base_offset, outcome),) = outcomes(batches)
             assert (partition, base_offset) == (3, each.task.base_offset)
@@ -125,7 +124,7 @@ def test_what_is_kept_is_what_was_read(
         patch.setattr(summary_rows, "PART_PRODUCERS", producers)
         patch.setattr(effect_files, "GROUP_BYTES", data.draw(st.sampled_from((1, 3_000, 1 << 20))))
         patch.setattr(effect_files, "FILE_BYTES", data.draw(st.sampled_from((1, 1 << 20))))
-        patch.setattr(effect_files, "HELD_BYTES", data.draw(st.sampled_from((0, 1 << 20))))
+        patch.setattr(effect_files, "GROUPS_HELD_MAX", data.draw(st.sampled_from((0, 1, 4))))
         starts = [100_000 * number for number in range(count)]
         tasks = [segment(place, data.draw(logs(min_batches=1, start=start)).data, start) for start in starts]
         effects = keep(place / "effects", *((task, rows_of(task)) for task in tasks))
@@ -193,7 +192,7 @@ def row(name: str, start: int | None, end: int | None) -> Row:
 )
 def test_which_rows_make_a_segment(rows: list[Row], names: str) -> None:
     """Of ten bytes; of two that say the same, the newer."""
-    assert "".join(place.name for place in chosen(rows, 10)) == names
+    assert "".join(place.name for place in chosen_places(rows, 10)) == names
 
 
 def test_another_segment_is_not_found(tmp_path: Path) -> None:
@@ -206,7 +205,7 @@ def test_another_segment_is_not_found(tmp_path: Path) -> None:
     for other in (*(replace(task, identity=each) for each in others), replace(task, path="/a"), replace(task, base_offset=1)):
         assert not found(effects, [other], told)
     for other in (replace(task, cuts=(2,)), replace(task, is_last=True), replace(task, with_statistics=True)):
-        assert not effect_files.may_be_kept(other)
+        assert not effect_files.is_cacheable(other)
     assert not told
 
 
@@ -219,7 +218,7 @@ def test_what_was_read_without_checksums_serves_only_those_who_ask_for_none(tmp_
     keep(tmp_path / "effects", (task, rows_of(task)))
     assert summaries(effects, [task], told).keys() == {0}
     (kept,) = found(effects, [skips], told).values()
-    ((_, batches),) = read_kept([replace(kept, task=skips)], effects, told)
+    ((_, batches),) = read_cached([replace(kept, task=skips)], effects, told)
     assert batches is not None
     assert not told
 
@@ -302,12 +301,12 @@ def test_a_changed_row(tmp_path: Path, columns: dict[str, Any], why: str) -> Non
 def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if two keys were equal: path and identity are compared, too."""
     task, other = segment(tmp_path), segment(tmp_path, batch(5, producer_id=9), 5)
-    effects, told = Effects.at(str(tmp_path / "effects")), Told()
+    effects, told = EffectCache.at(str(tmp_path / "effects")), Told()
     with monkeypatch.context() as patch:
         patch.setattr(effect_files, "key_of", lambda _: key_of(task))
         keep(tmp_path / "effects", (other, rows_of(other)))
     (kept,) = found(effects, [task], told).values()
-    ((_, batches),) = read_kept([kept], effects, told)
+    ((_, batches),) = read_cached([kept], effects, told)
     assert batches is None
     (line,) = told
     assert "a row is of another segment: path differs" in line
@@ -365,7 +364,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     """It is told once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
     task, told = segment(tmp_path), Told()
-    keeper = Keeper(Effects(str(tmp_path / "file" / "below"), LOCAL), told)
+    keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), told)
     for _ in range(2):
         keeper.add(task, rows_of(task))
         keeper.close()
@@ -380,21 +379,21 @@ def test_where_effects_may_go(tmp_path: Path) -> None:
     partitions = open_source([str(tmp_path / "logs")]).partitions
     for place in ("logs", "logs/effects", "logs/t-0", "logs/t-0/effects"):
         with pytest.raises(RefusedError, match=r"--cache leads into .*, where a broker would trip over it"):
-            Effects.at(str(tmp_path / place)).prepare(partitions)
+            EffectCache.at(str(tmp_path / place)).prepare(partitions)
     (tmp_path / "link").symlink_to(tmp_path / "logs")
     with pytest.raises(RefusedError):
-        Effects.at(str(tmp_path / "link" / "effects")).prepare(partitions)
+        EffectCache.at(str(tmp_path / "link" / "effects")).prepare(partitions)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError):
-        Effects.at(str(tmp_path / "file"))
+        EffectCache.at(str(tmp_path / "file"))
     with pytest.raises(UsageError):
-        Effects.at(str(tmp_path / "file" / "effects")).prepare(partitions)
-    Effects.at(str(tmp_path / "elsewhere")).prepare(partitions)
+        EffectCache.at(str(tmp_path / "file" / "effects")).prepare(partitions)
+    EffectCache.at(str(tmp_path / "elsewhere")).prepare(partitions)
     assert not (tmp_path / "elsewhere").exists(), "nothing is made before there is something to keep"
 
 
 def test_limits_of_a_run_concern_its_segments() -> None:
-    store = Effects.at("s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)).store
+    store = EffectCache.at("s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)).store
     assert isinstance(store, S3Store)
     assert store.settings == S3Settings(path_style=True)
     assert store.settings.run != "a"

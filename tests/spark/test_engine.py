@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -41,14 +42,16 @@ from formats.log.batch_headers import BytesSegment, reference_headers
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.schedule import ReadTask, Work
-from snaprebuild.snapshots.engine.summary_stream import Arrivals
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import job, packing, results
+from snaprebuild.spark import chunks, job, packing
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -212,8 +215,12 @@ def same_where_it_goes_wrong(spark: SparkSession, request: Request, spoil: Calla
     spoil()
     own, by_spark = (rebuild(plan, jobs=1, dry_run=True, engine=engine) for engine in (None, SparkEngine(spark)))
     for one, other in zip(by_spark.partitions, own.partitions, strict=True):
-        assert (one.boundaries, one.findings, one.bytes_read) == (other.boundaries, other.findings, other.bytes_read)
-        assert (one.replay_index, one.replay_reason) == (other.replay_index, other.replay_reason)
+        assert (one.boundaries, one.findings, one.outcome.bytes_read) == (
+            other.boundaries,
+            other.findings,
+            other.outcome.bytes_read,
+        )
+        assert (one.outcome.replay_index, one.outcome.replay_reason) == (other.outcome.replay_index, other.outcome.replay_reason)
     assert exit_code_of(by_spark.findings) == exit_code_of(own.findings)
     return by_spark
 
@@ -269,7 +276,7 @@ def test_a_segment_that_is_gone(
     assert {one.action for each in result.partitions for one in each.boundaries} == {WOULD_WRITE}
 
 
-class Counts(Work):
+class Counts(PartitionTask):
     """Counts batches elsewhere, or raises there."""
 
     def __init__(self, directory: Path, fault: str | None = None) -> None:
@@ -280,7 +287,7 @@ class Counts(Work):
         self.error: Exception | None = None
 
     def tasks(self) -> list[ReadTask]:
-        from snaprebuild.snapshots.engine.read_tasks import read_tasks
+        from snaprebuild.snapshots.engine.segment_reader import read_tasks
 
         return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
 
@@ -288,13 +295,13 @@ class Counts(Work):
         assert self.error is None
         self.error = error
 
-    def job(self) -> CountJob:
+    def job(self, report: Callable[[object], None]) -> CountJob:
         return CountJob(tuple(self.tasks()), self.fault)
 
-    def adopt(self, done: int) -> None:
+    def adopt(self, outcome: TaskOutcome) -> None:
         if self.fault == "not adopted":
             raise StorageError(self.fault)
-        self.count = done
+        self.count = outcome.bytes_read
 
 
 class Unpicklable:
@@ -302,12 +309,32 @@ class Unpicklable:
         raise ValueError("cannot be pickled")
 
 
+class Counting(PartitionTask):
+    """Its outcome has the count of batches as bytes."""
+
+    def __init__(self, wanted: Sequence[ReadTask], fault: str | None) -> None:
+        self.left, self.fault, self.outcome = [*wanted], fault, TaskOutcome()
+
+    def tasks(self) -> list[ReadTask]:
+        left, self.left = self.left, []
+        return left
+
+    def take(self, summary: SegmentSummary) -> bool:
+        self.outcome.bytes_read += summary.facts.batches
+        return True
+
+    def settle(self) -> None:
+        if self.fault == "unpicklable":
+            self.outcome = cast(TaskOutcome, Unpicklable())
+
+
 @dataclass(frozen=True)
-class CountJob:
+class CountJob(Job):
     wanted: tuple[ReadTask, ...]
     fault: str | None
 
-    def carry_out(self, arrivals: Arrivals) -> tuple[object, list[ReadTask]]:
+    @contextlib.contextmanager
+    def started(self, replay: PartitionReplay | None = None) -> Iterator[Counting]:
         if self.fault is not None and self.fault.startswith("waits "):
             place = Path(self.fault.removeprefix("waits "))
             (place / "runs").touch()
@@ -317,9 +344,7 @@ class CountJob:
             tempfile.mkstemp(dir=self.fault.removeprefix("marks "))
         if self.fault == "raises":
             raise ZeroDivisionError(self.fault)
-        outcomes = [arrivals.take(task.base_offset) for task in self.wanted]
-        count = sum(piece.facts.batches for pieces in outcomes if isinstance(pieces, tuple) for piece in pieces)
-        return Unpicklable() if self.fault == "unpicklable" else count, []
+        yield Counting(self.wanted, self.fault)
 
 
 @pytest.fixture
@@ -358,7 +383,7 @@ def test_results_come_some_at_a_time(
     spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each job is carried out once all the same."""
-    monkeypatch.setattr(results, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(chunks, "PARTITIONS_AT_ONCE", 2)
     (tmp_path / "marks").mkdir()
     works = [Counts(counted(count), f"marks {tmp_path / 'marks'}") for count in (2, 5, 1, 2, 1)]
     SparkEngine(spark)(works)

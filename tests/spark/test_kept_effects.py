@@ -29,8 +29,8 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job
-from snaprebuild.spark.driver_channel import DriverLine
-from snaprebuild.spark.effect_files import Effects
+from snaprebuild.spark.driver_channel import DriverChannel
+from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -222,11 +222,11 @@ def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, 
         make_partition(logs / name, Shape(batch_bytes=1000, total_bytes=600_000, segment_bytes=200_000, producers=30))
     request = request_of(logs, tmp_path / "own")
     own = rebuild(make_plan(request), jobs=1)
-    effects = Effects.at(str(tmp_path / "effects"))
+    effects = EffectCache.at(str(tmp_path / "effects"))
 
     def run(name: str) -> RebuildResult:
         plan = make_plan(replace(request, out=str(tmp_path / name)))
-        result = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+        result = rebuild(plan, engine=SparkEngine(spark, cache=effects))
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "own")
         for one, other in zip(result.partitions, own.partitions, strict=True):
             assert one.findings == other.findings
@@ -237,7 +237,7 @@ def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, 
     starts = [row["start_bytes"] for name in effects.names() for row in pq.read_table(tmp_path / "effects" / name).to_pylist()]
     assert len([start for start in starts if start]) >= 4
     second = run("two")
-    kept = sum(each.from_effects.segments for each in second.partitions)
+    kept = sum(each.outcome.cache_hits.segments for each in second.partitions)
     assert kept == sum(len(each.plan.source.directory.segments) - 1 for each in second.partitions if each.boundaries)
     paths = {
         name: {row["path"] for row in pq.read_table(tmp_path / "effects" / name).to_pylist() if row["path"]}
@@ -247,17 +247,17 @@ def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, 
     (tmp_path / "effects" / gone).unlink()
     third = run("three")
     assert 0 < len(paths[gone]) < kept
-    assert sum(each.from_effects.segments for each in third.partitions) == kept - len(paths[gone])
+    assert sum(each.outcome.cache_hits.segments for each in third.partitions) == kept - len(paths[gone])
 
 
 def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     """Both keep the same segments: no harm."""
-    effects = Effects.at(str(tmp_path / "effects"))
+    effects = EffectCache.at(str(tmp_path / "effects"))
     done: dict[str, RebuildResult] = {}
 
     def run(name: str) -> None:
         plan = make_plan(request_of(logs, tmp_path / name))
-        done[name] = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+        done[name] = rebuild(plan, engine=SparkEngine(spark, cache=effects))
 
     threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
     for thread in threads:
@@ -267,7 +267,7 @@ def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> No
     assert done.keys() == {"one", "two"}
     run("three")
     assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two") == all_bytes(tmp_path / "three")
-    assert done["three"].partitions[0].from_effects.segments == 5
+    assert done["three"].partitions[0].outcome.cache_hits.segments == 5
 
 
 @pytest.mark.s3
@@ -319,8 +319,8 @@ def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     from snaprebuild.spark import notebook
 
     for kept in (0, 5):
-        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", effects=str(tmp_path / "effects"))
-        assert result.partitions[0].from_effects.segments == kept
+        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", cache=str(tmp_path / "effects"))
+        assert result.partitions[0].outcome.cache_hits.segments == kept
 
 
 def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
@@ -349,13 +349,13 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
     from snaprebuild.spark import notebook
 
     rates = []
-    around = DriverLine.around
+    wrap = DriverChannel.wrap
 
-    def noted(line: DriverLine, function: Any) -> Any:
-        rates.append(line.manners.bytes_per_second)
-        return around(line, function)
+    def noted(channel: DriverChannel, function: Any) -> Any:
+        rates.append(channel.manners.bytes_per_second)
+        return wrap(channel, function)
 
-    monkeypatch.setattr(DriverLine, "around", noted)
+    monkeypatch.setattr(DriverChannel, "wrap", noted)
     planned = notebook.plan(spark, logs, out=tmp_path / "out", boundaries="all")
     save_plan(planned, str(tmp_path / "plan"))
     written = sum(len(partition.boundaries) for partition in planned.partitions)

@@ -19,12 +19,11 @@ from formats.limits import RANGES_MAX
 from formats.log.batch_headers import BytesSegment, TailKind
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, SnapshotRefusedError, StorageError
-from snaprebuild.replay.batch_contents import BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary, summarise_pieces
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.summary_rows import JobRow, outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
 from snaprebuild.storage.local.store import LOCAL

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import secrets
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pytest
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.engine.schedule import ReadTask
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.run_limits import check_limits
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.s3.store import S3Store
@@ -21,10 +24,13 @@ MIB = 1 << 20
 
 
 @dataclass
-class Reckoned:
+class Reckoned(Job):
     """A job that needs something besides."""
 
     asks: tuple[int, int] | None
+
+    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
+        raise AssertionError
 
     def needs(self) -> tuple[int, int] | None:
         return self.asks
@@ -54,13 +60,13 @@ def test_what_suffices_and_one_less() -> None:
                 ReadTask(f"s3://b/{at}", None, at, FileIdentity(size, 0, 0, "e"), True, store=store)
                 for at, size in enumerate(sizes)
             ]
-            jobs = [Reckoned(more), Reckoned(None), object()]
+            jobs = [Reckoned(more), Reckoned(None)]
             if told is None:
-                check_limits(tasks, jobs)  # type: ignore[arg-type]
+                check_limits(tasks, jobs)
             else:
                 with pytest.raises(RefusedError, match=told):
-                    check_limits(tasks, jobs)  # type: ignore[arg-type]
+                    check_limits(tasks, jobs)
 
 
 def test_files_have_no_limits() -> None:
-    check_limits([ReadTask("/a", None, 0, FileIdentity(1 << 40, 0, 1), True)], [Reckoned((9, 9))])  # type: ignore[list-item]
+    check_limits([ReadTask("/a", None, 0, FileIdentity(1 << 40, 0, 1), True)], [Reckoned((9, 9))])

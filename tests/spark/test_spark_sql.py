@@ -287,8 +287,8 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
     assert len(expected) > 10
     assert {row["snapshot"] for row in forgotten} == {"missing"}
 
-    page = (REPOSITORY / "docs" / "spark-sql.md").read_text()
-    assert printed.strip() in page, "docs/spark-sql.md shows what scripts/spark-questions prints"
+    shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
+    assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/spark-questions prints"
 
 
 def test_what_the_questions_are_asked_with(

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 
-from snaprebuild.snapshots.engine.schedule import Job, ReadTask, TellingJob, Work
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
-from snaprebuild.spark.chunks import END, Cut, Piece
+from snaprebuild.spark.chunks import END, ChunkPlan, Piece
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
 from snaprebuild.spark.replay_tasks import MERGED_FIRST
@@ -28,16 +29,16 @@ class _NoCounts:
 NO_COUNTS = cast(Counts, _NoCounts())
 
 
-class _Tell:
-    """What a job says comes to its work at once, by way of a pickle, as over a line."""
+class _Channel:
+    """An event of a job gets to its task at once, by way of a pickle, as over a channel."""
 
-    works: ClassVar[Sequence[Work]] = ()
+    tasks: ClassVar[Sequence[PartitionTask]] = ()
 
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __call__(self, said: object) -> None:
-        self.works[self.number].hear(pickle.loads(pickle.dumps(said)))
+    def __call__(self, event: object) -> None:
+        self.tasks[self.number].on_event(pickle.loads(pickle.dumps(event)))
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -60,7 +61,7 @@ def dealt(items: Sequence[int], random: random.Random) -> list[list[int]]:
 
 
 class WithoutSpark:
-    """A ``schedule.Engine``. Everything that Spark leaves open follows from a seed."""
+    """A ``partition_task.Engine``. Everything that Spark leaves open follows from a seed."""
 
     def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None) -> None:
         """Takes the seed, how often each task is run before its rows count, and the size of chunks, None for any."""
@@ -70,21 +71,21 @@ class WithoutSpark:
         self.rounds = self.chunks = 0
         self.read: list[str] = []
 
-    def __call__(self, works: Sequence[Work]) -> None:
+    def __call__(self, works: Sequence[PartitionTask]) -> None:
         wanted: dict[int, list[ReadTask]] = {}
         for number, work in enumerate(works):
             if tasks := work.tasks():
                 wanted[number] = tasks
             else:
                 work.finish()
+                work.settle()
         rows: list[pa.RecordBatch] = []
         while wanted:
             self.rounds += 1
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
-            _Tell.works = works
-            made = {number: works[number].job() for number in wanted}
-            jobs = {number: each.telling(_Tell(number)) if isinstance(each, TellingJob) else each for number, each in made.items()}
-            found = self._put_together(jobs, wanted, pa.Table.from_batches(rows))
+            _Channel.tasks = works
+            jobs = {number: works[number].job(_Channel(number)) for number in wanted}
+            found = self._run_replays(jobs, wanted, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
             wanted = {row["partition"]: pickle.loads(row["wanted"]) for row in found if row["wanted"] is not None}
             for row in found:
@@ -105,27 +106,27 @@ class WithoutSpark:
         assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
-    def _put_together(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
-        """As ``chunks.put_together``."""
+    def _run_replays(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
+        """As ``chunks.run_replays``."""
         sizes = {(number, task.base_offset): self.random.randrange(1 << 20) for number, each in tasks.items() for task in each}
         chunk_bytes, most = self.chunk_bytes or self.random.choice((1, 1 << 20, 1 << 22, 1 << 62)), self.random.randrange(1, 20)
-        cut = Cut.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
-        self.chunks += len(cut.pieces) - len(jobs)
-        sent = {number: pickle.dumps(each) for number, each in cut.divisions.items()}
+        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
+        self.chunks += len(plan.pieces) - len(jobs)
+        sent = {number: pickle.dumps(each) for number, each in plan.divisions.items()}
         at_chunks = [
             row
-            for piece in cut.pieces
+            for piece in plan.pieces
             if piece.high != END
             for row in rows_of_job(piece.partition, sent[piece.partition], piece.low)
         ]
-        before = [piece for piece in cut.pieces if piece.high != END]
+        before = [piece for piece in plan.pieces if piece.high != END]
         composed = self._mapped(replay_tasks.compose_chunks, before, [read, as_table(at_chunks)], summary_rows.SCHEMA)
         partitions = [Piece(number, WHOLE, END, 1) for number in sent]
         at_partitions = [row for number, each in sent.items() for row in rows_of_job(number, each)]
         begun = self._mapped(replay_tasks.begin_chunks, partitions, [composed, as_table(at_partitions)], summary_rows.SCHEMA)
         whole = [row for number, each in jobs.items() if number not in sent for row in rows_of_job(number, pickle.dumps(each))]
-        carry_out = partial(replay_tasks.carry_out, counts=NO_COUNTS)
-        results = self._mapped(carry_out, cut.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
+        run_jobs = partial(replay_tasks.run_jobs, counts=NO_COUNTS)
+        results = self._mapped(run_jobs, plan.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
         first = [{"partition": number, "base_offset": MERGED_FIRST, "job": each} for number, each in sent.items()]
         merge = partial(replay_tasks.merge_chunks, counts=NO_COUNTS)
         everywhere = [Piece(number, MERGED_FIRST, END, 1) for number in jobs]

@@ -18,7 +18,7 @@ from watched_store import Calls, CrashError, Watched
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild import prepare_upload
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import S3Settings

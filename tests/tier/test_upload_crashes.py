@@ -15,7 +15,7 @@ from object_store import ObjectStore
 from watched_store import Calls, CrashError, Watched
 
 from snaprebuild import prepare_upload
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3

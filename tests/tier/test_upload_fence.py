@@ -19,12 +19,11 @@ from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild import prepare_upload
-from snaprebuild.cluster.metadata.batch import MetadataBatch
-from snaprebuild.cluster.metadata.batch_reader import FileBatches
+from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
 from snaprebuild.cluster.source.metadata_logs import ClusterTruth
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore

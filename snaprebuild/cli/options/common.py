@@ -365,7 +365,7 @@ def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None
     Raises:
         UsageError: as ``as_of_ms``.
     """
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -464,7 +464,9 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: as ``check_paths`` and ``open_source``.
     """
-    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    return open_source(paths or [], server_properties, selection, s3.settings())
+    source = open_source(paths or [], server_properties, selection, s3.settings())
+    yield_to_brokers(source)
+    return source

@@ -14,9 +14,9 @@ import typer
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.schedule import Engine
+    from snaprebuild.snapshots.engine.partition_task import Engine
     from snaprebuild.snapshots.source.source import PartitionSource
-    from snaprebuild.spark.effect_files import Effects
+    from snaprebuild.spark.effect_files import EffectCache
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.storage.parallel_map import Each
     from snaprebuild.storage.store import S3Settings
@@ -110,7 +110,7 @@ class EngineChoice:
     ) -> None:
         self._name, self._master, self._effects, self._conf, self._stack = name, master, effects, conf, stack
         self._spark: SparkEngine | None = None
-        self._kept: Effects | None = None
+        self._kept: EffectCache | None = None
 
     def planning(self) -> Each | None:
         """Who looks at partitions; None for this process. How much there is to read is not known yet, so that ``auto`` is here."""
@@ -125,7 +125,7 @@ class EngineChoice:
         """
         if not _is_spark_wanted(self._name, self._master, size_bytes):
             return None
-        return replace(self._started(), progress=progress, effects=self._kept)
+        return replace(self._started(), progress=progress, cache=self._kept)
 
     def keep_effects(self, partitions: Iterable[PartitionSource], settings: S3Settings) -> None:
         """Makes sure that ``--cache`` may be written to, before anything is read.
@@ -141,8 +141,8 @@ class EngineChoice:
         """
         if self._effects is not None:
             with _is_installed():
-                from snaprebuild.spark.effect_files import Effects
-            self._kept = Effects.at(self._effects, settings)
+                from snaprebuild.spark.effect_files import EffectCache
+            self._kept = EffectCache.at(self._effects, settings)
             self._kept.prepare(partitions)
 
     def _started(self) -> SparkEngine:

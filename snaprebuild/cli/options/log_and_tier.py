@@ -92,7 +92,7 @@ def opened_log_and_tier(
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.errors import UsageError
-    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.remote_partition import open_tier
 
@@ -101,6 +101,7 @@ def opened_log_and_tier(
         raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
+    yield_to_brokers(source)
     if store is None:
         return source, None
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)

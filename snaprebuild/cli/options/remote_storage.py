@@ -168,7 +168,7 @@ def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
 def print_lost(replicas: Sequence[CheckedReplica]) -> None:
     """The producers that were lost, those with open transactions first, and how many more."""
     from snaprebuild.cli.result import print_table, print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     found = [(each, lost) for each in replicas if each.worst is not None for lost in each.worst.lost if not lost.has_expired]
     found.sort(key=lambda pair: pair[1].open_from is None)
@@ -181,7 +181,7 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
         print_table("Lost producers", columns, rows, right=("producer", "epoch", "last offset"))
     total = sum(each.worst.lost_count for each in replicas if each.worst is not None)
     if total > len(rows):
-        print_text(f"and {counted(total - len(rows), 'more producer')} (--output json lists up to 1,000 of each replica)")
+        print_text(f"and {pluralize(total - len(rows), 'more producer')} (--output json lists up to 1,000 of each replica)")
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
@@ -235,13 +235,13 @@ def announced(cost: AuditCost) -> None:
     """Tells on stderr what is going to be read."""
     from snaprebuild.cli.result import size_text
     from snaprebuild.cli.streams import tell
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
     price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
-    what = f"{counted(cost.copies, 'copy', 'copies')}, {counted(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
+    what = f"{pluralize(cost.copies, 'copy', 'copies')}, {pluralize(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
     if classes:
-        what += f" ({classes}), about {counted(cost.requests, 'request')}{price}"
+        what += f" ({classes}), about {pluralize(cost.requests, 'request')}{price}"
     tell(f"to be read: {what}")
 
 

@@ -82,7 +82,7 @@ class JsonLines(_Lines):
                 "item": "file",
                 "file": dump.path,
                 "kind": dump.kind.value,
-                "told_by": dump.told_by,
+                "told_by": dump.kind_from,
                 "offset": dump.offset,
                 "epoch": dump.epoch,
                 "size_bytes": dump.size_bytes,
@@ -214,7 +214,7 @@ class TextLines(_Lines):
     def begin(self, dump: Dump) -> str:
         """What stands above the items of a file."""
         told = {"name": "", "option": f" as {dump.kind.value}", "content": f" as {dump.kind.value}, told by its content"}
-        lines = [f"Dumping {printable(dump.path)}{told[dump.told_by]}"]
+        lines = [f"Dumping {printable(dump.path)}{told[dump.kind_from]}"]
         if dump.kind is DumpedKind.LOG and dump.offset is not None:
             lines.append(f"Log starting offset: {dump.offset}")
         elif dump.kind is DumpedKind.KRAFT_CHECKPOINT:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.rebuild import boundary_json
 from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.staging.install import InstalledPartition, InstallResult
@@ -41,7 +41,7 @@ def _partition(installed: InstalledPartition) -> dict[str, object]:
         "topic_partition": staged.topic_partition,
         "staged": staged.target,
         "bytes_blocked": staged.bytes_blocked,
-        "bytes_read": 0 if installed.result is None else installed.result.bytes_read,
+        "bytes_read": 0 if installed.result is None else installed.result.outcome.bytes_read,
         "boundaries": [boundary_json(boundary) for boundary in installed.boundaries],
     }
 
@@ -60,19 +60,19 @@ def print_install(result: InstallResult) -> None:
             first, last = boundaries[0].offset, boundaries[-1].offset
             offsets = f"{first} .. {last}" if first != last else str(first)
         actions = Counter(boundary.action for boundary in boundaries)
-        read = 0 if each.result is None else each.result.bytes_read
+        read = 0 if each.result is None else each.result.outcome.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
         rows.append((each.staged.topic_partition, blocked, offsets, _text(actions), size_text(read), shown(each.staged.path)))
     totals = Counter(boundary.action for each in result.partitions for boundary in each.boundaries)
     title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
     if totals["written"]:
-        title = f"{counted(totals['written'], 'snapshot')} installed"
+        title = f"{pluralize(totals['written'], 'snapshot')} installed"
     if rows:
         columns = ("partition", "blocked", "boundaries", "done", "replayed", "directory")
         print_table(title, columns, rows, right=("blocked", "replayed"))
     if len(result.partitions) > ROWS_MAX:
-        print_text(f"and {counted(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
-    partitions = counted(len(result.partitions), "partition")
+        print_text(f"and {pluralize(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
+    partitions = pluralize(len(result.partitions), "partition")
     print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {_text(totals) or 'nothing'}")
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"in {sum(result.seconds.values()):.2f} s: {phases}")

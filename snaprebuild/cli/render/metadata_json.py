@@ -13,11 +13,11 @@ from snaprebuild.cluster.metadata.image_model import (
     PartitionRegistration,
     TopicImage,
     directory_text,
+    mask_of,
+    mechanism_name,
 )
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
-from snaprebuild.cluster.metadata.secrets import mask_of
-from snaprebuild.cluster.metadata.security_entries import mechanism_name
 
 __all__ = ["broker_json", "image_json", "partition_json"]
 

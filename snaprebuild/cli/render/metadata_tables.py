@@ -10,17 +10,18 @@ from snaprebuild.cluster.metadata.image_model import (
     LOST_DIRECTORY,
     BrokerRegistration,
     LeaderRecoveryState,
+    Mask,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
     TopicImage,
     directory_text,
+    mask_of,
+    mechanism_name,
 )
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import unproven_reason
-from snaprebuild.cluster.metadata.secrets import Mask, mask_of
-from snaprebuild.cluster.metadata.security_entries import mechanism_name
-from snaprebuild.findings import counted, first_of
+from snaprebuild.findings import first_of, pluralize
 
 __all__ = ["ids_text", "print_image"]
 
@@ -111,8 +112,8 @@ def _print_origin(result: ImageResult, topics: list[TopicImage]) -> None:
     of_time = "" if image.timestamp_ms < 0 else f", {time_text(image.timestamp_ms)}"
     print_text(f"{shown(result.path)}: up to offset {image.offset}, leader epoch {image.epoch}{of_time}, from {origin}")
     print_text(
-        f"{counted(len(image.brokers), 'broker')}, {counted(len(topics), 'topic')}, "
-        f"{counted(sum(len(each.partitions) for each in topics), 'partition')}; producer ids: {ids}"
+        f"{pluralize(len(image.brokers), 'broker')}, {pluralize(len(topics), 'topic')}, "
+        f"{pluralize(sum(len(each.partitions) for each in topics), 'partition')}; producer ids: {ids}"
     )
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
 from snaprebuild.cluster.source.verifier import verdict_json
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.cache_hits import NONE_KEPT
-from snaprebuild.snapshots.plan.placement_rules import is_missed
+from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import absolute, is_object
@@ -20,7 +20,7 @@ from snaprebuild.storage.store import absolute, is_object
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
     from snaprebuild.replay.difference import Comparison
-    from snaprebuild.snapshots.engine.cache_hits import FromEffects
+    from snaprebuild.snapshots.engine.partition_task import CacheHits
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
     from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -79,7 +79,7 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
 
 def _not_planned_json(plan: PartitionPlan) -> list[dict[str, object]]:
     return [
-        {"offset": offset, "action": REFUSED if is_missed(plan, offset, reason) else SKIPPED, "reason": reason}
+        {"offset": offset, "action": REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, "reason": reason}
         for offset, reason in plan.not_planned
     ]
 
@@ -107,10 +107,10 @@ def print_plan(plan: Plan) -> None:
     count = sum(len(partition.boundaries) for partition in busy)
     if rows:
         columns = ("partition", "snapshots", "replay from", "because", "to read", "confidence", "retention deletes it")
-        title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
+        title = f"{pluralize(count, 'snapshot')} in {len(busy)} of {pluralize(len(plan.partitions), 'partition')}"
         print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
-        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {counted(len(plan.partitions), 'partition')}")
+        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {pluralize(len(plan.partitions), 'partition')}")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
         rate = size_text(int(plan.rate_bytes_per_second))
@@ -128,20 +128,20 @@ def print_plan(plan: Plan) -> None:
 def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
     reasons = Counter(
-        (reason, REFUSED if is_missed(partition, offset, reason) else SKIPPED)
+        (reason, REFUSED if is_relevant_gap(partition, offset, reason) else SKIPPED)
         for partition in plan.partitions
         for offset, reason in partition.not_planned
     )
     for (reason, action), count in reasons.items():
-        print_text(f"{action}: {counted(count, 'boundary', 'boundaries')}: {reason}")
+        print_text(f"{action}: {pluralize(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
-            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"
+            f"refused: {pluralize(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"
         )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
-        print_text(f"failed: {counted(faults, 'partition')} that cannot be read (named on stderr)")
+        print_text(f"failed: {pluralize(faults, 'partition')} that cannot be read (named on stderr)")
 
 
 def _print_live_brokers(plan: Plan) -> None:
@@ -161,7 +161,7 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "dry_run": result.is_dry_run,
         "receipt": result.receipt,
         "staged_plan": result.staged_plan,
-        "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
+        "effects": effects_json(effects, (partition.outcome.cache_hits for partition in result.partitions)),
         "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
         "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
         "partitions": [_partition_result(partition) for partition in result.partitions],
@@ -179,13 +179,13 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
         "log_start_offset": result.plan.source.log_start_offset,
         "log_end_offset": result.plan.log_end_offset,
-        "replay_from_offset": directory.segments[result.replay_index].base_offset
+        "replay_from_offset": directory.segments[result.outcome.replay_index].base_offset
         if result.boundaries and directory.segments
         else None,
-        "replay_reason": result.replay_reason,
-        "bytes_read": result.bytes_read,
-        "from_effects": result.from_effects.as_json(),
-        "seconds": round(result.seconds, 4),
+        "replay_reason": result.outcome.replay_reason,
+        "bytes_read": result.outcome.bytes_read,
+        "from_effects": result.outcome.cache_hits.as_json(),
+        "seconds": round(result.outcome.seconds, 4),
         **needs_json(result.needs),
         "verdict": verdict_json(result.plan.verdict),
         "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
@@ -208,9 +208,9 @@ def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
     }
 
 
-def effects_json(path: str | None, found: Iterable[FromEffects]) -> dict[str, object] | None:
+def effects_json(path: str | None, found: Iterable[CacheHits]) -> dict[str, object] | None:
     """The directory of kept effects, and what came from there; None without one."""
-    return None if path is None else {"path": absolute(path), **sum(found, NONE_KEPT).as_json()}
+    return None if path is None else {"path": absolute(path), **sum(found, NO_CACHE_HITS).as_json()}
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
@@ -234,7 +234,7 @@ def print_rebuild(result: RebuildResult) -> None:
         offsets = f"{first} .. {last}" if first != last else str(first)
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = ", ".join(f"{count} {name}" for name, count in classes.items()) or "-"
-        read, target = size_text(partition.bytes_read), shown(partition.plan.target)
+        read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
@@ -242,13 +242,13 @@ def print_rebuild(result: RebuildResult) -> None:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
     done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
-    print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {done}")
     _print_not_planned(result.plan)
     if result.is_dry_run:
         _print_live_brokers(result.plan)
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
-        print_text(f"{counted(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
+        print_text(f"{pluralize(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
     if result.receipt is not None:
         in_store = any(is_object(partition.plan.target) for partition in result.partitions)
         undone = "" if in_store else " (`snaprebuild undo` takes back what it lists)"
@@ -268,7 +268,7 @@ def print_rebuild(result: RebuildResult) -> None:
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
     """The result of a plan without a boundary."""
     if missing:
-        return f"{counted(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
+        return f"{pluralize(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
     return unless_unread("nothing to rebuild", findings)
 
 
@@ -280,11 +280,13 @@ def _title(result: RebuildResult, written: int) -> str:
     )
     # A file in DIR looks like any other: its class is in this result alone.
     if result.is_dry_run:
-        return "Dry run: nothing was written" + (f"; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else "")
+        return "Dry run: nothing was written" + (
+            f"; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else ""
+        )
     done = "staged" if result.plan.request.stage else "written"
-    title = f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+    title = f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
     return (
-        f"{title}; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
+        f"{title}; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
         if unsound
         else title
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import print_table, print_text, shown
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.verify_receipt import FileVerdict, ReceiptVerdict
@@ -57,7 +57,7 @@ def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:
         title = "Every snapshot" if details else "Snapshots that are not as they were written"
         print_table(title, ("partition", "offset", "now", "because"), listed, right=("offset",))
     totals = Counter(verdict.status for verdict in result.files)
-    print_text(f"{counted(len(result.files), 'snapshot')} written: {_text(totals) or 'none'}")
+    print_text(f"{pluralize(len(result.files), 'snapshot')} written: {_text(totals) or 'none'}")
 
 
 def _text(counts: Counter[str]) -> str:

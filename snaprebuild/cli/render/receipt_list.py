@@ -7,10 +7,10 @@ import itertools
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import print_table, print_text, shown
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.receipts.receipt_list import ReceiptList
+    from snaprebuild.snapshots.receipts.verify_receipt import ReceiptList
 
 __all__ = ["print_receipts", "receipts_document"]
 
@@ -29,7 +29,7 @@ def receipts_document(result: ReceiptList) -> dict[str, object]:
 
 def print_receipts(result: ReceiptList) -> None:
     """A row for each receipt, the newest first."""
-    print_text(f"{counted(len(result.receipts), 'receipt')} in {shown(result.directory)}")
+    print_text(f"{pluralize(len(result.receipts), 'receipt')} in {shown(result.directory)}")
     if not result.receipts:
         return
     print_text("Next: snaprebuild undo RECEIPT --dry-run")

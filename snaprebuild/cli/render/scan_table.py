@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, terminal_width
 from snaprebuild.cli.table import middle_cut, printable
-from snaprebuild.findings import counted, first_of, unread_paths
+from snaprebuild.findings import first_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.scan.copy_attempt import CopyOutcome
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
-    from snaprebuild.snapshots.scan.upload_blockers import Blocker
-    from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+    from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, NextAttempt
 
 __all__ = ["print_boundaries", "print_scan"]
 
@@ -85,30 +83,30 @@ def _print(text: str, indent: str = "") -> None:
 
 def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str]) -> None:
     """The answer and the next action, in two lines."""
-    counts = result.counts
-    partitions = counted(len(result.partitions), "partition")
+    totals = result.totals
+    partitions = pluralize(len(result.partitions), "partition")
     again = shlex.join(words)
     if not result.partitions and not unread:
         _print("No partition was read. stderr shows why.")
         return
-    affected = sum(each.counts.missing > 0 for each in result.partitions)
-    missing = f"{counted(counts.missing, 'snapshot')} missing in {affected} of {partitions}"
+    affected = sum(each.totals.missing > 0 for each in result.partitions)
+    missing = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}"
     if unread:
-        found = missing if counts.missing else f"No snapshot missing in the {partitions} that were read"
+        found = missing if totals.missing else f"No snapshot missing in the {partitions} that were read"
         names = first_of([shown(path) for path in unread])
-        print_text(f"INCOMPLETE: {counted(len(unread), 'path')} could not be read: {names}. {found}.")
+        print_text(f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read: {names}. {found}.")
         _print(
             "Next: correct what stderr lists (run as the owner of the files or as root), then scan again. Do not use this result."
         )
-    elif counts.missing:
-        _print(f"{missing}{_stuck_text(counts.stuck_bytes, counts.stuck_bytes_after_rebuild)}")
-        is_vain = 0 < counts.stuck_bytes <= counts.stuck_bytes_after_rebuild
+    elif totals.missing:
+        _print(f"{missing}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
+        is_vain = 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild
         _print(f"Next: {_others_text(result)}" if is_vain else f"Next: snaprebuild plan {again}")
-    elif counts.corrupt or counts.suspect:
-        _print(f"No snapshot missing in {partitions}; {counts.corrupt} corrupt and {counts.suspect} suspect.")
+    elif totals.corrupt or totals.suspect:
+        _print(f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect.")
         _print(f"Next: snaprebuild verify {again}")
-    elif counts.stuck_bytes:
-        _print(f"No snapshot missing in {partitions}{_stuck_text(counts.stuck_bytes, counts.stuck_bytes_after_rebuild)}")
+    elif totals.stuck_bytes:
+        _print(f"No snapshot missing in {partitions}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
         _print(f"Next: {_others_text(result)}")
     else:
         _print(f"No snapshot missing in {partitions}. `scan` reads no record batches; `verify` checks the contents.")
@@ -137,7 +135,7 @@ def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) ->
     for each in worst[: max(rows_max - len(rows), 0)]:
         first = str(each.blocked[0].base_offset) if each.blocked else "-"
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
-        cells = (str(each.counts.missing or "-"), str(each.counts.blocked_segments or "-"), stuck, first)
+        cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
         rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers)))
     columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
     width = min(terminal_width() or WIDTH_MAX, WIDTH_MAX)
@@ -156,7 +154,7 @@ def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) ->
     others = len(result.partitions) - len(worst)
     if others and rows:
         _print(
-            f"{counted(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
+            f"{pluralize(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
         )
     return numbers
 
@@ -166,8 +164,8 @@ def _width_of(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
 
 
 def _needs_attention(partition: PartitionScan) -> bool:
-    counts = partition.counts
-    return bool(counts.missing or counts.blocked_segments or counts.corrupt or counts.suspect or counts.misnamed)
+    totals = partition.totals
+    return bool(totals.missing or totals.blocked_segments or totals.corrupt or totals.suspect or totals.misnamed)
 
 
 def _reason(partition: PartitionScan, numbers: dict[Blocker, int]) -> str:
@@ -175,8 +173,8 @@ def _reason(partition: PartitionScan, numbers: dict[Blocker, int]) -> str:
     for blocker in partition.blockers():
         number = numbers.setdefault(blocker, len(numbers) + 1)
         parts.append(f"{REASONS[blocker.value][0]} [{number}]")
-    counts = partition.counts
-    for count, name in ((counts.corrupt, "corrupt"), (counts.suspect, "suspect"), (counts.misnamed, "misnamed")):
+    totals = partition.totals
+    for count, name in ((totals.corrupt, "corrupt"), (totals.suspect, "suspect"), (totals.misnamed, "misnamed")):
         if count:
             parts.append(f"{count} {name}")
     if not partition.source.can_be_tiered:
@@ -195,7 +193,7 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
         _print(
             "    If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
         )
-        after = f" after {counted(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
+        after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
         _print(f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    ")
         for outcome in failing.outcomes:
             _print(f"    {_outcome_text(outcome)}", " " * 20)
@@ -221,22 +219,22 @@ def _print_facts(result: ScanResult) -> None:
     waiting = sum(each.waiting_segments for each in result.partitions)
     if waiting:
         _print(
-            f"Waiting, not blocked: {counted(waiting, 'rolled segment')} above the last stable offset or the high watermark "
+            f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
             "(`inspect transactions` lists open transactions)."
         )
     start = _start_text(result)
     if start:
         _print(start)
-    if result.counts.missing:
+    if result.totals.missing:
         _print("A snapshot that is written now takes effect at the next start of the broker.")
     for log_dir in result.log_dirs[:LOG_DIRS_MAX]:
         _print(_log_dir_text(log_dir, has_path=len(result.log_dirs) > 1))
     if len(result.log_dirs) > LOG_DIRS_MAX:
         _print(f"and {len(result.log_dirs) - LOG_DIRS_MAX} more log directories (--output json lists them)")
-    counts = result.counts
+    totals = result.totals
     _print(
-        f"read: {counted(len(result.partitions), 'partition')}, {counted(counts.segments, 'segment')}, {size_text(counts.size_bytes)}; "
-        f"unread: {counts.unread}"
+        f"read: {pluralize(len(result.partitions), 'partition')}, {pluralize(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
+        f"unread: {totals.unread}"
     )
 
 
@@ -273,7 +271,7 @@ def _start_text(result: ScanResult) -> str:
         (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
         (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
     ]
-    texts = [text.format(counted(count, what)) for count, text, what in parts if count]
+    texts = [text.format(pluralize(count, what)) for count, text, what in parts if count]
     return f"Next start: a broker {', '.join(texts)}." if texts else ""
 
 
@@ -287,7 +285,7 @@ def print_boundaries(result: ScanResult) -> None:
             if boundary.is_log_end:
                 facts.append("log end")
             if boundary.entries is not None:
-                facts.append(counted(boundary.entries, "entry", "entries"))
+                facts.append(pluralize(boundary.entries, "entry", "entries"))
             if boundary.at_next_start is not None:
                 facts.append(f"next start: {boundary.at_next_start.value}")
             lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
@@ -299,7 +297,7 @@ def print_boundaries(result: ScanResult) -> None:
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
         for run in partition.preflight.runs:
             if not run.blockers:
-                count = counted(run.segments, "closed segment")
+                count = pluralize(run.segments, "closed segment")
                 lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
         lines += _attempt_lines(partition)
         sys.stdout.write("\n".join(lines) + "\n")
@@ -322,7 +320,7 @@ def _attempt_lines(partition: PartitionScan) -> list[str]:
 
 def _before_text(attempt: NextAttempt) -> str:
     count = attempt.uploads_before
-    return f"once {counted(count, 'segment has', 'segments have')} gone up before it, " if count else ""
+    return f"once {pluralize(count, 'segment has', 'segments have')} gone up before it, " if count else ""
 
 
 def _end(partition: PartitionScan) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from formats.partition.producer_snapshot import snapshot_size
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
-from snaprebuild.findings import Severity, counted
+from snaprebuild.findings import Severity, pluralize
 from snaprebuild.inspect.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals
 from snaprebuild.replay.segment_statistics import BatchFacts
 
@@ -162,7 +162,7 @@ def _print_expirations(result: StatsResult) -> None:
         rows.append((expiration_ms, _duration(expiration_ms), kept, _share(kept, total.entries), size, mark))
     columns = ("expiration ms", "that is", "live", "of all", "snapshots", "")
     print_table("Producers by expiration", columns, rows, right=columns[:-1])
-    print_text(f"live at {_moment(result.clock.as_of_ms)}, of {counted(total.entries, 'entry', 'entries')} in the retained log")
+    print_text(f"live at {_moment(result.clock.as_of_ms)}, of {pluralize(total.entries, 'entry', 'entries')} in the retained log")
     print_text("")
 
 
@@ -218,17 +218,17 @@ def _print_verdict(result: StatsResult) -> None:
     total = result.total
     facts, live = total.facts, _live(total, result)
     if facts.near_limit:
-        who = counted(facts.near_limit, "producer")
+        who = pluralize(facts.near_limit, "producer")
         print_text(
             f"{who} with an epoch of {EPOCH_NEAR_LIMIT} or more, the highest is {facts.highest_epoch}: at 32766 it gets a new id"
         )
     one = f"{facts.one_batch} ({_share(facts.one_batch, facts.seen)}) wrote one batch only"
-    producers = f"{counted(facts.seen, 'producer id')}, of which {one}" if facts.seen else "no producer ids"
+    producers = f"{pluralize(facts.seen, 'producer id')}, of which {one}" if facts.seen else "no producer ids"
     size = size_text(_snapshots_bytes(total, live))
-    print_text(f"{counted(total.partitions, 'partition')}: {producers}; {live} live entries, snapshots of {size}")
+    print_text(f"{pluralize(total.partitions, 'partition')}: {producers}; {live} live entries, snapshots of {size}")
     unread = sum(any(each.severity > Severity.FINDING for each in partition.findings) for partition in result.partitions)
     if unread:
-        print_text(f"{counted(unread, 'partition')} damaged or not readable to the end: stderr tells why")
+        print_text(f"{pluralize(unread, 'partition')} damaged or not readable to the end: stderr tells why")
 
 
 def _share(part: int, whole: int) -> str:

@@ -56,7 +56,7 @@ def undone_result(result: TierUndo) -> Result:
         "copies": [_undone_copy(each) for each in result.copies],
         "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
     }
-    return Result(FORM, lambda: body, result.findings, lambda: _print_undone(result))
+    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print_undone(result))
 
 
 def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
@@ -84,7 +84,7 @@ def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
 
 def _print_undone(result: TierUndo) -> None:
     from snaprebuild.cli.result import print_table, print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (f"{each.announced.topic}-{each.announced.partition}", each.announced.start_offset, each.action, each.why or "-")
@@ -94,7 +94,7 @@ def _print_undone(result: TierUndo) -> None:
         title = "Dry run: nothing was written" if result.is_dry_run else "Manifests put back"
         print_table(title, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
     totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
-    print_text(f"{counted(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
+    print_text(f"{pluralize(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
     if result.copies:
         print_text(EFFECT[0])
         print_text(UNDONE_EFFECT)

@@ -10,7 +10,7 @@ from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
 from snaprebuild.cluster.source.verifier import verdict_json
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.fence import BrokerIdentity
@@ -154,17 +154,17 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
     columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
     print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
     totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
-    print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
     segments = [segment for partition in result.partitions for segment in partition.segments]
     taken = sum(segment.took_over is not None for segment in segments)
     if taken:
-        print_text(f"{counted(taken, 'claim')} taken over from an earlier registration of the same broker")
+        print_text(f"{pluralize(taken, 'claim')} taken over from an earlier registration of the same broker")
     rejected = sum(each.verdict is not None and each.verdict.is_rejected for each in result.partitions)
     if rejected:
-        print_text(f"{counted(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source tells)")
+        print_text(f"{pluralize(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source tells)")
     if produce_to is not None:
         counts = Counter(segment.announced for segment in segments)
-        now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
+        now, before = pluralize(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
         print_text(f"{now} announced to the brokers of {produce_to}, {before} before")
     elif any(segment.action is Action.UPLOADED for segment in segments):
         print_text(

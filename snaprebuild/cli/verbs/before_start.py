@@ -29,7 +29,7 @@ from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.before_start import HookRun, PreparedPartition
+    from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
     from snaprebuild.snapshots.plan.plan_model import Request
 
 __all__ = ["before_start"]
@@ -90,7 +90,7 @@ def before_start(
     first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
     where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
     """
-    from snaprebuild.snapshots.before_start import hook_run as prepare
+    from snaprebuild.snapshots.before_start import prepare_log_dirs as prepare
 
     command = wrapped_command()
     if command is None and fail_closed:
@@ -104,7 +104,7 @@ def before_start(
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
-    return Result(
+    return Result.untyped(
         ("before-start", 1),
         lambda: _document(result, deadline, order),
         result.findings,
@@ -138,7 +138,7 @@ def _request(
     )
 
 
-def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, object]:
+def _document(result: Preparation, deadline: int | None, order: Order) -> dict[str, object]:
     plan = result.rebuilt.plan
     return {
         "paths": list(plan.request.paths),
@@ -171,7 +171,7 @@ def _counts(partition: PreparedPartition) -> dict[str, int]:
         **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
         "bytes_blocked": partition.bytes_blocked,
         "bytes_blocked_left": partition.bytes_blocked_left,
-        "bytes_read": partition.result.bytes_read,
+        "bytes_read": partition.result.outcome.bytes_read,
     }
 
 
@@ -184,32 +184,32 @@ def _partition(partition: PreparedPartition) -> dict[str, object]:
         "topic_partition": result.plan.source.topic_partition,
         "state": partition.state.value,
         **_counts(partition),
-        "seconds": round(result.seconds, 4),
+        "seconds": round(result.outcome.seconds, 4),
         "fault": result.plan.fault,
         "verdict": verdict_json(result.plan.verdict),
     }
 
 
-def _summary(result: HookRun) -> str:
+def _summary(result: Preparation) -> str:
     """The one line that is read in the journal of a start."""
     from snaprebuild.cli.result import size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     totals = Counter[str]()
     for each in result.partitions:
         totals.update(_counts(each))
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
-        f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
+        f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
         f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
-        f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
+        f"{size_text(totals['bytes_read'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
     receipt = result.rebuilt.receipt
     return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])
 
 
-def _print(result: HookRun) -> None:
+def _print(result: Preparation) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
 
     labels = labels_of(each.result.plan.source for each in result.partitions)
@@ -221,7 +221,7 @@ def _print(result: HookRun) -> None:
             each.state.value,
             each.count("written", "would_write"),
             each.count("failed", "refused", "skipped"),
-            size_text(each.result.bytes_read),
+            size_text(each.result.outcome.bytes_read),
         )
         for each in busy[:ROWS_MAX]
     ]

@@ -14,7 +14,7 @@ from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths, quo
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verbs.cluster_check import epoch_text
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers, advance_json, start_json
-from snaprebuild.cluster.quorum.log_start_policies import (
+from snaprebuild.cluster.quorum.log_start import (
     FollowerMode,
 )
 from snaprebuild.errors import UsageError
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snaprebuild.cluster.quorum.advise import KraftAdvice, PolicyAdvice
-    from snaprebuild.cluster.quorum.log_start import LogStart
-    from snaprebuild.cluster.quorum.log_start_policies import Progress, StartSettings
+    from snaprebuild.cluster.quorum.log_start import LogStart, Progress, StartSettings
 
 __all__ = ["cluster_advise"]
 
@@ -121,13 +120,13 @@ def cluster_advise(
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
-    return Result(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
+    return Result.untyped(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:
     """The directory that is advised on, and the settings before options change them."""
-    from snaprebuild.cluster.quorum.log_start_policies import StartSettings
-    from snaprebuild.cluster.quorum.node_settings import metadata_directory_of, start_settings_of
+    from snaprebuild.cluster.quorum.advise import metadata_directory_of, start_settings_of
+    from snaprebuild.cluster.quorum.log_start import StartSettings
     from snaprebuild.snapshots.source.broker_properties import read_server_properties
 
     check_paths(None, server_properties=server_properties)
@@ -141,7 +140,7 @@ def _configured(directory: str | None, server_properties: str | None) -> tuple[s
 
 
 def _progress(option: str, values: list[str] | None) -> tuple[Progress, ...]:
-    from snaprebuild.cluster.quorum.log_start_policies import Progress
+    from snaprebuild.cluster.quorum.log_start import Progress
 
     found: dict[str, Progress] = {}
     for value in values or ():

@@ -9,13 +9,13 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cluster.quorum.log_start_rules import Followers
+from snaprebuild.cluster.quorum.rules import Followers
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
-    from snaprebuild.cluster.quorum.election_check import Election, Standing
+    from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-    from snaprebuild.cluster.quorum.log_start_rules import RuleResult
+    from snaprebuild.cluster.quorum.rules import RuleResult
 
 __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
 
@@ -46,14 +46,14 @@ def cluster_check(
     """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
-    nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing (docs/kraft.md).
+    nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing.
     """
     from snaprebuild.cluster.quorum.check import kraft_check as look
 
     out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    return Result(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
+    return Result.untyped(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:
@@ -136,8 +136,8 @@ def _result(result: RuleResult) -> dict[str, object]:
 
 def _print(check: KraftCheck) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
-    from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome, Rule
-    from snaprebuild.findings import counted
+    from snaprebuild.cluster.quorum.rules import Grade, Outcome, Rule
+    from snaprebuild.findings import pluralize
 
     rows = []
     for each in check.nodes:
@@ -165,8 +165,8 @@ def _print(check: KraftCheck) -> None:
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
-    held = counted(sum(result.outcome is Outcome.HELD for result in results), "rule")
-    print_text(f"{counted(len(check.nodes), 'node')}: {held} held; {violations}")
+    held = pluralize(sum(result.outcome is Outcome.HELD for result in results), "rule")
+    print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held; {violations}")
 
 
 def _print_election(election: Election) -> None:

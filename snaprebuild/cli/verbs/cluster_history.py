@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snaprebuild.cli.render.timeline_chart import ChartLine, Glyphs
-    from snaprebuild.cluster.metadata.history import HistoryResult, LogPoint
+    from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, LogPoint, Moment, PartitionTimeline
     from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
-    from snaprebuild.cluster.metadata.timeline import BrokerEntry, BrokerTimeline, Moment, PartitionTimeline
 
 __all__ = ["cluster_history"]
 
@@ -90,7 +89,7 @@ def cluster_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    return Result(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:
@@ -173,7 +172,7 @@ def _broker_entry_json(entry: BrokerEntry) -> dict[str, object]:
 
 def _print(result: HistoryResult) -> None:
     from snaprebuild.cli.result import print_text, shown, unless_unread
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     for timeline in result.timelines.partitions.values():
         _print_partition(timeline, result)
@@ -185,7 +184,7 @@ def _print(result: HistoryResult) -> None:
     since = "the beginning" if result.first_offset == 0 else f"offset {result.first_offset}"
     if result.first_offset == result.checkpoint_end:
         since = f"a checkpoint of everything below {since}"
-    print_text(f"{shown(result.path)}: {counted(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
+    print_text(f"{shown(result.path)}: {pluralize(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
     end = result.proof.end_offset
     if end > result.last_offset:
         print_text(unless_unread("all of it is proven to be committed", result.findings))

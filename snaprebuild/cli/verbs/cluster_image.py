@@ -70,7 +70,7 @@ def cluster_image(
     question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
     result = look(question)
     shown_topics = _selected(result.image, topic)
-    return Result(
+    return Result.untyped(
         ("cluster-image", 1), lambda: image_json(result, shown_topics), result.findings, lambda: print_image(result, shown_topics)
     )
 

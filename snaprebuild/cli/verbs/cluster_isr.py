@@ -11,8 +11,7 @@ from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, 
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult
-    from snaprebuild.cluster.metadata.isr_history import IsrEvent
+    from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrEvent
 
 __all__ = ["cluster_isr"]
 
@@ -41,7 +40,7 @@ def cluster_isr(
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    return Result(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result.untyped(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
 
 
 def _body(result: IsrCheckResult) -> dict[str, object]:
@@ -84,7 +83,7 @@ def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
 def _print(result: IsrCheckResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, time_text, unless_unread
     from snaprebuild.cluster.metadata.proof import unproven_reason
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (
@@ -108,7 +107,7 @@ def _print(result: IsrCheckResult) -> None:
     where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
     print_text(
         f"offsets {result.known_from} to {result.end_offset - 1}, from {where}: "
-        f"{counted(result.changes, 'change')} of in-sync replicas, {counted(result.joins, 'replica')} joined"
+        f"{pluralize(result.changes, 'change')} of in-sync replicas, {pluralize(result.joins, 'replica')} joined"
     )
     end = result.proof.end_offset
     if result.end_offset > end:

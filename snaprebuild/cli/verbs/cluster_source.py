@@ -110,7 +110,9 @@ def cluster_source(
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
-    return Result(("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything))
+    return Result.untyped(
+        ("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything)
+    )
 
 
 def _body(result: SourceCheck) -> dict[str, object]:
@@ -173,7 +175,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
     from collections import Counter
 
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = [
         (
@@ -193,7 +195,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
         print_text(text)
     counts = Counter(each.verdict.outcome.value for each in result.replicas)
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    print_text(f"{counted(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
+    print_text(f"{pluralize(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
 
 
 def _of(result: SourceCheck) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["fleet"]
 
@@ -131,7 +131,7 @@ def fleet(
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
-    return Result(
+    return Result.untyped(
         ("fleet", 1),
         lambda: _body(result),
         result.findings,
@@ -269,7 +269,7 @@ def _partition(partition: FleetPartition) -> dict[str, object]:
 def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
     from snaprebuild.cli.result import print_text, unless_unread
     from snaprebuild.cluster.fleet.merge import Outcome
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     _print_brokers(result)
     _print_topics(result, everything=everything)
@@ -279,26 +279,26 @@ def _print(result: FleetResult, written: list[str], *, everything: bool) -> None
         print_text(unless_unread("No broker has to be treated.", result.findings))
     elif not result.cover.is_smallest:
         print_text(
-            f"{counted(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "
+            f"{pluralize(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "
             "are needed, whatever the choice: the search for fewer was ended at its limit."
         )
     else:
         print_text(
-            f"{counted(len(result.cover.brokers), 'broker')} to treat, and no smaller set holds a replica of each partition."
+            f"{pluralize(len(result.cover.brokers), 'broker')} to treat, and no smaller set holds a replica of each partition."
         )
     if outcomes[Outcome.ELECT]:
         print_text(
-            f"{counted(outcomes[Outcome.ELECT], 'partition')}: elect the replica that has every snapshot, and nothing has to be rebuilt "
+            f"{pluralize(outcomes[Outcome.ELECT], 'partition')}: elect the replica that has every snapshot, and nothing has to be rebuilt "
             "(--output json names it; --elections DIR writes files for Kafka's tools)."
         )
     for path in written:
         print_text(f"elections: {path}")
     if written and (left := sum(each.elect is not None and each.condition is not None for each in result.partitions)):
-        print_text(f"{counted(left, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is.")
+        print_text(f"{pluralize(left, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is.")
     risky = sum(each.risk is not None and each.risk.outcome.value != "not-affected" for each in result.partitions)
     if risky and not result.allows_risk and result.has_metadata:
         print_text(
-            f"{counted(risky, 'partition')} in no file of --elections: their election may delete data, or that is not known."
+            f"{pluralize(risky, 'partition')} in no file of --elections: their election may delete data, or that is not known."
         )
     for each in result.assumes:
         print_text(f"Assumed: {each}.")

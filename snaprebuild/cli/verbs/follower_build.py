@@ -109,7 +109,7 @@ def follower_build(
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.followers.bootstrap_target import judge_target
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object
@@ -136,7 +136,7 @@ def follower_build(
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
-    return Result(
+    return Result.untyped(
         ("follower-build", 1),
         lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,
@@ -208,7 +208,7 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
 
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
     row = (
@@ -230,4 +230,4 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     if dry_run:
         return
     written = os.path.join(shown(place), plan.directory_name)
-    print_text(f"written: {written} ({counted(len(plan.files), 'file')}); it takes effect when the broker next starts")
+    print_text(f"written: {written} ({pluralize(len(plan.files), 'file')}); it takes effect when the broker next starts")

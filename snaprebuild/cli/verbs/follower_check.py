@@ -66,7 +66,7 @@ def follower_check(
     where a replica lost any, or cannot be checked.
     """
     from snaprebuild.followers.check import follower_check as look
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))
@@ -76,7 +76,9 @@ def follower_check(
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
-    return Result(("follower-check", 1), lambda: _body(check, tier.root, level, seconds), check.findings, lambda: _print(check))
+    return Result.untyped(
+        ("follower-check", 1), lambda: _body(check, tier.root, level, seconds), check.findings, lambda: _print(check)
+    )
 
 
 def _body(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> dict[str, object]:
@@ -97,11 +99,11 @@ def _body(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -
 
 def _print(check: FollowerCheck) -> None:
     from snaprebuild.cli.result import print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     print_replicas("Replicas", check.replicas)
     print_lost(check.replicas)
     counts = Counter(replica.verdict for replica in check.replicas)
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     live = "" if check.has_metadata else "; which copies are live is unverified"
-    print_text(f"{counted(len(check.replicas), 'replica')}: {told or 'none'}{live}")
+    print_text(f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}")

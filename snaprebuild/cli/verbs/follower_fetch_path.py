@@ -67,7 +67,7 @@ def follower_fetch_path(
     out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
-    return Result(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result.untyped(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:
@@ -120,7 +120,7 @@ def _deletion(deletion: Deletion) -> dict[str, object]:
 
 def _print(result: WhereResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
@@ -132,11 +132,11 @@ def _print(result: WhereResult) -> None:
         if each.consumer.key is not None:
             told[f"{label} is read from {each.consumer.key}"] = None
         gone = each.deletion
-        local = f"{counted(len(gone.segments), 'segment')}, {size_text(sum(it.size_bytes for it in gone.segments))}"
+        local = f"{pluralize(len(gone.segments), 'segment')}, {size_text(sum(it.size_bytes for it in gone.segments))}"
         finished = gone.finished
-        remote = f"{counted(len(finished), 'copy', 'copies')}, {size_text(sum(it.size_bytes for it in finished))}"
+        remote = f"{pluralize(len(finished), 'copy', 'copies')}, {size_text(sum(it.size_bytes for it in finished))}"
         if len(finished) < len(gone.copies):
-            remote += f", {counted(len(gone.copies) - len(finished), 'announcement')}"
+            remote += f", {pluralize(len(gone.copies) - len(finished), 'announcement')}"
         told[gone.why] = None
         deleted.append((label, gone.error or gone.log_start, local, remote))
     if rows:
@@ -144,4 +144,4 @@ def _print(result: WhereResult) -> None:
         columns = ("partition", "log start", "from disk", "from remote storage")
         print_table(f"DeleteRecords to {result.offset} would remove", columns, deleted)
     print_assumed((each.view, {**view_offsets(each.view), "high watermark": each.high_watermark}) for each in result.partitions)
-    print_text(f"{counted(len(result.partitions), 'partition')}: {'; '.join(told) or 'none'}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {'; '.join(told) or 'none'}")

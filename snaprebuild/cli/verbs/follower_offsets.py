@@ -123,7 +123,7 @@ def follower_offsets(
     Timestamps from 0 on are looked for there first, then on disk. What no file tells is assumed, and marked with a star.
     """
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))
@@ -131,7 +131,7 @@ def follower_offsets(
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
-    return Result(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result.untyped(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
 def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:
@@ -187,7 +187,7 @@ NAMES = {
 
 def _print(result: OffsetsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
@@ -216,4 +216,4 @@ def _print(result: OffsetsResult) -> None:
         columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
         print_table("Taken from", ("partition", *columns), inputs, right=columns)
     print_assumed(taken)
-    print_text(f"{counted(len(result.partitions), 'partition')}, {counted(len(rows), 'answer')}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}, {pluralize(len(rows), 'answer')}")

@@ -112,12 +112,12 @@ def follower_plan(
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/offsets.md, the requests and
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/reference, the requests and
     answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one another.
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
     out.begin(private_key=key_files(private_key))
@@ -133,7 +133,7 @@ def follower_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
+    return Result.untyped(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
 
 
 def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:
@@ -203,7 +203,7 @@ def _pairs(epochs: Sequence[LeaderEpochEntry]) -> list[list[int]]:
 
 def _print(plan: BootstrapPlan) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     views = [each.view for each in plan.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
@@ -246,4 +246,4 @@ def _print(plan: BootstrapPlan) -> None:
         (each.view, {**view_offsets(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark})
         for each in plan.partitions
     )
-    print_text(counted(len(plan.partitions), "partition"))
+    print_text(pluralize(len(plan.partitions), "partition"))

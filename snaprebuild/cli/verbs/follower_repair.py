@@ -72,7 +72,7 @@ def follower_repair(
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
@@ -99,7 +99,7 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("follower-repair", 1),
         lambda: _document(repair, tier.root, dry_run, seconds),
         repair.findings,
@@ -139,7 +139,7 @@ def _totals(repair: FollowerRepair) -> Counter[str]:
 
 def _print(repair: FollowerRepair, dry_run: bool) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     print_replicas("Replicas, as they were", repair.check.replicas)
     rows = []
@@ -156,7 +156,7 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
     partitions = () if repair.result is None else repair.result.partitions
     totals = Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
     what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
+    print_text(f"{pluralize(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
     if repair.result is not None and repair.result.receipt is not None:
         print_text(f"receipt: {shown(repair.result.receipt)} (`snaprebuild undo` takes back what it lists)")
     if totals["written"]:

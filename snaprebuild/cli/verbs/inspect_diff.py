@@ -61,11 +61,11 @@ def inspect_diff(
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
-    return Result(("inspect-diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result.untyped(("inspect-diff", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.partition_replay import Clock
 
     if as_of is None and expiration_ms is None:

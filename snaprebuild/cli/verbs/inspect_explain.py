@@ -124,7 +124,7 @@ def inspect_explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result.untyped(("inspect-explain", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:
@@ -215,7 +215,7 @@ def _answer(answer: BrokerAnswer) -> dict[str, object]:
 
 def _print(result: ExplainResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, time_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     if not result.partitions:
         return
@@ -239,7 +239,7 @@ def _print(result: ExplainResult) -> None:
     print_table(f"Producer {result.question.producer_id}", columns, rows, right=right)
     for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
         _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
-    count = f"{counted(result.partitions_read, 'partition')} read"
+    count = f"{pluralize(result.partitions_read, 'partition')} read"
     if len(result.partitions) > DETAILED_MAX:
         count += f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
     print_text(count)

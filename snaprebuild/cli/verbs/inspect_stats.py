@@ -95,7 +95,7 @@ def inspect_stats(
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("inspect-stats", 1),
         lambda: stats_document(result, seconds),
         result.findings,

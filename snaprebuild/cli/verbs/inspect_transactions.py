@@ -94,8 +94,7 @@ def inspect_transactions(
     asks it.
     """
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.inspect.transaction_states import TransactionStates, find_transaction_states
-    from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
+    from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import transactions as tell
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
@@ -114,7 +113,7 @@ def inspect_transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    return Result.untyped(("inspect-transactions", 1), lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
@@ -171,8 +170,8 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dic
 
 def _print(result: TransactionsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
-    from snaprebuild.findings import counted
-    from snaprebuild.inspect.transaction_states import TwoPhase
+    from snaprebuild.findings import pluralize
+    from snaprebuild.inspect.transactions import TwoPhase
 
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
@@ -204,13 +203,12 @@ def _print(result: TransactionsResult) -> None:
     _print_commands(result)
     totals = _totals(result)
     told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{counted(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:
     from snaprebuild.cli.result import print_line
-    from snaprebuild.inspect.transaction_states import TwoPhase
-    from snaprebuild.inspect.transactions import abort_commands
+    from snaprebuild.inspect.transactions import TwoPhase, abort_commands
 
     late = [(each, transaction) for each in result.partitions for transaction in each.open if transaction.is_late]
     if not late:

@@ -67,4 +67,6 @@ def install(
             tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
     result.seconds = {"load": loaded, **result.seconds}
-    return Result(("install", 1), lambda: install_document(result, deadline), result.findings, lambda: print_install(result))
+    return Result.untyped(
+        ("install", 1), lambda: install_document(result, deadline), result.findings, lambda: print_install(result)
+    )

@@ -229,7 +229,7 @@ def plan(
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
-    from snaprebuild.snapshots.staging.resume import from_what_is_staged, staged_before
+    from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
     request = asked.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
@@ -240,8 +240,8 @@ def plan(
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
-    made = from_what_is_staged(made, staged_before(made.request))
-    return Result(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
+    made = resume_staging(made, earlier_staged_plan(made.request))
+    return Result.untyped(("plan", 1), lambda: plan_document(made), made.findings, lambda: print_plan(made))
 
 
 @verb(Load)
@@ -315,7 +315,7 @@ def stage(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
-    from snaprebuild.snapshots.staging.resume import from_what_is_staged, staging
+    from snaprebuild.snapshots.staging.resume import resume_staging, staging
     from snaprebuild.snapshots.staging.stage import stage as build
 
     check_paths(None, plan=plan)
@@ -326,7 +326,7 @@ def stage(
     with engine_of(EngineName.PROCESS, None) as here, ExitStack() as held:
         made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
         before = held.enter_context(staging(made, dry_run=dry_run))
-        made = from_what_is_staged(made, before)
+        made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
             result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
     return _result(result, None, write=None if table is None else lambda: write_results(result, table))
@@ -362,6 +362,6 @@ def _plan_of(
 def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
 
-    return Result(
+    return Result.untyped(
         ("rebuild", 1), lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write
     )

@@ -52,7 +52,7 @@ def report(
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     result = make_report(files or [], html, title)
-    return Result(("report", 1), lambda: _body(result), [], lambda: _print(result))
+    return Result.untyped(("report", 1), lambda: _body(result), [], lambda: _print(result))
 
 
 def _body(result: ReportResult) -> dict[str, object]:
@@ -101,7 +101,7 @@ def _totals(partitions: list[PagePartition]) -> dict[str, int | None]:
 
 def _print(result: ReportResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     page = result.page
     print_unread_paths(page.unread_paths)
@@ -113,8 +113,8 @@ def _print(result: ReportResult) -> None:
         for name, count in _totals(page.partitions()).items()
         if name != "stuck_bytes"
     )
-    print_text(f"{counted(page.partition_count, 'partition')}: {totals}")
+    print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")
     left = page.partition_count - len(page.partitions())
     if left:
-        print_text(f"{counted(left, 'partition')} with the least to say left out of the page")
+        print_text(f"{pluralize(left, 'partition')} with the least to say left out of the page")
     print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")

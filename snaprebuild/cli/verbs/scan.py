@@ -12,7 +12,7 @@ from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    pass
+    from snaprebuild.documents.typed import Document
 
 __all__ = ["scan"]
 
@@ -42,7 +42,6 @@ def scan(
     named. Names, sizes, checkpoints, small files and snapshots are read, no segment. Exit code 1 when something is missing or
     wrong.
     """
-    from snaprebuild.cli.render.scan import SCAN_VERSION, scan_as_json
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
@@ -50,10 +49,16 @@ def scan(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine, master, conf=conf) as chosen:
         result = scan_source(source, chosen.planning())
-    asked = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
     words = [*(paths or ()), *(("--server-properties", server_properties) if server_properties else ())]
     words += [word for pattern in topic or () for word in ("--topic", pattern)]
     words += [word for number in partition or () for word in ("--partition", str(number))]
+
+    def document() -> Document:
+        from snaprebuild.cli.render.scan import scan_document
+        from snaprebuild.documents.scan import Request
+
+        request = Request(paths=paths or (), server_properties=server_properties, topics=topic or (), partitions=partition or ())
+        return scan_document(result, request)
 
     def show() -> None:
         print_scan(result, words, all_rows=details)
@@ -61,8 +66,7 @@ def scan(
             print_boundaries(result)
 
     return Result(
-        ("scan", SCAN_VERSION),
-        lambda: {"inputs": asked, **scan_as_json(result)},
+        document,
         result.findings,
         show,
         notes=True,

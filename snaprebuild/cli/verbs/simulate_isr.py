@@ -8,16 +8,15 @@ import typer
 
 from snaprebuild.cli.options.common import WholeNumber, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snaprebuild.simulations.isr.scenarios import Scene
     from snaprebuild.simulations.isr.search import SearchResult
-    from snaprebuild.simulations.isr.simulate import Played
     from snaprebuild.simulations.isr.simulator import Cluster
     from snaprebuild.simulations.isr.steps import Loss
+    from snaprebuild.simulations.isr.stories import Played, Scene
 
 __all__ = ["simulate_isr"]
 
@@ -94,9 +93,8 @@ def simulate_isr(
     1 where what was committed is lost, but for losses that KIP-903 accepts.
     """
     from snaprebuild.errors import UsageError
-    from snaprebuild.simulations.isr.scenarios import STORIES
     from snaprebuild.simulations.isr.search import search as search_for
-    from snaprebuild.simulations.isr.simulate import play_stories, played_findings, read_scenario, search_findings
+    from snaprebuild.simulations.isr.stories import STORIES, play_stories, played_findings, read_scenario, search_findings
 
     out.begin(scenario=scenario)
     if sum((story is not None, scenario is not None, search)) > 1:
@@ -120,7 +118,7 @@ def simulate_isr(
         "seed": seed if search else None,
         "searches": [_search_json(each) for each in found],
     }
-    return Result(
+    return Result.untyped(
         ("simulate-isr", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
     )
 
@@ -253,12 +251,12 @@ def _conclusion(losses: Sequence[Loss]) -> str:
 
 
 def _search_texts(result: SearchResult) -> Iterator[str]:
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     lost = ", ".join(f"{count} by {cause}" for cause, count in result.losses.items() if count) or "none"
-    joined = counted(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
+    joined = pluralize(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
     yield f"{result.mode}: {result.histories} histories of {result.steps} steps; losses: {lost}; {joined}"
     for cause, each in result.found.items():
-        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {counted(len(each.steps), 'step')}:"
+        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {pluralize(len(each.steps), 'step')}:"
         for step in each.steps:
             yield f"    {step}"

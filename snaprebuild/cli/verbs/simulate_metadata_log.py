@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cluster.quorum.log_start_policies import FollowerMode, Policy
+from snaprebuild.cluster.quorum.log_start import FollowerMode, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snaprebuild.cluster.quorum.log_start import LogStart
-    from snaprebuild.cluster.quorum.log_start_policies import Advance
+    from snaprebuild.cluster.quorum.log_start import Advance, LogStart
     from snaprebuild.simulations.metadata_log.scenario import Scenario
     from snaprebuild.simulations.metadata_log.simulation import PolicyRun, Step
 
@@ -50,16 +49,16 @@ def simulate_metadata_log(
 ) -> Result:
     """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
 
-    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/kraft.md).
+    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/reference/simulations.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
-    from snaprebuild.simulations.metadata_log.simulate import kraft_simulate as play
-    from snaprebuild.simulations.metadata_log.simulate import load_scenario
+    from snaprebuild.simulations.metadata_log.simulation import kraft_simulate as play
+    from snaprebuild.simulations.metadata_log.simulation import load_scenario
 
     out.begin(scenario=scenario)
     story = load_scenario(scenario)
     runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
-    return Result(
+    return Result.untyped(
         ("simulate-metadata-log", 1),
         lambda: _body(scenario, story, followers, runs),
         (),

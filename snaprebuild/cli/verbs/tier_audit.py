@@ -85,7 +85,7 @@ def tier_audit(
     producers did before it is not known, and a snapshot that nothing contradicts is unproven.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit
@@ -116,7 +116,7 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("tier-audit", 1),
         lambda: _body(result, clock.as_of_ms, clock.expiration_ms, seconds),
         result.findings,
@@ -184,7 +184,7 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 def _print(audit: TierAudit) -> None:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import WRONG
 
     rows = []
@@ -206,4 +206,4 @@ def _print(audit: TierAudit) -> None:
         print_table("Wrong snapshots", columns, wrong, right=("from offset",))
     totals = ", ".join(f"{count} {verdict}" for verdict, count in _totals(audit.partitions).items() if count)
     live = "" if audit.has_metadata else "; which copies are live is unverified"
-    print_text(f"{counted(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")
+    print_text(f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")

@@ -36,7 +36,9 @@ def tier_inventory(
     check_paths([store, *(metadata_log or [])])
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     inventory = look(place, root, metadata_log or (), settings, prefix)
-    return Result(("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True)
+    return Result.untyped(
+        ("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True
+    )
 
 
 def _body(inventory: TierInventory) -> dict[str, object]:
@@ -82,7 +84,7 @@ def _partition(partition: PartitionInventory) -> dict[str, object]:
 
 def _print(inventory: TierInventory) -> None:
     from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
     from snaprebuild.tier.inventory import SERVING
 
     rows = []
@@ -92,13 +94,11 @@ def _print(inventory: TierInventory) -> None:
         ends = [copy.end_offset for copy in each.copies if copy.state in SERVING and copy.end_offset is not None]
         first = next((copy.start_offset for copy in each.copies if copy.state in SERVING), "-")
         states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
-        gaps = counted(len(each.gaps), "gap") if each.gaps else "-"
+        gaps = pluralize(len(each.gaps), "gap") if each.gaps else "-"
         rows.append((label, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
     columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
     print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"))
     stored = sum(each.stored_bytes for each in inventory.partitions)
     copies = sum(len(each.copies) for each in inventory.partitions)
-    told = (
-        f"{counted(len(inventory.partitions), 'partition')}, {counted(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
-    )
+    told = f"{pluralize(len(inventory.partitions), 'partition')}, {pluralize(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
     print_text(told if inventory.has_metadata else f"{told}; which of them are live is unverified")

@@ -69,7 +69,7 @@ def tier_repair(
     is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
 
@@ -111,17 +111,17 @@ def _repaired(result: TierRepair, clock: Clock) -> Result:
         "copies": [_copy(each) for each in result.copies],
         "effect": list(EFFECT) if _is_any(result) else [],
     }
-    return Result(FORM, lambda: body, result.findings, lambda: _print(result))
+    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print(result))
 
 
 def _none_wrong(result: TierRepair) -> str:
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import Verdict
 
     copies = [copy for partition in result.audit.partitions for copy in partition.copies]
     unread = sum(copy.verdict is Verdict.NOT_READ for copy in copies)
     if unread:
-        return f"{counted(unread, 'snapshot')} of {len(copies)} not read; none of the others is wrong"
+        return f"{pluralize(unread, 'snapshot')} of {len(copies)} not read; none of the others is wrong"
     return "No snapshot is wrong"
 
 
@@ -156,7 +156,7 @@ def _copy(repaired: RepairedCopy) -> dict[str, object]:
 
 def _print(result: TierRepair) -> None:
     from snaprebuild.cli.result import id_labels, print_table, print_text, shown, unless_unread
-    from snaprebuild.findings import counted
+    from snaprebuild.findings import pluralize
 
     rows = []
     ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
@@ -174,7 +174,7 @@ def _print(result: TierRepair) -> None:
         print_text(f"and {len(result.copies) - ROWS_MAX} more (--output json lists them)")
     totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
     print_text(
-        f"{counted(len(result.copies), 'wrong snapshot')}: {totals}"
+        f"{pluralize(len(result.copies), 'wrong snapshot')}: {totals}"
         if result.copies
         else unless_unread(_none_wrong(result), result.findings)
     )

@@ -29,7 +29,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.storage.store import Store
     from snaprebuild.tier.upload.announce import Announcer
@@ -171,8 +171,8 @@ def tier_upload(
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
-    from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.source.source import live_broker_notes, open_source
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
     from snaprebuild.storage.stores import large_objects_of, store_of
@@ -196,6 +196,7 @@ def tier_upload(
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
     clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
     source = open_source([path], settings=settings)
+    yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
@@ -249,7 +250,7 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    return Result(
+    return Result.untyped(
         ("tier-upload", 1),
         lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,

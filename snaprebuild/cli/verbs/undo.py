@@ -36,9 +36,9 @@ def undo(
     remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
     since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
-    from snaprebuild.snapshots.receipts.receipt_list import list_receipts, schema_of
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
+    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, schema_of
     from snaprebuild.tier.repair.undo import SCHEMA, load_undo_file, undo_repairs
 
     if receipt is None:
@@ -46,7 +46,7 @@ def undo(
 
         out.begin()
         listed = list_receipts()
-        return Result(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
+        return Result.untyped(("receipts", 1), lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
     check_paths([receipt])
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
@@ -60,7 +60,7 @@ def undo(
             raise UsageError(fault, path=root)
         return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    return Result(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
+    return Result.untyped(("undo", 1), lambda: _document(result), result.findings, lambda: _print(result))
 
 
 def _document(result: UndoResult) -> dict[str, object]:
@@ -93,7 +93,7 @@ def _file(undone: UndoneFile) -> dict[str, object]:
 
 def _print(result: UndoResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.findings import counted, first_of
+    from snaprebuild.findings import first_of, pluralize
 
     by_directory: dict[str, list[UndoneFile]] = {}
     for undone in result.files:
@@ -119,7 +119,7 @@ def _print(result: UndoResult) -> None:
     if len(left) > FILES_SHOWN_MAX:
         print_text(f"and {len(left) - FILES_SHOWN_MAX} more (--output json lists them)")
     print_text(
-        f"{counted(len(result.files), 'snapshot')}: {_counts(undone.action for undone in result.files) or 'nothing to undo'}"
+        f"{pluralize(len(result.files), 'snapshot')}: {_counts(undone.action for undone in result.files) or 'nothing to undo'}"
     )
     if not result.receipt.ended:
         print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")

@@ -91,7 +91,7 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(
+    return Result.untyped(
         ("verify", 1), lambda: _document(result, seconds, effects), result.findings, lambda: _print(result, details=details)
     )
 
@@ -102,7 +102,7 @@ def _receipt_result(path: str, *, details: bool) -> Result:
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    return Result(
+    return Result.untyped(
         ("verify-receipt", 1), lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details)
     )
 
@@ -118,7 +118,7 @@ def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
-        "effects": effects_json(effects, (verdict.from_effects for verdict in result.partitions)),
+        "effects": effects_json(effects, (verdict.outcome.cache_hits for verdict in result.partitions)),
         "counts": asdict(result.counts),
         "partitions": [_partition(verdict) for verdict in result.partitions],
         "differences_not_listed": result.differences_not_listed,
@@ -142,8 +142,8 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
         "path": directory.path,
         "topic_partition": verdict.source.topic_partition,
         "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
-        "bytes_read": verdict.bytes_read,
-        "from_effects": verdict.from_effects.as_json(),
+        "bytes_read": verdict.outcome.bytes_read,
+        "from_effects": verdict.outcome.cache_hits.as_json(),
         "snapshots": snapshots,
         **needs_json(verdict.needs),
     }
@@ -212,19 +212,19 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 def _print_totals(result: VerifyResult) -> None:
     """The verdict on everything, last, where it stays in sight."""
     from snaprebuild.cli.result import print_text
-    from snaprebuild.findings import BUSY_LOG, Severity, counted
+    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = result.counts.missing
-    text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    text = f"{pluralize(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
     if missing:
         are = "is" if missing == 1 else "are"
-        text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
+        text += f"; {pluralize(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
     print_text(text)
     unjudged = sum(
         any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
     )
     if unjudged:
-        print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")
+        print_text(f"{pluralize(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -21,7 +21,7 @@ from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition
-    from snaprebuild.cluster.fleet.restart_order import Step
+    from snaprebuild.cluster.fleet.restart_plan import Step
 
 __all__ = ["Election", "Elections", "elections_of", "write_elections"]
 

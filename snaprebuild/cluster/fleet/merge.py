@@ -11,9 +11,8 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
-from snaprebuild.cluster.fleet.restart_order import Step, restart_order
-from snaprebuild.cluster.fleet.smallest_cover import Cover, smallest_cover
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.cluster.fleet.restart_plan import Cover, Step, restart_order, smallest_cover
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.source import TopicKind, topic_kind_of
 
 __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
@@ -240,7 +239,7 @@ def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Step, ...
 
 def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Step, ...]) -> Iterator[Finding]:
     for step in steps:
-        count = counted(len(step.partitions), "partition")
+        count = pluralize(len(step.partitions), "partition")
         message = f"{count} can be uploaded from no replica as it is: broker {step.node_id} is to be treated"
         yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     elected: Counter[int] = Counter()
@@ -259,18 +258,21 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[S
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
     for node, many in sorted(elected.items()):
         message = (
-            f"broker {node} has every snapshot of {counted(many, 'partition')} that others lack: elect it instead of a rebuild"
+            f"broker {node} has every snapshot of {pluralize(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
     for topic, many in sorted(topics[Outcome.WAIT].items()):
-        message = f"{counted(many, 'partition')}: on no broker a rebuild gets everything up; retention or a hand removes what is in the way"
+        message = (
+            f"{pluralize(many, 'partition')}: on no broker a rebuild gets everything up; "
+            "retention or a hand removes what is in the way"
+        )
         yield Finding("stuck-for-good", Severity.FINDING, topic, message)
     for topic, many in sorted(topics[Outcome.VERIFY].items()):
-        message = f"{counted(many, 'partition')}: nothing is stuck, and every replica has snapshots in doubt; `verify` tells more"
+        message = f"{pluralize(many, 'partition')}: nothing is stuck, and every replica has snapshots in doubt; `verify` tells more"
         yield Finding("every-replica-in-doubt", Severity.FINDING, topic, message)
     for topic, many in sorted(empty.items()):
         message = (
-            f"{counted(many, 'partition')}: the only replica that was scanned is empty: never written to, or lost with its disk; "
+            f"{pluralize(many, 'partition')}: the only replica that was scanned is empty: never written to, or lost with its disk; "
             "`cluster source` shows which"
         )
         yield Finding("only-replica-empty", Severity.FINDING, topic, message)
@@ -397,7 +399,7 @@ def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterato
 
 
 def _some(names: list[str]) -> str:
-    return f"{counted(len(names), 'partition')} ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
+    return f"{pluralize(len(names), 'partition')} ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
 
 
 def _alone(partitions: Iterable[FleetPartition], steps: tuple[Step, ...], view: ClusterView | None) -> Iterator[Finding]:

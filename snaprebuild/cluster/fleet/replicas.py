@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
-from snaprebuild.documents.saved_documents import checked, field_of, is_of, members_of, optional, read_head, text_of, whole
+from snaprebuild.documents.saved_documents import read_head, typed_members
+from snaprebuild.documents.scan import Boundary, LogDir, Partition, Scan, Upload
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
 
 BROKERS_MAX = 500
-
-SCAN_VERSION = 1
 
 NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
@@ -160,7 +158,7 @@ def read_scans(
         if (real := os.path.realpath(path)) in seen:
             raise UsageError("is named twice", path=path)
         seen.add(real)
-        read_head(path, {"scan": SCAN_VERSION})
+        read_head(path, {Scan.NAME: Scan.VERSION})
     fleet = Fleet()
     for path in paths:
         _Scan(path, fleet, registered or {}).read()
@@ -180,46 +178,41 @@ class _Scan:
         self._seen: set[tuple[int, str, int]] = set()
 
     def read(self) -> None:
-        count, faults, narrowed = 0, 0, False
+        faults, narrowed = 0, False
         first = ""
-        needed = ("log_dirs", "partitions", "findings")
-        for name, value in members_of(self._path, needed, needed):
-            with checked(self._path, f"{name}[{count}]"):
-                if name == "log_dirs":
-                    self._take_log_dir(value)
-                elif name == "partitions":
-                    self._take_partition(value)
-                    count += 1
-                elif name == "inputs":
-                    narrowed = bool(value["topics"] or value["partitions"])
-                elif name == "findings" and text_of(value["severity"]) in NOT_LOOKED_AT:
-                    first = first or f"{text_of(value['path'])}: {text_of(value['message'])}"[:FIRST_CHARACTERS_MAX]
-                    faults += 1
+        for name, value in typed_members(self._path, Scan, ("request", "log_dirs", "partitions", "findings")):
+            if name == "log_dirs":
+                self._take_log_dir(value)
+            elif name == "partitions":
+                self._take_partition(value)
+            elif name == "request":
+                narrowed = bool(value.topics or value.partitions)
+            elif value.severity in NOT_LOOKED_AT:
+                first = first or f"{value.path}: {value.message}"[:FIRST_CHARACTERS_MAX]
+                faults += 1
         reasons = []
         if not self._node_of:
             reasons.append("it has no log directory of any broker")
         if faults:
             self._fleet.unread.add(self._path)
-            reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
+            reasons.append(f"{pluralize(faults, 'place')} could not be looked at, first {first}")
         reasons += self._replaced.values()
         if narrowed:
             reasons.append("it was made of chosen topics or partitions alone")
         if reasons:
             self._fleet.not_whole[self._path] = reasons
 
-    def _take_log_dir(self, value: Any) -> None:
-        path, node_id = text_of(value["path"]), optional(whole, value["node_id"])
+    def _take_log_dir(self, log_dir: LogDir) -> None:
+        path, node_id = log_dir.path, log_dir.node_id
         if node_id is None:
             message = f"does not tell whose {path} is: it has no meta.properties; scan the log directory of the broker itself"
             raise UsageError(message, path=self._path)
-        if "directory_id" not in value:
-            raise self._older(value)
-        self._fleet.take_cluster(optional(text_of, value["cluster_id"]), self._path)
+        self._fleet.take_cluster(log_dir.cluster_id, self._path)
         broker = self._fleet.brokers.setdefault(node_id, Broker(node_id, self._path))
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
-        broker.log_dirs[path] = text_of(value["shutdown"])
-        directory_id = optional(text_of, value["directory_id"])
+        broker.log_dirs[path] = log_dir.shutdown
+        directory_id = log_dir.directory_id
         if directory_id is not None:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
@@ -232,73 +225,65 @@ class _Scan:
             )
         self._node_of[path] = node_id
 
-    def _older(self, value: Any) -> UsageError:
-        return UsageError("was written by an older snaprebuild, whose scans lack what a merge needs: scan again", path=self._path)
-
-    def _take_partition(self, value: Any) -> None:
-        topic, number = text_of(value["topic"]), whole(value["partition"])
-        node_id = self._node_of[text_of(value["log_dir"])]
-        if "segments" not in value:
-            raise self._older(value)
-        if (node_id, topic, number) in self._seen:
-            raise UsageError(f"has {topic}-{number} twice for broker {node_id}, now in {text_of(value['path'])}", path=self._path)
-        self._seen.add((node_id, topic, number))
-        if text_of(value["log_dir"]) in self._replaced:
+    def _take_partition(self, found: Partition) -> None:
+        if found.log_dir not in self._node_of:
+            raise UsageError(f"is damaged: {found.path} is in no log directory that it lists", path=self._path)
+        node_id = self._node_of[found.log_dir]
+        key = (node_id, found.topic, found.partition)
+        if key in self._seen:
+            raise UsageError(f"has {found.topic_partition} twice for broker {node_id}, now in {found.path}", path=self._path)
+        self._seen.add(key)
+        if found.log_dir in self._replaced:
             return
         broker = self._fleet.brokers[node_id]
         broker.replicas += 1
-        broker.size_bytes += whole(value["counts"]["size_bytes"])
-        if is_of(bool, value["can_be_tiered"]):
-            key = (topic, number, optional(text_of, value["topic_id"]))
-            self._fleet.partitions.setdefault(key, []).append(_replica_of(value, node_id))
+        broker.size_bytes += found.totals.size_bytes
+        if found.can_be_tiered:
+            name = (found.topic, found.partition, found.topic_id)
+            self._fleet.partitions.setdefault(name, []).append(_replica_of(found, node_id))
 
 
-def _replica_of(value: Any, node_id: int) -> Replica:
-    upload, end = field_of(value, "upload"), field_of(value, "log_end")
-    log_start = whole(value["log_start_offset"])
-    boundaries = is_of(list, value["boundaries"])
+def _replica_of(found: Partition, node_id: int) -> Replica:
+    upload, log_start = found.upload, found.log_start_offset
     missing = [
-        whole(each["offset"])
-        for each in boundaries
-        if each["state"] in ("missing", "irregular") or each["at_next_start"] == "removed"
+        each.offset
+        for each in found.boundaries
+        if each.offset > log_start and (each.state in ("missing", "irregular") or each.at_next_start == "removed")
     ]
-    missing = [offset for offset in missing if offset > log_start]
-    doubted = sum(_is_doubted(each, log_start) for each in boundaries)
-    blocked = len(is_of(list, upload["blocked_segments"]))
-    sizes = is_of(list, value["segments"]["sizes_bytes"])
-    bases = is_of(list, value["segments"]["base_offsets"])
-    behind = max(missing, default=0)
+    doubted = sum(_is_doubted(each, log_start) for each in found.boundaries)
+    blocked = len(upload.blocked_segments)
+    end = max(missing, default=0)
     return Replica(
         node_id=node_id,
         state=_state_of(upload, doubted, blocked),
         log_start=log_start,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
-        log_end=optional(whole, end["offset"]) if bases else log_start,
-        at_least=whole(end["at_least"]),
-        high_watermark=optional(whole, value["high_watermark"]),
-        leader_epoch=optional(whole, value["leader_epoch"]),
-        size_bytes=whole(value["counts"]["size_bytes"]),
+        log_end=found.log_end.offset if found.segments else log_start,
+        at_least=found.log_end.at_least,
+        high_watermark=found.high_watermark,
+        leader_epoch=found.leader_epoch,
+        size_bytes=found.totals.size_bytes,
         missing=len(missing),
         doubted=doubted,
         blocked_segments=blocked,
-        stuck_bytes=whole(upload["stuck_bytes"]),
-        replay_bytes=sum(whole(size) for base, size in zip(bases, sizes, strict=True) if whole(base) < behind),
+        stuck_bytes=upload.stuck_bytes,
+        replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
     )
 
 
-def _is_doubted(boundary: Any, log_start: int) -> bool:
-    """Whether what stands there goes up, and is not what it should be."""
-    if whole(boundary["offset"]) <= log_start or boundary["at_next_start"] in ("rebuilt", "removed"):
+def _is_doubted(boundary: Boundary, log_start: int) -> bool:
+    """Whether the snapshot is uploaded, and is not what it should be."""
+    if boundary.offset <= log_start or boundary.at_next_start in ("rebuilt", "removed"):
         return False
-    return boundary["state"] in ("corrupt", "suspect") or boundary["at_next_start"] == "empty"
+    return boundary.state in ("corrupt", "suspect") or boundary.at_next_start == "empty"
 
 
-def _state_of(upload: Any, doubted: int, blocked: int) -> ReplicaState:
+def _state_of(upload: Upload, doubted: int, blocked: int) -> ReplicaState:
     if not blocked:
         return ReplicaState.DOUBTED if doubted else ReplicaState.READY
-    if whole(upload["stuck_bytes_after_rebuild"]):
+    if upload.stuck_bytes_after_rebuild:
         return ReplicaState.HELPLESS
-    freed_by = {text_of(each["freed_by"]) for each in field_of(upload, "blockers").values()}
+    freed_by = {each.freed_by for each in upload.blockers}
     return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
 
 

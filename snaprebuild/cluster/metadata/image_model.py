@@ -1,36 +1,122 @@
-"""What the metadata log says of a cluster at one offset, as values. ``metadata_fold`` makes them.
+"""What the metadata log says of a cluster at one offset, and what one record changes in it, as values. ``ImageFold`` makes them.
 
-Source: ``MetadataImage`` and its parts, ``BrokerRegistration``, ``ControllerRegistration``, ``PartitionRegistration`` of Kafka 4.3.1.
+``mask_of`` names the configurations whose values are not shown. A KRaft cluster keeps them in the metadata log unencrypted (with ZooKeeper
+``password.encoder.secret`` encrypted them). As in a broker, a value is masked if its definition has type ``PASSWORD``, and if the name is
+unknown, because a plugin's configuration may be a secret. The prefix of a listener, or of a listener and a SASL mechanism, does not count.
+
+Source: ``MetadataImage`` and its parts, ``BrokerRegistration``, ``ControllerRegistration``, ``PartitionRegistration``, ``ResourceType``,
+``PatternType``, ``AclOperation``, ``AclPermissionType``, ``ScramMechanism``, ``KafkaConfig.configType`` and ``maybeSensitive``,
+``DynamicBrokerConfig.brokerConfigSynonyms``, ``KafkaConfigSchema.isSensitive`` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
+from formats.broker.known_configs import known_configs
+from formats.errors import FormatError
 from formats.log.control_record import Voter
+from formats.metadata.cluster_metadata import ClusterMetadataRecord
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
-from snaprebuild.cluster.metadata.security_entries import AccessControlEntry, DelegationToken
 
 __all__ = [
     "LOST_DIRECTORY",
     "METADATA_VERSION",
     "MIGRATING_DIRECTORY",
     "UNASSIGNED_DIRECTORY",
+    "AccessControlEntry",
+    "BrokerChanged",
     "BrokerRegistration",
     "ConfigResource",
     "ControllerRegistration",
+    "DelegationToken",
+    "ImageFault",
     "LeaderRecoveryState",
     "Listener",
+    "Mask",
+    "MetadataChange",
     "MetadataImage",
+    "OtherChanged",
+    "PartitionChanged",
     "PartitionRegistration",
     "QuorumView",
     "ResourceType",
     "SupportedFeature",
+    "TopicChanged",
     "TopicImage",
     "directory_text",
+    "mask_of",
+    "mechanism_name",
 ]
+
+
+_RESOURCE_TYPES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+_PATTERN_TYPES = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
+_OPERATIONS = (
+    *("UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION"),
+    *("DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
+)
+_PERMISSION_TYPES = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def _name(names: tuple[str, ...], number: int) -> str:
+    """Of a number; one that a later release gave has none, and is shown as it is."""
+    return names[number] if 0 <= number < len(names) else str(number)
+
+
+def mechanism_name(number: int) -> str:
+    """Of a SCRAM mechanism."""
+    return _name(_MECHANISMS, number)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControlEntry:
+    """An ACL; numbers as in ``ResourceType``, ``PatternType``, ``AclOperation`` and ``AclPermissionType`` of Kafka."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+    @property
+    def resource_type_name(self) -> str:
+        """``TOPIC``, ``GROUP``, and so on."""
+        return _name(_RESOURCE_TYPES, self.resource_type)
+
+    @property
+    def pattern_type_name(self) -> str:
+        """``LITERAL`` or ``PREFIXED``."""
+        return _name(_PATTERN_TYPES, self.pattern_type)
+
+    @property
+    def operation_name(self) -> str:
+        """``READ``, ``WRITE``, and so on."""
+        return _name(_OPERATIONS, self.operation)
+
+    @property
+    def permission_name(self) -> str:
+        """``ALLOW`` or ``DENY``."""
+        return _name(_PERMISSION_TYPES, self.permission_type)
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token, without its secret, which the log does not hold. Times are ms since 1970."""
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiration_timestamp_ms: int
+
 
 MIGRATING_DIRECTORY = ZERO_UUID
 """``DirectoryId.MIGRATING``: in a directory that is not known; the cluster was one without directory ids."""
@@ -243,3 +329,124 @@ class MetadataImage:
         """The topic that has a name now."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    """A registration came, changed or went.
+
+    Attributes:
+        offset: of the record.
+        record: that says so.
+        broker_id: whose it is.
+        before: None where there was none.
+        after: None where there is none any more.
+    """
+
+    offset: int
+    record: ClusterMetadataRecord
+    broker_id: int
+    before: BrokerRegistration | None
+    after: BrokerRegistration | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
+    """A topic came or went; its partitions are told apart, before a topic goes and after it came.
+
+    Attributes:
+        offset: of the record.
+        record: that says so.
+        topic_id: 16 bytes.
+        name: of the topic.
+        is_created: it came.
+    """
+
+    offset: int
+    record: ClusterMetadataRecord
+    topic_id: bytes
+    name: str
+    is_created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """A partition came, changed or went.
+
+    Attributes:
+        offset: of the record.
+        record: that says so.
+        topic_id: 16 bytes.
+        topic: its name.
+        partition: number.
+        before: None where there was none.
+        after: None where there is none any more.
+    """
+
+    offset: int
+    record: ClusterMetadataRecord
+    topic_id: bytes
+    topic: str
+    partition: int
+    before: PartitionRegistration | None
+    after: PartitionRegistration | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherChanged:
+    """Something else is as a record says.
+
+    Attributes:
+        offset: of the record.
+        record: that says so.
+    """
+
+    offset: int
+    record: ClusterMetadataRecord
+
+
+MetadataChange = BrokerChanged | TopicChanged | PartitionChanged | OtherChanged
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFault:
+    """A record that contradicts what came before it, or cannot be read; it is left out, as a broker does that logs it as a fault.
+
+    Attributes:
+        offset: of the record, in a checkpoint the last one that the checkpoint holds.
+        name: of its message, None where it cannot be read.
+        error: what is wrong.
+    """
+
+    offset: int
+    name: str | None
+    error: FormatError
+
+
+_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+_OF_MECHANISMS = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""``DynamicBrokerConfig.ListenerMechanismConfigs``: between listener and name stands a mechanism."""
+
+
+class Mask(StrEnum):
+    """Why a value is not shown."""
+
+    SECRET = "secret"  # noqa: S105
+    UNKNOWN_NAME = "unknown-name"
+
+
+def mask_of(resource: ConfigResource, name: str) -> Mask | None:
+    """Why the value of a configuration is masked; None where it is shown."""
+    known = known_configs().get(resource.type, {})
+    is_secret = known.get(name)
+    if is_secret is None and resource.type == ResourceType.BROKER and (match := _LISTENER.fullmatch(name)) is not None:
+        is_secret = known.get(next((each for each in _OF_MECHANISMS if match[1].endswith(each)), match[1]))
+    if is_secret is None:
+        return Mask.UNKNOWN_NAME
+    return Mask.SECRET if is_secret else None

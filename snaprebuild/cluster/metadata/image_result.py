@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from snaprebuild.cluster.metadata.changes import BrokerChanged, MetadataChange, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.fold import ImageFold, OpenTransaction
-from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, MetadataImage, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.image_reader import fold_checkpoint, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import (

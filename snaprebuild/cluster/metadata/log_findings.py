@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
-from snaprebuild.cluster.metadata.commit import EpochLineage
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
+from snaprebuild.cluster.metadata.proof import EpochLineage
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, counted, first_of
+from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
 __all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
 
@@ -27,7 +27,7 @@ def listing_findings(log: MetadataLog) -> list[Finding]:
         ),
     }
     findings = [
-        Finding(code, Severity.NOTE, log.path, f"{counted(len(names), one, several)}, left out: {first_of(names)}")
+        Finding(code, Severity.NOTE, log.path, f"{pluralize(len(names), one, several)}, left out: {first_of(names)}")
         for code, (names, one, several) in notes.items()
         if names
     ]
@@ -94,6 +94,6 @@ def fault_findings(log: MetadataLog, fold: ImageFold) -> list[Finding]:
         findings.append(Finding(code, severity, log.path, f"{fault.error.message}; it is left out", fault.offset))
     more = fold.fault_count - len(fold.faults)
     if more:
-        message = f"{counted(more, 'more record')} that cannot be read or contradict what came before"
+        message = f"{pluralize(more, 'more record')} that cannot be read or contradict what came before"
         findings.append(Finding("contradictory-record", Severity.DAMAGED, log.path, message))
     return findings

@@ -1,20 +1,34 @@
-"""What each policy would do with the start of a real metadata log now, and whom that would cost a reload."""
+"""What each policy would do with the start of a real metadata log now, and which readers would have to reload.
+
+The settings are those of the node's configuration: ``MetadataLogConfig`` of 4.3.1; ``ConfigDef.parseType``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.quorum.check import finding_of, leader_among
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, LogStart, MetadataLogModel, OffsetAndEpoch, SegmentOfLog
-from snaprebuild.cluster.quorum.log_start_policies import (
+from snaprebuild.cluster.quorum.log_start import (
+    DEFAULT_CHECKPOINT_INTERVAL_MS,
+    DEFAULT_CHECKPOINT_RECORD_BYTES,
+    DEFAULT_RETENTION_BYTES,
+    DEFAULT_RETENTION_MS,
     Advance,
+    CheckpointOfLog,
+    CheckpointSettings,
     FollowerMode,
+    LogStart,
+    MetadataLogModel,
+    OffsetAndEpoch,
     Policy,
     Progress,
+    SegmentOfLog,
     StartSettings,
     immediate,
     is_checkpoint_due,
@@ -22,12 +36,61 @@ from snaprebuild.cluster.quorum.log_start_policies import (
     seed_follower,
     seed_leader,
 )
-from snaprebuild.cluster.quorum.log_start_rules import Grade, Outcome, judge_log
+from snaprebuild.cluster.quorum.rules import Grade, Outcome, judge_log
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, counted
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["KraftAdvice", "NextCheckpoint", "PolicyAdvice", "Readers", "kraft_advise", "model_of"]
+__all__ = [
+    "KraftAdvice",
+    "NextCheckpoint",
+    "PolicyAdvice",
+    "Readers",
+    "kraft_advise",
+    "metadata_directory_of",
+    "model_of",
+    "start_settings_of",
+]
+
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def metadata_directory_of(properties: Properties) -> str:
+    """Log directory that holds the metadata log: ``metadata.log.dir``, else the first of ``log.dirs``."""
+    return metadata_dir_of(properties) or log_dirs_of(properties)[0]
+
+
+def start_settings_of(properties: Properties, path: str) -> StartSettings:
+    """Settings that move the start, and take the checkpoints that it moves to. A negative retention, which is none, becomes -1.
+
+    Args:
+        properties: a node's configuration.
+        path: of it, for messages.
+
+    Raises:
+        UsageError: a value is one that Kafka refuses.
+    """
+
+    def number(name: str, default: int, least: int) -> int:
+        text = properties.get(name)
+        if text is None:
+            return default
+        value = int(text) if _NUMBER.fullmatch(text.strip()) else None
+        if value is None or not least <= value < 2**63:
+            raise UsageError(f"{name}: expected a number from {least} to {2**63 - 1}, found {text[:60]!r}", path=path)
+        return value
+
+    return StartSettings(
+        max(-1, number("metadata.max.retention.bytes", DEFAULT_RETENTION_BYTES, -(2**63))),
+        max(-1, number("metadata.max.retention.ms", DEFAULT_RETENTION_MS, -(2**63))),
+        checkpoints=CheckpointSettings(
+            number("metadata.log.max.snapshot.interval.ms", DEFAULT_CHECKPOINT_INTERVAL_MS, 0),
+            number("metadata.log.max.record.bytes.between.snapshots", DEFAULT_CHECKPOINT_RECORD_BYTES, 1),
+        ),
+    )
+
 
 NEVER_MS = 2**62
 """Time of a checkpoint whose header cannot be read: Kafka's cleaner fails when it asks how old that one is, and goes no further."""
@@ -304,7 +367,9 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
         told.append("the listeners of this node are taken to have read everything (--listener)")
     if advice.unknown:
         ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
-        told.append(f"how far {counted(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)")
+        told.append(
+            f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)"
+        )
     if advice.unknown is None:
         told.append("which replicas there are is not known, as no image can be read")
     return told

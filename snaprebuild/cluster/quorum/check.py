@@ -8,16 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from formats.errors import FormatError
-from snaprebuild.cluster.metadata.batch import MetadataRecord, UnreadRecord
-from snaprebuild.cluster.metadata.checkpoint_content import CheckpointContent, checkpoint_content, differing_records
+from snaprebuild.cluster.metadata.batches import MetadataRecord, UnreadRecord
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint
-from snaprebuild.cluster.quorum.checkpoint_comparison import compare_with_log
-from snaprebuild.cluster.quorum.election_check import Election, election_of
+from snaprebuild.cluster.quorum.checkpoint_comparison import (
+    CheckpointContent,
+    checkpoint_content,
+    compare_with_log,
+    differing_records,
+)
+from snaprebuild.cluster.quorum.election import Election, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.log_agreement import first_difference
+from snaprebuild.cluster.quorum.log_facts import CheckpointFacts, epoch_before, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.log_start_facts import CheckpointFacts, epoch_before
-from snaprebuild.cluster.quorum.log_start_rules import (
+from snaprebuild.cluster.quorum.rules import (
     Followers,
     Grade,
     Outcome,
@@ -28,7 +31,7 @@ from snaprebuild.cluster.quorum.log_start_rules import (
     judge_starts,
 )
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
@@ -362,5 +365,5 @@ def _difference(
     for kinds, whose in zip(only, ("there", "here"), strict=True):
         if kinds:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items())[:4])
-            told.append(f"{counted(len(kinds), 'record')} only {whose} ({counts})")
+            told.append(f"{pluralize(len(kinds), 'record')} only {whose} ({counts})")
     return "; ".join(told)

@@ -1,20 +1,22 @@
-"""Who can become the leader of a KRaft quorum, from the ends of the logs of its voters.
+"""Which voter of a KRaft quorum can be elected from these directories, and which directory holds the most.
 
-A voter grants its vote to a candidate whose log ends in a later epoch than its own, or in the same one and not before it. A majority of
-the voters elects. The epoch in ``quorum-state`` hinders nobody: the candidate takes a later one.
+A voter grants its vote to a candidate whose log ends in a later epoch than its own, or in the same epoch and not before it. A majority of
+the voters elects. The epoch in ``quorum-state`` prevents nothing: the candidate takes a later one.
 
 Source: ``KafkaRaftClient.handleVoteRequest`` and ``UnattachedState.canGrantVote`` of 4.3.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+from snaprebuild.cluster.quorum.rules import Grade, RuleResult
 
-__all__ = ["CanWin", "Chance", "chances"]
+__all__ = ["CanWin", "Chance", "Election", "Standing", "chances", "election_of"]
 
 
 class CanWin(StrEnum):
@@ -58,3 +60,93 @@ def chances(voters: Collection[int], ends: Mapping[int, OffsetAndEpoch]) -> dict
 
 def _ids(voters: Collection[int]) -> str:
     return "voters " + ", ".join(map(str, voters))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One directory.
+
+    Attributes:
+        node: what was read.
+        end: of the log after a start, with the epoch of its last record.
+        chance: whether its node can be elected.
+        has_most: no other directory ends above it.
+    """
+
+    node: NodeFacts
+    end: OffsetAndEpoch
+    chance: Chance
+    has_most: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """All of them.
+
+    Attributes:
+        voters: ids, by the directory that holds the most; None where none of its files names them.
+        not_given: voters without a directory.
+        standings: in the order of the directories.
+    """
+
+    voters: tuple[int, ...] | None
+    not_given: tuple[int, ...]
+    standings: tuple[Standing, ...]
+
+
+def election_of(checked: Sequence[tuple[NodeFacts, Sequence[RuleResult]]]) -> Election:
+    """Looks at the ends of all logs.
+
+    A directory with damage counts as unknown: its node may not start. Of two directories of one voter the one that ends higher counts.
+
+    Args:
+        checked: directories with the results of the rules.
+    """
+    nodes = [node for node, _ in checked]
+    ends = [each.facts.end_after_start for each in nodes]
+    most = max(ends)
+    best = nodes[ends.index(most)].facts
+    directory_of: dict[int, bytes | None] = {}
+    if best.voter_sets:
+        # A LeaderChange names voters without their directories.
+        known = {each.voter_id: each.directory_id for voters in best.voter_sets for each in voters if any(each.directory_id or b"")}
+        directory_of = {each.voter_id: known.get(each.voter_id) for each in best.voter_sets[-1]}
+    elif best.quorum_state is not None and best.quorum_state.voters:
+        directory_of = dict.fromkeys(best.quorum_state.voters)
+    own_reasons = [_why_not_counted(node, results, directory_of) for node, results in checked]
+    if len({each.cluster_id for each in nodes if each.cluster_id is not None}) > 1:
+        own_reasons = [Chance(CanWin.UNKNOWN, "the directories are of several clusters")] * len(nodes)
+    counted: dict[int, OffsetAndEpoch] = {}
+    for node, end, reason in zip(nodes, ends, own_reasons, strict=True):
+        if reason is None and node.node_id is not None:
+            counted[node.node_id] = max(end, counted.get(node.node_id, end))
+    found = chances(directory_of, counted)
+    standings = []
+    for node, end, reason in zip(nodes, ends, own_reasons, strict=True):
+        chance = reason
+        if chance is None:
+            assert node.node_id is not None
+            chance = found[node.node_id]
+            if end < counted[node.node_id]:
+                chance = Chance(CanWin.NO, f"another directory of voter {node.node_id} ends higher, and counts")
+        standings.append(Standing(node, end, chance, end == most))
+    given: set[int | None] = {each.node_id for each in nodes}
+    voters = tuple(sorted(directory_of)) if directory_of else None
+    return Election(voters, tuple(each for each in voters or () if each not in given), tuple(standings))
+
+
+def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_of: dict[int, bytes | None]) -> Chance | None:
+    """The chance of a directory that is not a voter's, or may not start; None for all others."""
+    if not directory_of:
+        return Chance(CanWin.UNKNOWN, "neither records nor quorum-state name the voters")
+    if node.node_id is None:
+        return Chance(CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known")
+    if node.node_id not in directory_of:
+        return Chance(CanWin.NO, f"node {node.node_id} is no voter")
+    wanted = directory_of[node.node_id]
+    if wanted is not None and node.directory_id is not None and wanted != node.directory_id:
+        return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
+    damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
+    if damage or (node.findings and any(each.is_unread for each in node.findings)):
+        return Chance(CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})")
+    return None

@@ -14,12 +14,10 @@ from formats.log.control_record import ControlRecord, LeaderChange, SnapshotHead
 from formats.metadata.quorum_state import QuorumState, read_quorum_state
 from formats.partition.file_names import META_PROPERTIES, QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
-from snaprebuild.cluster.metadata.batch import MetadataBatch
-from snaprebuild.cluster.metadata.listing import open_metadata_log
-from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
-from snaprebuild.cluster.quorum.log_agreement import BatchColumns
+from snaprebuild.cluster.metadata.batches import MetadataBatch
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.log_start_facts import BatchBelow, CheckpointFacts, LogFacts
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.store import USUAL_S3, S3Settings

@@ -11,9 +11,17 @@ from itertools import pairwise
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.source.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source.rules import is_of_another_log, registered_partition
-from snaprebuild.cluster.source.ruling import Ruling, fails, not_applicable, not_known, passes, warns
-from snaprebuild.replay.leader_epochs import end_of_epoch
+from snaprebuild.cluster.source.rules import (
+    Ruling,
+    fails,
+    is_of_another_log,
+    not_applicable,
+    not_known,
+    passes,
+    registered_partition,
+    warns,
+)
+from snaprebuild.replay.broker_answer import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 
@@ -21,7 +29,7 @@ __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 def leader_epochs(evidence: SourceEvidence) -> Ruling:
     """R12: ascending, none below that of the last batch, and none that begins elsewhere in another replica.
 
-    One above the cluster's shows that the metadata log is older than the replica (``metadata_age``).
+    One above the cluster's shows that the metadata log is older than the replica (``older_than_replica``).
     """
     log, epochs = evidence.log, evidence.log.epochs
     fault = next((each for each in log.faults if LEADER_EPOCH_CHECKPOINT in each), None)

@@ -14,8 +14,8 @@ from snaprebuild.cluster.source.verifier import Judges, damaged_finding, rejecti
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.placement_rules import not_planned_findings, not_trusted
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, nothing_planned
+from snaprebuild.snapshots.plan.placement_rules import not_planned_findings, why_not_trusted
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.source.source import Source, with_new_listings
 from snaprebuild.storage.parallel_map import Each
 
@@ -71,7 +71,7 @@ def judged_plans(
             judged[path], late = _too_late(plan)
             findings += late
         elif error is not None:  # of this partition alone
-            judged[path] = nothing_planned(plan.source, plan.target, str(error))
+            judged[path] = empty_plan(plan.source, plan.target, str(error))
             findings.append(finding_of_error(error, path))
         else:
             assert log is not None
@@ -112,7 +112,7 @@ def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     """What nobody has judged is not written to: haste is no evidence."""
     message = "the deadline has passed before it was judged whether this replica may be the source: what it lacks is not rebuilt"
     path = plan.source.directory.path
-    nothing = nothing_planned(plan.source, plan.target, message, plan.log_end_offset)
+    nothing = empty_plan(plan.source, plan.target, message, plan.log_end_offset)
     return replace(nothing, not_planned=plan.not_planned), [Finding("deadline-passed", Severity.FINDING, path, message)]
 
 
@@ -126,11 +126,11 @@ def _limited(
         if not in_place:
             told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
             return replace(plan, verdict=verdict), [told]
-        nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
+        nothing = empty_plan(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
         return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
     if in_place and verdict.damaged:
         finding = damaged_finding(verdict, directory.path)
-        nothing = nothing_planned(plan.source, plan.target, finding.message, plan.log_end_offset)
+        nothing = empty_plan(plan.source, plan.target, finding.message, plan.log_end_offset)
         return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
     unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
     if not in_place and not plan.source.log_dir.is_broker_directory:
@@ -145,11 +145,11 @@ def _limited(
     beyond = tuple(
         (each.offset, why)
         for each in plan.boundaries
-        if not each.exists and each.offset > below and (why := not_trusted(plan, each.offset))
+        if not each.exists and each.offset > below and (why := why_not_trusted(plan, each.offset))
     )
     kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
     not_planned = tuple(sorted((*plan.not_planned, *beyond)))
     if not kept:
-        plan = nothing_planned(plan.source, plan.target, None, plan.log_end_offset)
+        plan = empty_plan(plan.source, plan.target, None, plan.log_end_offset)
     limited = replace(plan, boundaries=kept, not_planned=not_planned, verdict=verdict)
     return limited, [*found, *not_planned_findings(replace(limited, not_planned=beyond))]

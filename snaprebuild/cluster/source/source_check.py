@@ -10,13 +10,12 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
-from snaprebuild.cluster.source.peers import read_peers
-from snaprebuild.cluster.source.ruling import State
+from snaprebuild.cluster.source.rules import State
 from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges, is_judged, rejection, unknown_finding, word_needed
+from snaprebuild.cluster.source.verifier import Judges, is_judged, read_peers, rejection, unknown_finding, word_needed
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends

@@ -16,6 +16,8 @@ from enum import StrEnum
 from snaprebuild.cluster.source.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source.lineage import leader_epochs
 from snaprebuild.cluster.source.rules import (
+    Ruling,
+    State,
     assignment,
     broker_epoch,
     broker_ids,
@@ -25,11 +27,11 @@ from snaprebuild.cluster.source.rules import (
     high_watermark,
     in_sync,
     log_end,
+    not_known,
     recovery_state,
     registration,
     topic_id,
 )
-from snaprebuild.cluster.source.ruling import Ruling, State, not_known
 
 __all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
 

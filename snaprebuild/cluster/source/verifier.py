@@ -1,4 +1,8 @@
-"""Verdicts on partitions of a run: each with its broker's metadata log, and the notes that go with them."""
+"""Verdicts on the partitions of a run: each with its broker's metadata log, and the notes that go with them.
+
+A metadata log may be older than the replicas. A broker epoch is an offset of this log, its records count leader epochs, and it has a
+record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumController`` of 4.3.1).
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,72 @@ from dataclasses import dataclass, field, replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source.evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence
-from snaprebuild.cluster.source.metadata_age import older_than_broker, older_than_replica
+from snaprebuild.cluster.source.evidence import ClusterEvidence, LogDirEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source.metadata_logs import UNREADABLE, ClusterTruth, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict
-from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
+from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
-from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.snapshots.source.source import Selection
+from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import is_object
+from snaprebuild.storage.store import S3Settings, is_object
 
-__all__ = ["Judges", "damaged_finding", "is_judged", "rejection", "unknown_finding", "verdict_json", "word_needed"]
+__all__ = [
+    "Judges",
+    "Peers",
+    "damaged_finding",
+    "is_judged",
+    "older_than_broker",
+    "older_than_replica",
+    "read_peers",
+    "rejection",
+    "unknown_finding",
+    "verdict_json",
+    "word_needed",
+]
+
+
+CLOCKS_APART_MS = 5_000
+"""Brokers, controllers and producers have clocks of their own, and a controller may be idle for half a second."""
+
+
+def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | None:
+    """Why a metadata log ends before the broker registered last; None where nothing shows that."""
+    epoch = own.stopped_epoch
+    if epoch is None:
+        return None
+    if epoch > cluster.offset:
+        return f"the metadata log ends at {cluster.offset}, before the broker registered with epoch {epoch}: a later one is needed"
+    if own.has_marker and cluster.broker is not None and epoch > cluster.broker.epoch:
+        return (
+            f"the metadata log has broker epoch {cluster.broker.epoch}, and ends before the broker registered with epoch {epoch}: "
+            "a later one is needed"
+        )
+    return None
+
+
+def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
+    """Why a metadata log ends before the last batches of a replica were written; None where nothing shows that.
+
+    Args:
+        cluster: what it says of the partition.
+        timestamp_ms: greatest in it, ms since 1970; negative for none.
+        log: the replica.
+    """
+    partition = cluster.partition
+    is_same_topic = log.topic_id is None or log.topic_id == cluster.topic_id
+    if partition is not None and is_same_topic and log.epochs and log.epochs[-1].epoch > partition.leader_epoch:
+        return (
+            f"the metadata log ends at {cluster.offset}, in leader epoch {partition.leader_epoch} of {log.topic}-{log.partition}, and "
+            f"{log.path} has leader epoch {log.epochs[-1].epoch}: a later one is needed"
+        )
+    appended_ms = log.tail_timestamp_ms
+    if appended_ms is not None and timestamp_ms >= 0 and appended_ms > timestamp_ms + CLOCKS_APART_MS:
+        seconds = (appended_ms - timestamp_ms) / 1000
+        return f"the metadata log ends {seconds:.1f} s before the last batch of {log.path} was written: a later one is needed"
+    return None
 
 
 @dataclass(slots=True)
@@ -208,3 +265,44 @@ def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
         "unknown": [rule.name for rule in verdict.unknown],
         "on_operators_word": list(verdict.on_word),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """What other replicas say, by the name of their partition."""
+
+    known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
+
+    def of(self, directory: PartitionDir) -> tuple[PeerEvidence, ...]:
+        """Those of a partition, but for the directory itself."""
+        return tuple(peer for peer in self.known.get(directory.topic_partition, ()) if peer.path != directory.path)
+
+
+def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings, findings: list[Finding]) -> Peers:
+    """The replicas below some places.
+
+    Args:
+        paths: of log directories, or above them; none for no peers.
+        selection: of partitions.
+        settings: of object stores.
+        findings: gets what cannot be read.
+
+    Raises:
+        UsageError: a path leads nowhere, or to no selected partition.
+    """
+    if not paths:
+        return Peers()
+    peers: dict[str, tuple[PeerEvidence, ...]] = {}
+    for path in paths:
+        found = find_partitions([path], settings)
+        findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
+        directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
+        if not found.faults and not any(map(selection.takes, directories)):
+            raise UsageError(f"--peer: {selection.why_nothing(directories)}", path=path)
+        for log_dir in found.log_dirs:
+            for directory in log_dir.partitions:
+                if directory.name.form is DirectoryForm.PLAIN and selection.takes(directory) and is_judged(directory):
+                    known = peers.get(directory.topic_partition, ())
+                    if all(peer.path != directory.path for peer in known):
+                        peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
+    return Peers(peers)

@@ -1,7 +1,7 @@
 """The fold: what each batch does to the producer state of a partition, batch by batch.
 
-This is the specification, written to be read beside Kafka's classes and checked against their answers; ``segment_effect`` is the same as an
-associative value and does the work. Origin is REPLICATION everywhere: a log that is being recovered is not judged, only followed.
+This is the specification, written like Kafka's classes and checked against their answers. ``segment_effect`` is the same as an
+associative value, which production uses. The origin is always REPLICATION: a log that is recovered is not validated.
 
 Source: ``ProducerAppendInfo``, ``ProducerStateEntry``, ``ProducerStateManager``, ``LogSegment.recover``.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from formats.log.batch_headers import HeaderBlock
+from formats.log.control_record import ControlRecordType
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.expiry import is_expired
+from snaprebuild.replay.window import is_expired
 
 __all__ = [
     "CompletedTransaction",
@@ -21,6 +23,7 @@ __all__ = [
     "InvalidTransactionStateError",
     "Marker",
     "ProducerState",
+    "producer_batches",
 ]
 
 
@@ -87,7 +90,7 @@ class InvalidTransactionStateError(Exception):
 
 
 def _last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
-    """``DefaultRecordBatch.incrementSequence``, apart from that of ``snaprebuild.replay.sequences``: the reference shares no arithmetic."""
+    """``DefaultRecordBatch.incrementSequence``. The reference shares no arithmetic with the code that is compared with it."""
     if base_sequence == -1:
         return -1
     last = base_sequence + last_offset_delta
@@ -230,3 +233,37 @@ def _after_marker(entry: ProducerEntry, marker: Marker) -> ProducerEntry:
     if marker.epoch != entry.epoch:
         after = replace(after, last_sequence=-1, last_offset=-1, offset_delta=0)
     return after
+
+
+def producer_batches(block: HeaderBlock) -> Iterator[ProducerBatch]:
+    """The batches of a block that have a producer id, in log order. Those of magic 0 and 1, and KRaft's, have none."""
+    markers = {
+        row: (type_id, epoch, timestamp)
+        for row, type_id, epoch, timestamp in zip(
+            block.control.tolist(),
+            block.marker_type.tolist(),
+            block.marker_coordinator_epoch.tolist(),
+            block.marker_timestamp.tolist(),
+            strict=True,
+        )
+    }
+    for row, header in enumerate(block.headers()):
+        if header.producer_id < 0:
+            continue
+        if not header.is_control:
+            yield DataBatch(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+                header.is_transactional,
+            )
+        elif row in markers:
+            type_id, coordinator_epoch, timestamp = markers[row]
+            commit = type_id == ControlRecordType.COMMIT
+            # The marker's own offset is that of its record; a control batch holds one, so that is also the base offset.
+            yield Marker(header.producer_id, header.producer_epoch, header.base_offset, timestamp, coordinator_epoch, commit)
+        else:
+            yield EmptyControlBatch(header.producer_id)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from formats.metadata.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionRequest, IsrMember, ProposedPartition
-from snaprebuild.simulations.isr.alter_partition import AlterPartitionError
-from snaprebuild.simulations.isr.controller import PARTITION, TOPIC_ID, Image
-from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr import Mode
+from snaprebuild.simulations.isr.controller import PARTITION, TOPIC_ID, AlterPartitionError, Image
 
 __all__ = ["Answer", "Entry", "Fetch", "Fetched", "Leading", "Proposal", "Replica"]
 

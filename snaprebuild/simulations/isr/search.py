@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, combinations
 
-from snaprebuild.simulations.isr.epoch_mode import Mode
+from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import BROKERS, POSSIBLE_STEPS, Cause, Danger, Loss, Step, Verb
 

@@ -1,9 +1,7 @@
-"""A cluster of three brokers and one partition, step by step: who is in sync, what is committed, and what is lost (KIP-903).
+"""A cluster of three brokers and one partition, step by step: which replicas are in sync, what is committed, and what is lost (KIP-903).
 
-A step is one thing that happens to one broker, or to the controller. What follows from it is that of ``isr_traffic``; what it means for the
-records, that of ``isr_ledger``. There are no unclean elections and no eligible leader replicas.
-
-Source: KIP-903; the classes named in ``isr_controller``, ``isr_replica`` and ``isr_traffic``.
+A step is one thing that happens to one broker, or to the controller. What follows from it is in ``Traffic``; what it means for the records
+is in ``Ledger``. There are no unclean elections and no eligible leader replicas.
 """
 
 from __future__ import annotations
@@ -11,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from snaprebuild.simulations.isr.alter_partition import BrokerState
-from snaprebuild.simulations.isr.controller import Controller
-from snaprebuild.simulations.isr.epoch_mode import Mode
-from snaprebuild.simulations.isr.ledger import Ledger
+from snaprebuild.simulations.isr import Mode
+from snaprebuild.simulations.isr.controller import BrokerState, Controller
 from snaprebuild.simulations.isr.replica import Replica
 from snaprebuild.simulations.isr.steps import BROKERS, Danger, Loss, ReplicaView, Step, Verb, View
-from snaprebuild.simulations.isr.traffic import Channel, Traffic
+from snaprebuild.simulations.isr.traffic import Channel, Ledger, Traffic
 
 __all__ = ["Cluster"]
 

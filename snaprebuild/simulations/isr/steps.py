@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from snaprebuild.simulations.isr.alter_partition import PartitionState
+from snaprebuild.simulations.isr.controller import PartitionState
 
 __all__ = [
     "BROKERS",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch
-from snaprebuild.cluster.quorum.log_start_policies import Progress
+from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, Progress
 from snaprebuild.errors import UsageError
 from snaprebuild.simulations.metadata_log.scenario import NodeSettings, Reader
 

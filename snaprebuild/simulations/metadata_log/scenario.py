@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from snaprebuild.cluster.quorum.log_start_policies import (
+from snaprebuild.cluster.quorum.log_start import (
     DEFAULT_CHECKPOINT_INTERVAL_MS,
     DEFAULT_CHECKPOINT_RECORD_BYTES,
     DEFAULT_LAG_TIME_MAX_MS,

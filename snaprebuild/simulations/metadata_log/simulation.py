@@ -10,15 +10,16 @@ Assumed: everything that is written is committed at once, and one node stays the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from snaprebuild.cluster.quorum.log_start import LogStart
-from snaprebuild.cluster.quorum.log_start_policies import (
+from formats import limits
+from snaprebuild.cluster.quorum.log_start import (
     Advance,
     CheckpointSettings,
     FollowerMode,
+    LogStart,
     Policy,
     immediate,
     is_checkpoint_due,
@@ -28,9 +29,11 @@ from snaprebuild.cluster.quorum.log_start_policies import (
 )
 from snaprebuild.errors import UsageError
 from snaprebuild.simulations.metadata_log.nodes import Follower, Leader, Node
-from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Reader, Scenario
+from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Reader, Scenario, read_scenario
+from snaprebuild.storage.local.regular_file import read_small_file
 
-__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "Step", "simulate"]
+__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "Step", "kraft_simulate", "load_scenario", "simulate"]
+
 
 EVENTS_MAX = 5_000_000
 """Half a minute or so for each policy. A year of Kafka's cleaner, which looks every minute, is half a million."""
@@ -320,3 +323,25 @@ class _Simulation:
 
 def _listeners(scenario: Scenario, node: str) -> tuple[Reader, ...]:
     return tuple(each for each in scenario.listeners if each.node == node)
+
+
+def load_scenario(path: str) -> Scenario:
+    """Reads a scenario file.
+
+    Raises:
+        UsageError: there is none, or it is wrong.
+        ReadFailedError: it cannot be read, or is larger than ``limits.SCENARIO_BYTES_MAX``.
+    """
+    data = read_small_file(path, limits.SCENARIO_BYTES_MAX)
+    if data is None:
+        raise UsageError("does not exist", path=path)
+    return read_scenario(data, path)
+
+
+def kraft_simulate(scenario: Scenario, policies: Sequence[Policy], mode: FollowerMode, samples: int) -> list[PolicyRun]:
+    """One run for each policy.
+
+    Raises:
+        UsageError: as ``simulate``.
+    """
+    return [simulate(scenario, policy, mode, samples) for policy in policies]

@@ -1,4 +1,4 @@
-"""Free cross-checks while a partition is replayed: surviving snapshots and ``.txnindex`` files beside what the replay gives."""
+"""Free cross-checks while a partition is replayed: it is compared with surviving snapshots and ``.txnindex`` files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
-from snaprebuild.findings import Finding, Severity, counted
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -41,7 +41,7 @@ def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) 
     """Batches of a segment whose checksum differs."""
     position, offset = summary.facts.bad_crc[0]
     path = source.directory.file_path(source.directory.segments[index].log.name)
-    count = counted(summary.facts.bad_crc_count, "such batch", "such batches")
+    count = pluralize(summary.facts.bad_crc_count, "such batch", "such batches")
     message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
     return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
 
@@ -63,11 +63,11 @@ class CrossCheck:
     _index_tells_nothing: bool = False
 
     def snapshot(self, state: BoundaryState, listed: ListedFile | None = None) -> Comparison | None:
-        """The snapshot at this boundary or cut beside the replay; None where there is none.
+        """Compares the snapshot at this boundary or cut with the replay; None without one.
 
         Args:
             state: the boundary or cut.
-            listed: which one, where several have its offset; None for the first.
+            listed: which one, if several have its offset; None for the first.
 
         Raises:
             ReadFailedError: it cannot be read.
@@ -81,7 +81,7 @@ class CrossCheck:
         return None if found is None else self.judge(state, found)
 
     def judge(self, state: BoundaryState, found: np.ndarray) -> Comparison:
-        """Entries of a snapshot at this boundary or cut beside the replay."""
+        """Compares the entries of a snapshot at this boundary or cut with the replay."""
         knowledge = self._knowledge(state)
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.doubt is None:
@@ -93,7 +93,7 @@ class CrossCheck:
         return comparison
 
     def _as_settled(self, state: BoundaryState, found: np.ndarray, comparison: Comparison) -> Comparison:
-        """The window alone does not know what the snapshot behind it settled."""
+        """The window alone does not have what the snapshot after it settled."""
         if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
             return comparison
         status, reason = SnapshotStatus.EQUAL_AFTER_EXPIRY, "different at most in entries that have expired"
@@ -115,17 +115,17 @@ class CrossCheck:
         )
 
     def transaction_index(self, state: BoundaryState) -> Finding | None:
-        """The ``.txnindex`` of the segment that ends here beside the transactions that the replay saw aborted; a finding if they differ."""
+        """Compares the ``.txnindex`` of the segment that ends here with the aborted transactions of the replay; a finding if not equal."""
         if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
             return None
-        if state.has_doubts:
+        if state.is_unsound:
             self._index_tells_nothing = True
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory
         segment = directory.segment_at(state.segment.base_offset)
         if segment is not None and segment.until_offset is not None:
-            return None  # it tells of what does not count, too
+            return None  # it also lists what does not count
         path = directory.transaction_index_path(state.segment.base_offset)
         if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):
             return None  # as it was listed; that spares a request for each segment
@@ -133,7 +133,7 @@ class CrossCheck:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
         except ChangedFileError:
-            return None  # the broker appends to it: another moment tells
+            return None  # the broker appends to it: a later run compares it
         except (FormatError, ReadFailedError) as error:
             return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
         at = _first_difference(found, expected)
@@ -146,7 +146,7 @@ class CrossCheck:
     def _is_of_another_moment(self, state: BoundaryState, *, is_prefix: bool) -> bool:
         """Whether a broker at work explains the difference.
 
-        It appends a marker to the active segment first, and tells the index then (``UnifiedLog.append``); after a crash it makes that
+        It appends a marker to the active segment first, and updates the index then (``UnifiedLog.append``); after a crash it makes that
         index anew. When it deletes a segment, the log goes before its indexes (``LogSegment.changeFileSuffixes``).
         """
         log_dir = self.source.log_dir
@@ -199,7 +199,7 @@ def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTra
 
     Brokers up to 2.7 also list an abort marker that closed nothing, as a transaction that begins at its marker (KAFKA-10702). And a broker
     that appends several batches at once, as a follower does, takes the last stable offset when all of them are in: where nothing was open
-    it then names the first transaction that began behind the marker, instead of the offset behind it (``UnifiedLog.append``).
+    it then names the first transaction that began after the marker, instead of the offset after it (``UnifiedLog.append``).
     """
     waiting = iter(expected)
     for at, entry in enumerate(found):

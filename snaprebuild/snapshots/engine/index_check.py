@@ -1,4 +1,4 @@
-"""The entries of indexes beside the log that they point into, in one walk over its headers."""
+"""Checks the entries of indexes against the log that they point into, in one walk over its headers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class IndexCheck:
         found: int64, what the log has where the entry points.
         is_there: bool, whether it has a batch there at all.
         agrees: bool, the entry leads a broker to the right place.
-        is_compared: bool; False behind the place where the log ends early or in disorder.
+        is_compared: bool; False after the place where the log ends early or in disorder.
         unchecked_reason: why some are not compared, or None.
     """
 
@@ -68,7 +68,7 @@ class IndexCheck:
 
 
 class LogWalk:
-    """The blocks of a log up to its end, or to the first batch that does not lie behind the one before it."""
+    """The blocks of a log up to its end, or to the first batch that is not above the one before it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LogWalk:
 
         Args:
             log: the segment.
-            columns: that are wanted beside the offsets.
+            columns: that are wanted besides the offsets.
             read_markers: read the records of control batches.
             check_crc: compute the checksum of every batch.
             hint: positions at which batches probably begin.
@@ -92,7 +92,7 @@ class LogWalk:
         self._reader = HeaderReader(log, columns=tuple(wanted), read_markers=read_markers, check_crc=check_crc, hint=hint)
         self.fault: str | None = None
         self.end_offset = 0
-        """The offset behind the last batch that was seen."""
+        """The offset after the last batch that was seen."""
         self.end_position = 0
 
     @property
@@ -125,7 +125,7 @@ class LogWalk:
 
 
 class OffsetIndexCheck:
-    """Whether a batch begins at the position of each entry, and one at or behind it ends with its offset.
+    """Whether a batch begins at the position of each entry, and one at or after it ends with its offset.
 
     The batch at the position itself need not end with it: an older broker that appends several batches at once, as a follower does,
     names the first position and the last offset.
@@ -199,7 +199,7 @@ class TimeIndexCheck:
 
 
 class TransactionIndexCheck:
-    """Whether an abort marker of the producer stands at the last offset of each entry. The walk must read markers."""
+    """Whether an abort marker of the producer is at the last offset of each entry. The walk must read markers."""
 
     columns = ("producer_id",)
 
@@ -231,7 +231,7 @@ class TransactionIndexCheck:
 
 
 def _compared(check: IndexCheck, walk: LogWalk, reached: np.ndarray) -> IndexCheck:
-    """Entries behind a fault of the log are not judged."""
+    """Entries after a fault of the log are not judged."""
     if walk.fault is not None:
         check.is_compared = reached
         check.unchecked_reason = None if reached.all() else walk.fault
@@ -246,15 +246,15 @@ def _alone(check: OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck, log
 
 
 def check_offset_index(log: OpenBytes, offset: np.ndarray, position: np.ndarray) -> IndexCheck:
-    """An offset index beside its log; see ``OffsetIndexCheck``."""
+    """An offset index checked against its log; see ``OffsetIndexCheck``."""
     return _alone(OffsetIndexCheck(offset, position), log)
 
 
 def check_time_index(log: OpenBytes, offset: np.ndarray, timestamp: np.ndarray) -> IndexCheck:
-    """A time index beside its log; see ``TimeIndexCheck``."""
+    """A time index checked against its log; see ``TimeIndexCheck``."""
     return _alone(TimeIndexCheck(offset, timestamp), log)
 
 
 def check_transaction_index(log: OpenBytes, last_offset: np.ndarray, producer_id: np.ndarray) -> IndexCheck:
-    """A transaction index beside its log; see ``TransactionIndexCheck``."""
+    """A transaction index checked against its log; see ``TransactionIndexCheck``."""
     return _alone(TransactionIndexCheck(last_offset, producer_id), log)

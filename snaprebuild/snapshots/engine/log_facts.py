@@ -1,4 +1,4 @@
-"""What the ends of a log and its indexes tell before anything is replayed: the log end offset, and how old each segment is."""
+"""Facts from the end of a log and its indexes, before anything is replayed: the log end offset, and how old each segment is."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, chec
 
 
 def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:
-    """The greatest timestamp that the time index of a closed segment names, its last; ms, or None where that tells nothing.
+    """The greatest timestamp that the time index of a closed segment names, its last; ms, or None if there is none.
 
     Args:
         partition: the partition.
@@ -140,7 +140,7 @@ def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
 
 
 def window_index(partition: PartitionSource, clock: Clock, deadline: float | None = None) -> int:
-    """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young.
+    """Index of the first segment within the expiration, by the time indexes; a segment without a timestamp counts as young.
 
     Raises DeadlinePassedError as ``largest_timestamp_hint``.
     """

@@ -1,9 +1,8 @@
 """The replay of one partition: segments in, the state at each boundary out, with its class.
 
-A ``PartitionReplay`` names the segments that it needs and takes their summaries in order; who reads them, and how many at once, is the
-scheduler's business. Where a segment comes in pieces, the state at each cut is handed out like that at a boundary. Replays that begin at
-the first segment hand each boundary out at once and keep nothing else. Those that must first be proven by something that lies behind (a
-window, or a snapshot at the first offset) hold the summaries back until it is settled.
+A ``PartitionReplay`` names the segments that it needs and takes their summaries in order; ``schedule`` reads them. If a segment comes in
+pieces, the state at each cut is handed out like that at a boundary. Replays that begin at the first segment hand each boundary out at once
+and keep nothing else. Those that later evidence must prove first (a window, or a snapshot at the first offset) hold the summaries back.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass, Standing
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import WindowState, expired_mask, settle
+from snaprebuild.replay.window import WindowState
 from snaprebuild.snapshots.engine.window_proof import (
     Clock,
     WindowProof,
@@ -37,12 +36,9 @@ from snaprebuild.snapshots.engine.window_proof import (
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["BoundaryState", "Clock", "GivenState", "PartitionReplay", "ReplayFrom", "ReplayPoint", "read_snapshot_file"]
+__all__ = ["BoundaryState", "Clock", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
-
-GAPS_NAMED_MAX = 10
-"""Gaps that a judgement names."""
 
 LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
 
@@ -72,42 +68,38 @@ class ReplayFrom(StrEnum):
     """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BoundaryState:
     """The producer state at one boundary, or at an offset inside a segment that was asked for.
 
-    What costs time and memory with the producers of the whole log (``effect``, ``entries``, ``judgement``) is made when it is first asked
-    for, whenever that is: what comes later in the replay changes nothing here.
+    ``effect``, ``entries`` and ``judgement`` cost time and memory with the producers of the whole log. They are made when they are first
+    asked for, and what comes later in the replay does not change them.
 
     Attributes:
-        offset: the boundary or cut.
-        is_log_end: it is the log end offset.
-        prefix: from the first replayed segment (on a trusted base where there is one).
-        replayed_from: base offset of that segment: ``prefix`` knows nothing of what lies below, unless ``is_complete``.
+        prefix: from the first replayed segment (on a trusted base if there is one).
+        replayed_from: base offset of that segment: ``prefix`` has nothing of what is below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
-        has_doubts: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does, where replay began at the
-            first segment.
+        is_unsound: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does if replay began at the first
+            segment.
         segment: the segment or piece that ends here.
         closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
-            that closed nothing, unless it began before the replay. None where the replay cannot tell (it began inside the log), or at a
-            cut.
-        make_entries: gives ``entries``; ``make_judgement`` likewise.
+            that closed nothing, unless it began before the replay. None if that is unknown (the replay began inside the log), or at a cut.
     """
 
     offset: int
-    is_log_end: bool
+    is_log_end: bool = False
     prefix: RunningEffect
     replayed_from: int
-    is_complete: bool
-    has_doubts: bool
+    is_complete: bool = False
+    is_unsound: bool = False
     segment: SegmentSummary
-    closes: TransactionCloses | None
+    closes: ClosedTransactions | None = None
     make_entries: Callable[[], np.ndarray]
     make_judgement: Callable[[], Judgement]
 
     @property
     def is_cut(self) -> bool:
-        """It lies inside a segment: no snapshot is due here."""
+        """It is inside a segment: no snapshot is due here."""
         return self.segment.cut_offset is not None
 
     @property
@@ -127,18 +119,18 @@ class BoundaryState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReplayPoint:
-    """Where a replay stood at a boundary: another one goes on from here, exactly as if it had read all of it.
+class ReplayCheckpoint:
+    """A replay at a boundary. Another replay resumes from it, exactly as if it had read everything below.
 
     Attributes:
         offset: the boundary, base offset of a segment.
         first_offset: base offset of the first segment that was replayed.
-        behind: base offset and identity of the segment that ends here.
+        before: base offset and identity of the segment that ends here.
     """
 
     offset: int
     first_offset: int
-    behind: tuple[int, FileIdentity]
+    before: tuple[int, FileIdentity]
     _prefix: RunningEffect
     _base: SegmentEffect | None
     _record: ReplayRecord
@@ -148,32 +140,30 @@ class ReplayPoint:
         """Everything that was replayed up to here, as one effect: the large part of this value."""
         return self._prefix.total()
 
-    def with_state(self, state: SegmentEffect) -> ReplayPoint:
-        """The same with another state: of ``IDENTITY`` it is small, and can be sent apart from its own, which is put in again."""
+    def with_state(self, state: SegmentEffect) -> ReplayCheckpoint:
+        """The same with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
         return replace(self, _prefix=RunningEffect(state))
 
     def index_in(self, directory: PartitionDir) -> int | None:
-        """Index of the segment that begins here; None where the log is not the one that was replayed.
+        """Index of the segment that begins here; None if the log is not the one that was replayed.
 
-        A log is cut at its end (``UnifiedLog.truncateTo``), and then the segment that was cut, or deleted, is another file. Where the one
-        that ends here is what it was, so are those before it.
+        A log is cut at its end (``UnifiedLog.truncateTo``), and then the cut segment is another file. If the segment that ends here is
+        unchanged, so are those before it.
         """
         segments = directory.segments
         index = bisect_left(segments, self.offset, key=lambda segment: segment.base_offset)
         if not 0 < index < len(segments) or segments[index].base_offset != self.offset:
             return None
-        behind = segments[index - 1]
-        return index if (behind.base_offset, behind.log.identity) == self.behind else None
+        return index if _base_and_identity(segments[index - 1]) == self.before else None
+
+
+def _base_and_identity(segment: SegmentFiles) -> tuple[int, FileIdentity]:
+    return segment.base_offset, segment.log.identity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GivenState:
-    """The state before the first segment on disk, known from elsewhere.
-
-    Attributes:
-        effect: the state (``effect_of_entries``).
-        judgement: what it is worth: what is replayed on it is worth no more.
-    """
+class InitialState:
+    """The state before the first segment on disk, known from elsewhere. Nothing replayed on it gets a better class than it has."""
 
     effect: SegmentEffect
     judgement: Judgement
@@ -184,11 +174,7 @@ class GivenState:
         return self.judgement.snapshot_class is SnapshotClass.EXACT
 
     def on_top(self, judged: Judgement) -> Judgement:
-        """What a boundary above it is worth.
-
-        Args:
-            judged: the boundary, if this state were proven.
-        """
+        """The judgement of a boundary above it; ``judged`` is what it would be if this state were proven."""
         if judged.snapshot_class is not SnapshotClass.EXACT:
             return judged
         return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))
@@ -199,20 +185,16 @@ class PartitionReplay:
     """Replays a partition.
 
     Attributes:
-        directory: the listing.
-        mode: where to begin.
-        clock: for expiry.
         window_index: first segment of the window (``replay.window.window_start``).
         stop_index: segments from here on are not needed.
         first_wanted: the least boundary that is wanted.
         known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
-        resumed: go on from here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
+        resume_from: begin here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
         given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
-        remote_from: the log begins here, in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells.
-            What the producers did in between a broker takes from the snapshot at the first segment.
-        damage: set when the replay ended before its time.
-        start_index: first segment of the replay as it turned out.
-        start_reason: why there.
+        remote_from: the log begins here, in remote storage, below the first segment on disk; None if it begins on disk or that is unknown.
+            A broker takes the state of the part in between from the snapshot at the first segment.
+        damage: set when the replay ended early.
+        start_index: first segment of the replay as it turned out, and ``start_reason`` why.
     """
 
     directory: PartitionDir
@@ -222,15 +204,15 @@ class PartitionReplay:
     stop_index: int
     first_wanted: int
     known_end: int = 0
-    resumed: ReplayPoint | None = None
-    given: GivenState | None = None
+    resume_from: ReplayCheckpoint | None = None
+    given: InitialState | None = None
     remote_from: int | None = None
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
     _record: ReplayRecord = field(default_factory=ReplayRecord)
     _prefix: RunningEffect = field(default_factory=RunningEffect)
-    _closes: TransactionCloses = NO_CLOSES
+    _closes: ClosedTransactions = NO_CLOSES
     _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _assumption: str | None = None
@@ -240,97 +222,85 @@ class PartitionReplay:
     def begin(self) -> list[int]:
         """Indices of the segments that are needed first, in order."""
         self.start_index, self.start_reason = self.start()
-        if self.resumed is not None:
-            self._prefix, self._base = self.resumed._prefix, self.resumed._base
-            self._record = deepcopy(self.resumed._record)
+        if self.resume_from is not None:
+            self._prefix, self._base = self.resume_from._prefix, self.resume_from._base
+            self._record = deepcopy(self.resume_from._record)
         elif self.given is not None:
-            assert self.mode is ReplayFrom.LOG_START, "it lies before the first segment"
+            assert self.mode is ReplayFrom.LOG_START, "it is before the first segment"
             self._prefix, self._base = RunningEffect(self.given.effect), self.given.effect
         self._holds = not self.hands_out_at_once()
         log.info(
             "%s: replay begins at segment %d of %d: %s",
             self.directory.path,
             self.start_index,
-            len(self._segments),
+            len(self.directory.segments),
             self.start_reason,
         )
         return list(range(self.start_index, self.stop_index))
 
-    @property
-    def _segments(self) -> tuple[SegmentFiles, ...]:
-        return self.directory.segments
-
     def start(self) -> tuple[int, str]:
-        """Index of the segment where the replay begins, as far as names and hints tell, and why there. Changes nothing."""
-        if self.resumed is not None:
-            index = self.resumed.index_in(self.directory)
+        """Index of the segment where the replay begins, as far as names and hints show, and why there. Changes nothing."""
+        if self.resume_from is not None:
+            index = self.resume_from.index_in(self.directory)
             assert index is not None, "another log"
-            return index, f"an earlier replay came to {self.resumed.offset}"
+            return index, f"an earlier replay came to {self.resume_from.offset}"
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
-        if not self._segments:
+        if not self.directory.segments:
             return 0, "no segment is on disk"
-        # The last segment is always read where it is wanted: only it tells the log end.
-        window = min(self.window_index, self.stop_index, len(self._segments) - 1)
+        # The last segment is always read if it is wanted: only it shows the log end.
+        window = min(self.window_index, self.stop_index, len(self.directory.segments) - 1)
         if window == 0:
             return 0, "the window reaches to the first segment on disk"
         if self.mode is ReplayFrom.WINDOW:
             return window, "asked for: the first segment within the expiration"
-        if self.first_wanted <= self._segments[window].base_offset:
+        if self.first_wanted <= self.directory.segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
             return 0, "no surviving snapshot behind the window could prove it"
         return window, "the first segment within the expiration"
 
     def hands_out_at_once(self) -> bool:
-        """Whether no boundary waits for what lies behind it, as far as names and hints tell; ``more`` asks for nothing then."""
-        if self.resumed is not None:
+        """Whether no boundary waits for later segments, as far as names and hints show; ``more`` asks for nothing then."""
+        if self.resume_from is not None:
             return True
         return self.start()[0] == 0 and not (self.mode is ReplayFrom.AUTO and self._has_first_snapshot())
 
     def may_go_back(self) -> bool:
         """Whether ``more`` may ask for further segments."""
-        return self.resumed is None and self.mode is ReplayFrom.AUTO and self.start()[0] > 0
+        return self.resume_from is None and self.mode is ReplayFrom.AUTO and self.start()[0] > 0
 
-    def part(self, stop_index: int, after: ReplayPoint | None) -> PartitionReplay:
-        """Another replay, of a part of this one that hands out at once.
-
-        Args:
-            stop_index: segments from here on belong to the next part.
-            after: where it begins; None for the first segment.
-        """
-        mode, wanted = ReplayFrom.LOG_START, self.first_wanted
-        window, end = self.window_index, self.known_end
-        return PartitionReplay(
-            self.directory, mode, self.clock, window, stop_index, wanted, end, after, self.given, self.remote_from
+    def part(self, stop_index: int, resume_from: ReplayCheckpoint | None) -> PartitionReplay:
+        """Another replay, of the segments up to ``stop_index`` of this one, which hands out at once."""
+        log_start = ReplayFrom.LOG_START
+        return replace(
+            self, mode=log_start, stop_index=stop_index, resume_from=resume_from, _record=ReplayRecord(), _held={}, _below={}
         )
 
     def _witness_offset(self, start_index: int) -> int | None:
-        """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
-        bases = [segment.base_offset for segment in self._segments]
+        """The least surviving snapshot at or after everything that is wanted, which may prove the window."""
+        bases = [segment.base_offset for segment in self.directory.segments]
         boundaries = set(bases[start_index + 1 :])
         least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
-        behind = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
-        return next(behind, None)
+        after = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
+        return next(after, None)
 
     def _has_first_snapshot(self) -> bool:
-        first = self._segments[0].base_offset if self._segments else 0
+        first = self.directory.segments[0].base_offset if self.directory.segments else 0
         return first > 0 and self.directory.snapshot_at(first) is not None
 
-    def point(self, state: BoundaryState) -> ReplayPoint | None:
-        """Where another replay may go on. None at the log end, and where this one begins inside the log, which settles it as a whole.
+    def checkpoint(self, state: BoundaryState) -> ReplayCheckpoint | None:
+        """Where another replay may resume, at the boundary that is being handed out.
 
-        Args:
-            state: the boundary that is being handed out.
+        None at the log end, and if this replay begins inside the log, which settles it as a whole.
         """
-        segments = self._segments
+        segments = self.directory.segments
         index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
-        is_plain = self.start_index == 0 or self.resumed is not None
+        is_plain = self.start_index == 0 or self.resume_from is not None
         if not is_plain or index == len(segments) or segments[index].base_offset != state.offset:
             return None
-        behind = segments[index - 1]
-        identity = (behind.base_offset, behind.log.identity)
-        return ReplayPoint(state.offset, state.replayed_from, identity, state.prefix, self._base, deepcopy(self._record))
+        before = _base_and_identity(segments[index - 1])
+        return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, self._base, deepcopy(self._record))
 
     @property
     def trusted_base(self) -> np.ndarray | None:
@@ -413,10 +383,10 @@ class PartitionReplay:
         self._prefix = prefix = self._prefix.then(summary.effect)
         if self._has_failed():
             return
-        offset, is_log_end = boundary_after(self._segments, index, summary)
-        if offset is None or (self.given is not None and offset == self._segments[0].base_offset):
+        offset, is_log_end = boundary_after(self.directory.segments, index, summary)
+        if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
             return
-        first = self._segments[0].base_offset if self.resumed is None else self.resumed.first_offset
+        first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
         standing, has_base = self._record.standing(), self._base is not None
         knows_below = has_base if self.given is None else self.given.is_complete
         yield BoundaryState(
@@ -425,7 +395,7 @@ class PartitionReplay:
             prefix=prefix,
             replayed_from=first,
             is_complete=knows_below or first == 0,
-            has_doubts=bool(standing.doubts),
+            is_unsound=bool(standing.doubts),
             segment=summary,
             closes=closes if summary.cut_offset is None else None,
             make_entries=lambda: entries_of(prefix.total()),
@@ -437,30 +407,28 @@ class PartitionReplay:
             return self.given.on_top(judgement)
         if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judgement
-        first = self._segments[0].base_offset
+        first = self.directory.segments[0].base_offset
         reason = (
             f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
         )
         return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
 
-    def _given_state(self, given: GivenState) -> BoundaryState:
-        offset, prefix = self._segments[0].base_offset, self._prefix
+    def _given_state(self, given: InitialState) -> BoundaryState:
+        offset, prefix = self.directory.segments[0].base_offset, self._prefix
         return BoundaryState(
             offset=offset,
-            is_log_end=len(self._segments) == 1 and not self._segments[0].size_bytes,
+            is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
             prefix=prefix,
             replayed_from=offset,
             is_complete=given.is_complete,
-            has_doubts=False,
             segment=SegmentSummary.unread(offset, 0),
-            closes=None,
             make_entries=lambda: entries_of(given.effect),
             make_judgement=lambda: given.judgement,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
-        following = self._segments[index + 1].base_offset if index + 1 < len(self._segments) else None
-        path = self.directory.file_path(self._segments[index].log.name)
+        following = self.directory.segments[index + 1].base_offset if index + 1 < len(self.directory.segments) else None
+        path = self.directory.file_path(self.directory.segments[index].log.name)
         self._record.take(summary, is_last=following is None, following=following, path=path, known_end=self.known_end)
 
     def _has_failed(self) -> bool:
@@ -488,72 +456,41 @@ class PartitionReplay:
             self._prefix = prefix
             if self._has_failed():
                 return
-            offset, is_log_end = boundary_after(self._segments, index, summary)
+            offset, is_log_end = boundary_after(self.directory.segments, index, summary)
             if offset is None:
                 continue
-            yield self._in_window(offset, is_log_end, summary, prefix, proof)
-
-    def _in_window(
-        self, offset: int, is_log_end: bool, summary: SegmentSummary, prefix: RunningEffect, proof: WindowProof
-    ) -> BoundaryState:
-        standing, as_of_ms, expiration_ms = self._record.standing(), self.clock.as_of_ms, self.clock.expiration_ms
-
-        @cache
-        def settled() -> WindowState:
-            return settle(prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
-
-        return BoundaryState(
-            offset=offset,
-            is_log_end=is_log_end,
-            prefix=prefix,
-            replayed_from=self._segments[self.start_index].base_offset,
-            is_complete=False,
-            has_doubts=bool(standing.doubts),
-            segment=summary,
-            closes=None,
-            make_entries=lambda: settled().entries,
-            make_judgement=lambda: self._judge_window(prefix, settled(), proof.fault, standing),
-        )
-
-    def _judge_window(self, prefix: RunningEffect, settled: WindowState, fault: str | None, standing: Standing) -> Judgement:
-        if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
-            klass = SnapshotClass.UNSOUND
-        elif fault is not None or settled.gaps:
-            klass = SnapshotClass.UNPROVEN
-        else:
-            has_expired = expired_mask(settled.entries, self.clock.as_of_ms, self.clock.expiration_ms).any()
-            klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
-        reasons = [] if fault is None else [f"nothing proves what lies below the window: {fault}"]
-        if klass.may_go_in_place:
-            reasons.append("the snapshot behind the window confirms the replay, and no gap is left below it")
-            reasons.append(LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW)
-        reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
-        if settled.gap_count > GAPS_NAMED_MAX:
-            reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
-        judged = standing.judge(prefix, starts_at_zero=True, has_trusted_base=False)
-        if not judged.snapshot_class.may_go_in_place:
-            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
-            reasons = [*judged.reasons, *(reasons if fault is not None or settled.gaps else ())]
-        else:
-            reasons += standing.notes
-        return Judgement(klass, tuple(reasons))
-
-    def _below_window(self) -> Iterator[BoundaryState]:
-        """Everything below is older than the expiration; whether a transaction is open there nobody has looked."""
-        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
-        judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
-        for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
-            offset = self._segments[index].base_offset
-            unread = self._segments[index - 1]
+            standing, settled = self._record.standing(), cache(partial(proof.settled, prefix, self.clock))
             yield BoundaryState(
                 offset=offset,
-                is_log_end=False,
+                is_log_end=is_log_end,
+                prefix=prefix,
+                replayed_from=self.directory.segments[self.start_index].base_offset,
+                is_unsound=bool(standing.doubts),
+                segment=summary,
+                make_entries=lambda settled=settled: settled().entries,  # type: ignore[misc]
+                make_judgement=partial(self._judged_in_window, proof, settled, prefix, standing),
+            )
+
+    def _judged_in_window(
+        self, proof: WindowProof, settled: Callable[[], WindowState], prefix: RunningEffect, standing: Standing
+    ) -> Judgement:
+        below = LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW
+        return proof.judge(
+            settled(), standing.judge(prefix, starts_at_zero=True, has_trusted_base=False), below, standing, self.clock
+        )
+
+    def _below_window(self) -> Iterator[BoundaryState]:
+        """Everything below is older than the expiration; whether a transaction is open there is unknown."""
+        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
+        judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
+        for index in range(1, min(self.start_index, len(self.directory.segments) - 1) + 1):
+            offset = self.directory.segments[index].base_offset
+            unread = self.directory.segments[index - 1]
+            yield BoundaryState(
+                offset=offset,
                 prefix=RunningEffect(),
                 replayed_from=offset,
-                is_complete=False,
-                has_doubts=False,
                 segment=SegmentSummary.unread(unread.base_offset, unread.size_bytes),
-                closes=None,
                 make_entries=lambda: entries_of(IDENTITY),
                 make_judgement=lambda: judgement,
             )

@@ -1,158 +1,277 @@
-"""Reading partitions through: every segment that is wanted once and in order, what is damaged told, progress counted.
+"""One partition as a task: it asks for segments, takes their summaries in order, and collects an outcome.
 
-``verify``, ``inspect stats``, ``inspect explain`` and ``inspect transactions`` share this.
-``rebuild`` and ``before-start`` ask for more segments as the evidence wants.
+Local runs (``schedule``) and Spark (``remote_tasks``) drive the same tasks. A task that can run in another process has a ``Job``, a value
+that is sent there and starts the task anew; what returns is the outcome.
 """
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from formats.errors import FormatError
-from snaprebuild.errors import GoneFileError, ReadFailedError, SnaprebuildError
-from snaprebuild.findings import BUSY_LOG, Finding, finding_of_error
+from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.crosscheck import segment_findings
-from snaprebuild.snapshots.engine.remote_indexes import IndexTally
-from snaprebuild.snapshots.engine.schedule import Engine, ReadTask, Work, run
-from snaprebuild.snapshots.source.source import (
-    LISTINGS_MAX,
-    PartitionSource,
-    check_segments_are_files,
-    listed_now,
-    without_files,
-)
-from snaprebuild.storage.store import Store
+from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.io_limits.policy import manners
 
-__all__ = ["PartitionWork", "Progress", "has_lost_a_file", "read_partitions", "run_partitions"]
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.engine.remote_indexes import IndexTally
+
+__all__ = [
+    "NO_CACHE_HITS",
+    "CacheHits",
+    "Engine",
+    "Job",
+    "PartitionTask",
+    "Progress",
+    "Reads",
+    "ReplayTask",
+    "TaskOutcome",
+    "has_lost_a_file",
+    "to_domain_error",
+]
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int], None]
-"""Called with the partition and the bytes of a segment that was taken."""
+"""Called with the topic-partition and the bytes of a segment that was taken."""
 
 
-class PartitionWork(Work):
-    """One partition. Subclasses say which tasks it has, and what a summary means to them."""
+Reads = Callable[[Sequence[int]], list[ReadTask]]
+"""``segment_reader.read_tasks`` with its arguments but the indices of the segments."""
 
-    def __init__(self, source: PartitionSource, findings: list[Finding], progress: Progress | None) -> None:
-        """Takes what all have.
 
-        Args:
-            source: the partition.
-            findings: of its result; what goes wrong is added.
-            progress: told of every segment.
-        """
+@dataclass(frozen=True, slots=True)
+class CacheHits:
+    """Segments that were not read because an earlier run kept their effects (``spark.effect_cache``), and their bytes."""
+
+    segments: int = 0
+    size_bytes: int = 0
+
+    def with_segment(self, summary: SegmentSummary) -> CacheHits:
+        """With one more if it was kept."""
+        return CacheHits(self.segments + 1, self.size_bytes + summary.bytes_kept) if summary.bytes_kept else self
+
+    def __add__(self, other: CacheHits) -> CacheHits:
+        return CacheHits(self.segments + other.segments, self.size_bytes + other.size_bytes)
+
+    def as_json(self) -> dict[str, int]:
+        """For documents."""
+        return {"segments": self.segments, "bytes": self.size_bytes}
+
+
+NO_CACHE_HITS = CacheHits()
+
+
+@dataclass(slots=True)
+class TaskOutcome:
+    """What a task found. It is the same value wherever the task ran, and can be pickled.
+
+    Attributes:
+        bytes_read: of segments.
+        ended: why the replay ended early; None if it did not.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+    cache_hits: CacheHits = NO_CACHE_HITS
+    ended: str | None = None
+
+    def add(self, part: Any) -> None:
+        """Adds the outcome of the next part of the partition."""
+        self.findings += part.findings
+        self.bytes_read += part.bytes_read
+        self.cache_hits += part.cache_hits
+        self.ended = self.ended or part.ended
+
+
+class PartitionTask:
+    """The segments of one partition, read once and in order. Subclasses give it a purpose.
+
+    Attributes:
+        device: number of the device that holds the partition.
+        outcome: what was found so far.
+    """
+
+    device = 0
+    outcome: TaskOutcome
+
+    def __init__(self, source: PartitionSource, outcome: TaskOutcome, reads: Reads, progress: Progress | None = None) -> None:
+        """Takes the partition, an empty outcome, and how segments are read."""
         self.device = source.directory.device
-        self._source = source
-        self._findings = findings
+        self.source = source
+        self.path = source.directory.path
+        self.outcome = outcome
+        self._reads = reads
         self._progress = progress
-        self._begun = False
-        self._next = 0
-        self._index_tally = IndexTally(source.directory)
+        self._order: list[int] | None = None
+        self._taken = 0
+        self._index_tally: IndexTally | None = None
 
     def tasks(self) -> list[ReadTask]:
-        """All tasks, once."""
-        if self._begun:
-            return []
-        self._begun = True
-        return self.all_tasks()
+        """The next segments to read, in order. Asked again when all were taken; empty at the end."""
+        self._order = self.next_segments(is_first=self._order is None)
+        self._taken = 0
+        return self._reads(self._order)
 
-    def all_tasks(self) -> list[ReadTask]:
-        """Every segment that is read, ascending from the first on disk."""
-        raise NotImplementedError
+    def next_segments(self, *, is_first: bool) -> list[int]:
+        """Their indices: by default all, once."""
+        return list(range(len(self.source.directory.segments))) if is_first else []
 
     def take(self, summary: SegmentSummary) -> bool:
-        """Tells damage and progress around ``take_segment``."""
-        index = self._next
-        self._next += summary.cut_offset is None
-        self._findings += segment_findings(self._source, index, summary)
-        self._findings += self._index_tally.take(index, summary)
+        """Takes the summary of the next segment, or of the next piece of a cut one. False when no more are wanted."""
+        assert self._order is not None
+        index = self._order[self._taken]
+        self._taken += summary.cut_offset is None
+        self.outcome.bytes_read += summary.bytes_read
+        self.outcome.cache_hits = self.outcome.cache_hits.with_segment(summary)
+        self.outcome.findings += self.segment_findings(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:
-            self._progress(self._source.topic_partition, summary.size_bytes)
+            self._progress(self.source.topic_partition, summary.size_bytes)
         return wants_more
+
+    def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
+        """What is damaged in a segment, or in its indexes."""
+        return [*segment_findings(self.source, index, summary), *self.index_findings(index, summary)]
+
+    def index_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
+        """What is damaged in the indexes of a copy in remote storage."""
+        if not self.source.directory.segments[index].has_checked_indexes:
+            return []
+        if self._index_tally is None:
+            from snaprebuild.snapshots.engine.remote_indexes import IndexTally  # needed for remote storage alone
+
+            self._index_tally = IndexTally(self.source.directory)
+        return self._index_tally.take(index, summary)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """Takes a segment, or a piece of it. False when no more are wanted."""
         raise NotImplementedError
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """The error is a finding."""
-        self._findings.append(finding_of_error(error, self._source.directory.path))
+        """A segment could not be read, or taking it failed; nothing follows."""
+        self.outcome.findings.append(finding_of_error(error, self.path))
 
-    def check(self) -> bool:
-        """Whether all segments are regular files; where one is not, the partition has failed."""
-        try:
-            check_segments_are_files(self._source.directory)
-        except ReadFailedError as error:
-            self.fail(error)
-            return False
-        return True
+    def finish(self) -> None:
+        """Everything was taken."""
 
+    def settle(self) -> None:
+        """Called after ``finish`` or ``fail``, with the outcome of the whole partition even if its parts ran apart."""
 
-def run_partitions(works: Iterable[PartitionWork], jobs: int | None, engine: Engine | None = None) -> None:
-    """Reads all of them, as ``schedule.run`` or ``engine``; one whose segments are no files fails without being read."""
-    checked = [work for work in works if work.check()]
-    run(checked, jobs) if engine is None else engine(checked)
+    def job(self, report: Callable[[object], None]) -> Job:
+        """This task for another process. ``report`` sends an event to ``on_event``, blocks until it was handled, and raises its error."""
+        raise NotImplementedError
 
+    def on_event(self, event: Any) -> None:
+        """Handles an event of the job, which ends with what this raises."""
+        raise NotImplementedError
 
-class _Result(Protocol):
-    """What a verb has found in one partition."""
-
-    @property
-    def source(self) -> PartitionSource:
-        """The partition."""
-
-    @property
-    def findings(self) -> list[Finding]:
-        """About it."""
+    def adopt(self, outcome: Any) -> None:
+        """Takes the outcome of the job. The task is finished."""
+        raise NotImplementedError
 
 
-Result = TypeVar("Result", bound=_Result)
+class ReplayTask(PartitionTask):
+    """A partition that is replayed: segments are asked for as the evidence needs them. Subclasses take the boundaries.
 
-
-def read_partitions(
-    sources: Sequence[PartitionSource],
-    begin: Callable[[int, PartitionSource], Result],
-    work_of: Callable[[int, Result], PartitionWork],
-    jobs: int | None,
-    engine: Engine | None = None,
-) -> list[Result]:
-    """Reads partitions as ``run_partitions``. One whose broker deleted a file meanwhile is listed and read again, from its new log start.
-
-    Args:
-        sources: the partitions.
-        begin: makes an empty result for a place in ``sources``.
-        work_of: reads a partition into its result; called again with a new result for each listing.
-        jobs: as ``run_partitions``.
-        engine: likewise.
-
-    Returns:
-        A result for each partition. That of one that is gone is empty, with a note; that of one whose files were deleted faster than they
-        could be read, ``LISTINGS_MAX`` times, has the finding ``busy-log``.
+    Attributes:
+        replay: of the partition.
+        cross: compares files on disk with the replay.
+        lost_above_damage: ends the finding about damage that no replay gets past; empty for no finding.
     """
-    results = [begin(place, source) for place, source in enumerate(sources)]
-    due = list(range(len(results)))
-    for _ in range(LISTINGS_MAX - 1):
-        run_partitions([work_of(place, results[place]) for place in due], jobs, engine)
-        due = [place for place in due if has_lost_a_file(results[place].findings) and _can_be_listed(results[place].source)]
-        for place in due:
-            old = results[place].source
-            try:
-                results[place] = begin(place, listed_now(old))
-            except (GoneFileError, ReadFailedError) as error:
-                results[place] = begin(place, without_files(old))
-                results[place].findings.append(finding_of_error(error, old.directory.path))
-        due = [place for place in due if not results[place].findings]
-        if not due:
-            return results
-    run_partitions([work_of(place, results[place]) for place in due], jobs, engine)
-    return results
+
+    lost_above_damage = ""
+
+    def __init__(
+        self,
+        source: PartitionSource,
+        outcome: TaskOutcome,
+        reads: Reads,
+        replay: PartitionReplay,
+        progress: Progress | None = None,
+    ) -> None:
+        """Takes a replay that has not begun."""
+        super().__init__(source, outcome, reads, progress)
+        self.replay = replay
+        self.cross = CrossCheck(source, replay.clock)
+
+    def next_segments(self, *, is_first: bool) -> list[int]:
+        """What the replay asks for."""
+        return self.replay.begin() if is_first else self.replay.more()
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        """Hands out the boundaries that a segment, or a piece of it, settles."""
+        for state in self.replay.take(index, summary):
+            self.boundary(state)
+        return self.replay.damage is None
+
+    def finish(self) -> None:
+        """Hands out the boundaries that waited for later segments, and reports damage."""
+        for state in self.replay.finish():
+            self.boundary(state)
+        damage = self.replay.damage
+        if damage is None:
+            return
+        self.outcome.ended = damage.reason
+        if self.lost_above_damage:
+            message = f"{damage.reason}: {self.lost_above_damage}"
+            found = Finding("damaged-segment", Severity.DAMAGED, self.path, message, damage.offset, is_unread=True)
+            self.outcome.findings.append(found)
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Called with each boundary."""
+        raise NotImplementedError
 
 
-def _can_be_listed(source: PartitionSource) -> bool:
-    """Copies in remote storage make a log without a directory of its own."""
-    return isinstance(source.directory.store, Store)
+Engine = Callable[[Sequence[PartitionTask]], None]
+"""Runs tasks to completion, on this machine or on a cluster."""
+
+
+class Job(ABC):
+    """A task as a value. It may run more than once: what an earlier attempt has written counts as written."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
+        """The task with an empty outcome.
+
+        Args:
+            replay: of a part of the partition (``PartitionReplay.part``); None for the whole.
+        """
+
+    def replay(self) -> PartitionReplay | None:
+        """Of the whole partition, not yet begun; None if the task must not be split into chunks."""
+        return None
+
+    def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
+        """The tasks of these segments, as the task asks for them."""
+        raise NotImplementedError
+
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes that an object store is asked for besides the segments; None if unknown."""
+        return None
+
+
+def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
+    """Any error as one that a partition may end with."""
+    if isinstance(error, SnaprebuildError | FormatError):
+        return error
+    log.debug("unforeseen", exc_info=error)
+    if isinstance(error, MemoryError):
+        most = manners().max_memory_bytes
+        return OutOfMemoryError("out of memory" if most is None else "out of memory: --max-memory leaves no more for it")
+    return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 
 def has_lost_a_file(findings: Iterable[Finding]) -> bool:

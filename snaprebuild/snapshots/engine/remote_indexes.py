@@ -21,7 +21,7 @@ from formats.partition.time_index import read_time_index
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.replay.index_hits import HIT_COLUMNS, IndexEntries, other_epochs
+from snaprebuild.replay.segment_facts import HIT_COLUMNS, IndexEntries, other_epochs
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
@@ -105,8 +105,6 @@ class IndexTally:
     def take(self, index: int, summary: SegmentSummary) -> list[Finding]:
         """Takes a segment, or the next piece of one; what is wrong with its indexes at its end."""
         segment = self._directory.segments[index]
-        if not segment.has_checked_indexes:
-            return []
         self._hits += summary.facts.index_hits
         if summary.cut_offset is not None:
             return []

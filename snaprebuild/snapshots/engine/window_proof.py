@@ -14,12 +14,20 @@ from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.replay.classes import ReplayRecord
+from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass, Standing
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import open_below_fault, same_when_loaded, settle, shows_transactions, witness_fault
+from snaprebuild.replay.window import (
+    WindowState,
+    expired_mask,
+    open_below_fault,
+    same_when_loaded,
+    settle,
+    shows_transactions,
+    witness_fault,
+)
 from snaprebuild.storage.local.regular_file import may_be_in_flux
 from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
@@ -39,6 +47,9 @@ __all__ = [
 ]
 
 Read = TypeVar("Read")
+
+GAPS_NAMED_MAX = 10
+"""Gaps that a judgement names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +120,11 @@ def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | Non
 
 
 def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
-    """The boundary behind a segment, and whether it is the log end for all that its name and size tell; behind a piece the cut.
+    """The boundary after a segment, and whether it is the log end by its name and size; after a piece the cut.
 
     Returns:
         The base offset of the next segment, or the log end. None where that is no boundary of its own: the base of a last segment without
-        batches is the boundary behind the one before it, and 0 is none.
+        batches is the boundary after the one before it, and 0 is none.
     """
     if summary.cut_offset is not None:
         return summary.cut_offset, False
@@ -190,7 +201,7 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
 
 
 def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
-    """How many producers stand in both; None if one stands there otherwise, or a live one in only one of them."""
+    """How many producers are in both; None if one differs, or a live one is in only one of them."""
     if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
         return None
     _, one, other = np.intersect1d(
@@ -205,7 +216,7 @@ def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> 
 
 @dataclass(frozen=True, slots=True)
 class WindowProof:
-    """What a snapshot behind the window proves.
+    """What a snapshot after the window proves.
 
     Attributes:
         total: effect of everything from the window to its end.
@@ -236,15 +247,49 @@ class WindowProof:
             offset, _ = boundary_after(directory.segments, index, summary)
             if offset is None or offset < first_wanted:
                 continue
-            settled = settle(prefix.total(), self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
+            settled = self.settled(prefix, clock)
             if settled.gap_count:
                 gap = settled.gaps[0]
                 return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
         return None
 
+    def settled(self, prefix: RunningEffect, clock: Clock) -> WindowState:
+        """The state after ``prefix``, which begins with the window."""
+        return settle(prefix.total(), self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
+
+    def judge(self, settled: WindowState, judged: Judgement, below: str, standing: Standing, clock: Clock) -> Judgement:
+        """The judgement of a state.
+
+        Args:
+            settled: the state.
+            judged: what it would be if the log began with the window.
+            below: the sentence about what was looked at below the window.
+            standing: of the replay.
+            clock: for expiry.
+        """
+        if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
+            klass = SnapshotClass.UNSOUND
+        elif self.fault is not None or settled.gaps:
+            klass = SnapshotClass.UNPROVEN
+        else:
+            has_expired = expired_mask(settled.entries, clock.as_of_ms, clock.expiration_ms).any()
+            klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
+        reasons = [] if self.fault is None else [f"nothing proves what lies below the window: {self.fault}"]
+        if klass.may_go_in_place:
+            reasons += ["the snapshot behind the window confirms the replay, and no gap is left below it", below]
+        reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
+        if settled.gap_count > GAPS_NAMED_MAX:
+            reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
+        if not judged.snapshot_class.may_go_in_place:
+            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
+            reasons = [*judged.reasons, *(reasons if self.fault is not None or settled.gaps else ())]
+        else:
+            reasons += standing.notes
+        return Judgement(klass, tuple(reasons))
+
 
 def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
-    """Holds a window beside the snapshot behind it and the ones inside it.
+    """Compares a window with the snapshot after it and the ones inside it.
 
     Args:
         directory: the listing.

@@ -1,9 +1,14 @@
-"""The first thing that a worker process does. This module imports little, so that a worker soon ends with its parent."""
+"""The start of a worker process, and of the server that forks workers. It imports little, so that a worker soon ends with its parent.
+
+The fork server imports it first: from then on the kernel kills the server when the process that started it ends. Without that, the server
+notices the end only after it has loaded all that workers need. Other processes import it to no effect.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
@@ -26,7 +31,7 @@ def parent_of_workers(context: BaseContext) -> int:
 def begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> None:
     """In a worker: it only reads, so it may end at any moment and prints nothing then. Limits of the run apply to it, too.
 
-    The fork server ends when nobody holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
+    The fork server ends when no process holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
     copy of that write end, which would keep all of them alive after the death of the process that wants their results.
 
     Args:
@@ -45,3 +50,7 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> No
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     adopt_meters(counts)
     adopt_manners(shared)
+
+
+if getattr(sys.modules["__main__"], "main", None) is forkserver.main:
+    end_with_parent(os.getppid())

@@ -6,12 +6,31 @@ Reasons about the log are those of ``boundary_needs``. Reasons about the place a
 
 from __future__ import annotations
 
+from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
 
-__all__ = ["IRREGULAR_NAME", "is_missed", "not_due", "not_due_in_place", "not_planned_findings", "not_trusted"]
+__all__ = [
+    "IRREGULAR_NAME",
+    "check_running_brokers",
+    "is_relevant_gap",
+    "not_planned_findings",
+    "why_not_due",
+    "why_not_due_in_place",
+    "why_not_trusted",
+]
+
+KEEPS_SNAPSHOTS_FROM = (2, 8)
+"""Up to 2.7 ``Log.deleteSnapshotsAfterRecoveryPointCheckpoint`` removes all but the newest, within a minute."""
+
+UNKNOWN_RELEASE = (
+    "the release of Kafka that runs here is not known: one of 2.7 or older deletes the snapshots again within a minute; for such a broker "
+    "use `stage` and `install`"
+)
+
 
 NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
@@ -20,7 +39,7 @@ NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_REC
 """Reasons for which something that a broker may need gets no snapshot."""
 
 
-def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+def why_not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
     """Why a snapshot at a boundary must not be written where the request wants it, or None."""
     if request.out is not None:
         if request.boundaries == "all":
@@ -28,13 +47,13 @@ def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log
         why_not = why_not_needed(partition, offset, is_log_end=is_log_end)
         return None if why_not is None else why_not.text
     if request.stage:  # linked after a clean stop
-        return not_due_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
+        return why_not_due_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
     if request.broker_running:
-        return _not_due_while_running(partition, offset)
-    return not_due_in_place(partition, offset, is_log_end=is_log_end)
+        return _why_not_due_while_running(partition, offset)
+    return why_not_due_in_place(partition, offset, is_log_end=is_log_end)
 
 
-def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> str | None:
+def why_not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> str | None:
     """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``why_not_needed``."""
     why_not = why_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
     if why_not is not None:
@@ -46,22 +65,22 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
     return None
 
 
-def _not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
+def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
     """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
-    reason = not_due_in_place(partition, offset, is_log_end=False, before_stop=True)
+    reason = why_not_due_in_place(partition, offset, is_log_end=False, before_stop=True)
     if reason is not None:
         return reason
     if offset >= partition.directory.segments[-1].base_offset:
         return "the broker is at work on the active segment: it writes snapshots from there on itself"
     if offset > partition.recovery_point:
-        return f"it lies above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+        return f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
     if offset > high_watermark:
-        return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+        return f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
     return None
 
 
-def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
+def why_not_trusted(plan: PartitionPlan, offset: int) -> str | None:
     """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
     verdict = plan.verdict
     if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
@@ -69,16 +88,43 @@ def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
     return f"the replica is {verdict}: {verdict.why}"
 
 
-def is_missed(plan: PartitionPlan, offset: int, reason: str) -> bool:
+def is_relevant_gap(plan: PartitionPlan, offset: int, reason: str) -> bool:
     """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
-    return reason in NOT_KNOWN_TO_BE_DUE or reason == not_trusted(plan, offset)
+    return reason in NOT_KNOWN_TO_BE_DUE or reason == why_not_trusted(plan, offset)
 
 
 def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
     """A finding for each boundary that is not planned: a note where no broker needs it."""
     found = []
     for offset, reason in plan.not_planned:
-        is_known = not is_missed(plan, offset, reason)
+        is_known = not is_relevant_gap(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
     return found
+
+
+def check_running_brokers(source: Source) -> list[Finding]:
+    """Makes sure that a broker runs on each log directory that would be written to, and that it leaves the snapshots alone.
+
+    Returns:
+        A note for each directory.
+
+    Raises:
+        RefusedError: no broker runs on one of them, or one that would delete what is written, or that is not known.
+    """
+    notes = []
+    for state in source.log_dirs:
+        if not state.is_broker_directory:
+            continue  # nothing is due there
+        holder = lock_holder(state.path)
+        if holder is None:
+            raise RefusedError("no broker runs here: leave --broker-running out, and none can start meanwhile", path=state.path)
+        version = None if holder == HOLDER_NOT_VISIBLE else broker_version(holder)
+        if version is not None and version < KEEPS_SNAPSHOTS_FROM:
+            raise RefusedError(
+                f"Kafka {version[0]}.{version[1]} runs here, which deletes such snapshots within a minute: use `stage` and `install`",
+                path=state.path,
+            )
+        runs = UNKNOWN_RELEASE if version is None else f"Kafka {version[0]}.{version[1]} runs here"
+        notes.append(Finding("beside-broker", Severity.NOTE, state.path, f"{runs}; what is written counts from its next start on"))
+    return notes

@@ -1,26 +1,219 @@
-"""A plan as a file: what was asked for, and the identity of every input, so that it is refused when the disk has moved on.
+"""Plans as files: lines of JSON, and the saved plan with the identity of every input, so that it is refused when the disk has changed.
 
-Its form is that of ``plan_lines`` (docs/json.md).
+A header with the request, a line for each partition, and a closing line with the count of the others and the SHA-256 of everything above
+it, so that a file that was cut off or changed is no plan (docs/json.md). Written and read a line at a time: a broker has millions of
+segments, and a partition some thousands. A staged plan has the same form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
 
 from formats.text_lines import shown
-from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.plan.plan_lines import PlanLines, plan_lines, request_of
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
+from snaprebuild.documents.typed import Natural, Part, Positive, part_of
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["load_plan", "save_plan"]
+__all__ = ["Line", "PlanLines", "load_plan", "plan_lines", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/6"
+SCHEMA = "snaprebuild.saved-plan/7"
+
+LINE_BYTES_MAX = 512 << 20
+"""A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 130 bytes of its line."""
+
+
+class Line(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of a plan."""
+
+
+LineKind = TypeVar("LineKind", bound=Line)
+
+
+class _Closing(Line, frozen=True, kw_only=True):
+    partitions: Natural
+    sha256: str
+
+
+def plan_lines(header: Line, partitions: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The text of a plan, line by line.
+
+    Args:
+        header: its ``schema`` comes first.
+        partitions: plain values, one for each line.
+    """
+    digest = hashlib.sha256()
+    # With blanks, unlike the lines below it: ``check_place`` knows a document of ours by its beginning.
+    line = json.dumps(msgspec.to_builtins(header)) + "\n"
+    digest.update(line.encode())
+    yield line
+    count = 0
+    for partition in partitions:
+        count += 1
+        line = json.dumps(partition, separators=(",", ":")) + "\n"
+        digest.update(line.encode())
+        yield line
+    yield json.dumps({"partitions": count, "sha256": digest.hexdigest()}) + "\n"
+
+
+class PlanLines:
+    """The file of a plan, one line at a time; lines are numbered from 1."""
+
+    def __init__(self, path: str, file: BinaryIO, what: str = "saved plan") -> None:
+        """Reads nothing yet.
+
+        Args:
+            path: of the file.
+            file: open for reading.
+            what: it should be, for messages.
+        """
+        self.path = path
+        self._file = file
+        self._what = what
+
+    def header(self, kind: type[LineKind], schema: str) -> LineKind:
+        """The first line.
+
+        Raises:
+            UsageError: it is none, or of another version.
+        """
+        number, line = next(self._lines(), (1, b""))
+        expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
+        header = self._object(number, line, expected)
+        if header.get("schema") != schema:
+            raise self._fault(number, expected, _shown(line))
+        return self.part(kind, header, number)
+
+    def check_whole(self) -> int:
+        """Makes sure that nothing is missing and nothing was changed. Returns the count of partitions."""
+        digest, last, number = hashlib.sha256(), b"", 0
+        for number, line in self._lines():  # noqa: B007
+            digest.update(last)
+            last = line
+        expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
+        found = self._object(number, last, expected)
+        if "sha256" not in found:
+            raise self._fault(number, expected, _shown(last))
+        closing = self.part(_Closing, found, number)
+        if closing.sha256 != digest.hexdigest():
+            expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
+            raise self._fault(number, expected, shown(closing.sha256))
+        if closing.partitions != number - 2:
+            raise self._fault(number, f"{number - 2} partitions", str(closing.partitions))
+        return number - 2
+
+    def partitions(self, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The lines between the first and the last, as plain values."""
+        for number, line in self._lines():
+            if 1 < number < count + 2:
+                yield number, self._object(number, line, "a partition")
+
+    def part(self, kind: type[LineKind], found: Any, number: int) -> LineKind:
+        """A line as a value.
+
+        Raises:
+            UsageError: it has another form.
+        """
+        return part_of(kind, found, path=self.path, what=f"line {number}")
+
+    def request(self, saved: dict[str, Any]) -> Request:
+        """A request of the first line.
+
+        Raises:
+            UsageError: it is none, or has other members than those of this version.
+        """
+        members = {name: value for name, value in saved.items() if (name, value) != ("s3", None)}
+        request = part_of(Request, members, path=self.path, what="line 1: request")
+        names = (value for value in asdict(request.s3).values() if isinstance(value, str))
+        if json.loads(json.dumps(request.as_json())) != saved or not all(map(is_nameable, names)):
+            raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
+        return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
+
+    def _fault(self, number: int, expected: str, found: str) -> UsageError:
+        return UsageError(f"is no {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            self._file.seek(0)
+            while line := self._file.readline(LINE_BYTES_MAX):
+                number += 1
+                if not line.endswith(b"\n"):
+                    expected = f"a whole line of at most {LINE_BYTES_MAX} bytes"
+                    raise self._fault(number, expected, f"{len(line)} bytes without an end")
+                yield number, line
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+
+    def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._fault(number, expected, _shown(line))
+        return found
+
+
+def _shown(line: bytes) -> str:
+    return shown(line[:200].decode(errors="replace"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------- a saved plan
+
+
+class _PlanHeader(Line, frozen=True, kw_only=True):
+    schema: str
+    request: dict[str, Any]
+    expiration_ms: Positive
+
+
+class _PartitionLine(Line, frozen=True, kw_only=True):
+    """Everything that must not change between planning and doing."""
+
+    path: Nameable
+    topic_partition: str
+    target: str
+    log_start_offset: Natural
+    log_end_offset: Natural | None
+    clean_shutdown: bool
+    recovery_point: Natural
+    replay_index: Natural
+    boundaries: tuple[Natural, ...]
+    not_planned: dict[str, list[Natural]]
+    segments: tuple[InputFile, ...]
+    snapshots: tuple[InputFile, ...]
+
+    @classmethod
+    def of(cls, plan: PartitionPlan) -> _PartitionLine:
+        source, directory = plan.source, plan.source.directory
+        not_planned: dict[str, list[int]] = {}
+        for offset, reason in plan.not_planned:
+            not_planned.setdefault(reason, []).append(offset)
+        return cls(
+            path=directory.path,
+            topic_partition=source.topic_partition,
+            target=plan.target,
+            log_start_offset=source.log_start_offset,
+            log_end_offset=plan.log_end_offset,
+            clean_shutdown=source.log_dir.was_shut_down_cleanly,
+            recovery_point=source.recovery_point,
+            replay_index=plan.replay_index,
+            boundaries=tuple(boundary.offset for boundary in plan.boundaries),
+            not_planned=not_planned,
+            segments=tuple(InputFile.of(segment.base_offset, segment.log.identity) for segment in directory.segments),
+            snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+        )
 
 
 def save_plan(plan: Plan, path: str) -> None:
@@ -30,40 +223,9 @@ def save_plan(plan: Plan, path: str) -> None:
         RefusedError: it may not be written there (``check_place``).
         WriteFailedError: it cannot be written.
     """
-    write_text_file(path, _lines_of(plan))
-
-
-def _lines_of(plan: Plan) -> Iterator[str]:
-    header = {"schema": SCHEMA, "request": plan.request.as_json(), "expiration_ms": plan.clock.expiration_ms}
-    return plan_lines(header, map(_fingerprint, plan.partitions))
-
-
-def _fingerprint(plan: PartitionPlan) -> dict[str, Any]:
-    """Everything that must not change between planning and doing."""
-    directory = plan.source.directory
-    not_planned: dict[str, list[int]] = {}
-    for offset, reason in plan.not_planned:
-        not_planned.setdefault(reason, []).append(offset)
-    return {
-        "path": directory.path,
-        "target": plan.target,
-        "log_start_offset": plan.source.log_start_offset,
-        "log_end_offset": plan.log_end_offset,
-        "clean_shutdown": plan.source.log_dir.was_shut_down_cleanly,
-        "recovery_point": plan.source.recovery_point,
-        "replay_index": plan.replay_index,
-        "boundaries": [boundary.offset for boundary in plan.boundaries],
-        "not_planned": not_planned,
-        "segments": [_row(segment.base_offset, segment.log.identity) for segment in directory.segments],
-        "snapshots": [_row(offset, listed.identity) for offset, listed in directory.snapshots],
-    }
-
-
-_ROW = "[offset, bytes, time in ns, inode or ETag]"
-
-
-def _row(offset: int, identity: FileIdentity) -> list[int | str]:
-    return [offset, *identity.row]
+    header = _PlanHeader(schema=SCHEMA, request=plan.request.as_json(), expiration_ms=plan.clock.expiration_ms)
+    partitions = (msgspec.to_builtins(_PartitionLine.of(partition)) for partition in plan.partitions)
+    write_text_file(path, plan_lines(header, partitions))
 
 
 def load_plan(path: str) -> Plan:
@@ -72,52 +234,53 @@ def load_plan(path: str) -> Plan:
     Raises:
         UsageError: no such file, or no plan: cut off, changed, of another version; the line is named.
         ReadFailedError: it cannot be read.
-        RefusedError: the disk has moved on; the first difference is named.
+        RefusedError: the disk has changed; the first difference is named.
     """
     with open_named_file(path) as file:
         saved = PlanLines(path, file)
-        header = saved.header(SCHEMA, "request", "expiration_ms")
+        header = saved.header(_PlanHeader, SCHEMA)
         count = saved.check_whole()
-        try:
-            request = request_of(header["request"])
-            resolved = request_of({**header["request"], "expiration_ms": header["expiration_ms"]})
-        except (ValueError, TypeError) as error:
-            raise saved.fault(1, "a request of this version", shown(str(error))) from error
-        plan = make_plan(resolved)
-        _check_unmoved(plan, saved, count)
+        request = saved.request(header.request)
+        plan = make_plan(replace(request, expiration_ms=header.expiration_ms))
+        _check_unchanged(plan, saved, count)
     return replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
 
 
-def _check_unmoved(plan: Plan, saved: PlanLines, count: int) -> None:
-    """Holds each partition as it is now against its line.
+def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
+    """Compares each partition with its line.
 
     Raises:
         RefusedError: it is another, or came or went.
     """
     present = {partition.source.directory.path: partition for partition in plan.partitions}
-    for number, was in saved.partitions(count):
-        path = was.get("path")
-        partition = present.pop(path, None) if isinstance(path, str) else None
+    for number, line in saved.partitions(count):
+        was = saved.part(_PartitionLine, line, number)
+        partition = present.pop(was.path, None)
         if partition is None:
-            raise RefusedError(f"the plan is stale: the partition of its line {number} is gone", path=str(path))
-        now = _fingerprint(partition)
-        if was.keys() != now.keys():
-            raise saved.fault(number, f"the fields {', '.join(now)}", shown(", ".join(was)))
-        for key in now:
-            if was[key] != now[key]:
-                what = f"{key} {_ROW}" if key in ("segments", "snapshots") else key
-                raise RefusedError(f"the plan is stale: {what}: {_first_difference(was[key], now[key])}", path=path)
+            raise RefusedError(f"the plan is stale: the partition of its line {number} is gone", path=was.path)
+        now = _PartitionLine.of(partition)
+        for name in now.__struct_fields__:
+            if getattr(was, name) != getattr(now, name):
+                difference = _first_difference(getattr(was, name), getattr(now, name))
+                raise RefusedError(f"the plan is stale: {name}: {difference}", path=was.path)
     if present:
         raise RefusedError("the plan is stale: this partition came since it was made", path=min(present))
 
 
 def _first_difference(was: Any, now: Any) -> str:
-    if isinstance(was, dict) and isinstance(now, dict):
+    if isinstance(was, dict):
         key = next(key for key in (*was, *now) if was.get(key) != now.get(key))
         return f"{key}: {_first_difference(was.get(key, []), now.get(key, []))}"
-    if isinstance(was, list) and isinstance(now, list):
+    if isinstance(was, list | tuple):
         for old, new in zip(was, now, strict=False):
             if old != new:
-                return f"was {old}, is {new}"
+                return f"was {_text(old)}, is {_text(new)}"
         return f"had {len(was)} entries, has {len(now)}"
     return f"was {was}, is {now}"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, InputFile):
+        return str(value)
+    members: dict[str, object] = msgspec.to_builtins(value)
+    return " ".join(f"{name} {member}" for name, member in members.items())

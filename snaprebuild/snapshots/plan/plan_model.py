@@ -8,16 +8,21 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.documents.file_facts import Nameable
+from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.snapshots.engine.partition_replay import Clock, GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.snapshots.engine.partition_replay import Clock, InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
-__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "nothing_planned", "remote_below"]
+__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "empty_plan", "remote_log_start"]
 
 BOUNDARIES = ("missing", "all")
 
@@ -41,36 +46,36 @@ class Request:
         drop_expired: leave expired entries out.
         allow_unproven: write UNPROVEN ones in place.
         as_of_ms, expiration_ms: the clock.
-        metadata: location of the cluster's metadata log, which tells whether replicas may be written to; None for each broker's own.
+        metadata: location of the cluster's metadata log, which shows whether replicas may be written to; None for each broker's own.
         s3: how object stores are reached.
         stage: directories outside of the log directories, one on each of their file systems, that snapshots are built in for ``install``;
             empty to write where they belong.
-        broker_running: write in place beside a running broker, what it will not touch until it starts again.
+        broker_running: write in place while the broker runs: snapshots that it does not use until it starts again.
     """
 
-    paths: tuple[str, ...]
-    server_properties: str | None = None
-    topics: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
-    offset_from: int | None = None
-    offset_to: int | None = None
-    out: str | None = None
-    boundaries: str = "missing"
-    replay_from: str = ReplayFrom.AUTO.value
+    paths: tuple[Nameable, ...]
+    server_properties: Nameable | None = None
+    topics: tuple[Nameable, ...] = ()
+    partitions: tuple[Natural, ...] = ()
+    offset_from: Natural | None = None
+    offset_to: Natural | None = None
+    out: Nameable | None = None
+    boundaries: Annotated[str, Meta(pattern=r"\A(missing|all)\Z")] = "missing"
+    replay_from: Annotated[str, Meta(pattern=r"\A(auto|window|log-start)\Z")] = ReplayFrom.AUTO.value
     set_aside: bool = False
     check_crc: bool = True
     drop_expired: bool = False
     allow_unproven: bool = False
-    as_of_ms: int = 0
-    expiration_ms: int | None = None
-    metadata: str | None = None
+    as_of_ms: Natural = 0
+    expiration_ms: Positive | None = None
+    metadata: Nameable | None = None
     s3: S3Settings = USUAL_S3
-    stage: tuple[str, ...] = ()
+    stage: tuple[Nameable, ...] = ()
     broker_running: bool = False
 
     @property
     def in_place(self) -> bool:
-        """Whether snapshots go beside their segments."""
+        """Whether snapshots go next to their segments."""
         return self.out is None and not self.stage
 
     def as_json(self) -> dict[str, object]:
@@ -82,7 +87,7 @@ class Request:
         return fields
 
     def checked(self) -> Request:
-        """The request of somebody who asks: as it was typed, and made absolute where it makes sense.
+        """The request of a command: checked, with absolute paths.
 
         Raises:
             UsageError: it makes none.
@@ -113,7 +118,7 @@ class Request:
         )
 
     def _check_beside_broker(self) -> None:
-        """What goes with a broker that runs meanwhile."""
+        """Refuses options that do not fit a broker that runs."""
         option = "--to" if self.stage else "--broker-running"
         if self.stage and self.broker_running:
             raise UsageError("--to writes nothing into the log directories, --broker-running does: give one of them")
@@ -158,22 +163,22 @@ class PartitionPlan:
     """What is to be done for one partition.
 
     Attributes:
-        source: the partition and what its broker says of it.
+        source: the partition and what its broker's files show.
         target: directory that the snapshots go to.
         boundaries: wanted ones, ascending.
         not_planned: (offset, reason) of boundaries that are not due where they would go.
         log_end_offset: end of the last whole batch; None where it cannot be read.
         window_index: first segment within the expiration.
-        replay_index: segment where replay begins, as far as names and hints tell.
+        replay_index: segment where replay begins, as far as names and hints show.
         replay_reason: why there.
         stop_index: first segment that is not needed.
         bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
         fault: why nothing can be done, or None.
-        given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
+        given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
         verdict: on the replica as a source of snapshots; None where nothing would be written.
-        resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
-        lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
+        resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
+        already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
     """
 
@@ -190,10 +195,10 @@ class PartitionPlan:
     bytes_most: int
     retention_frees_ms: int | None
     fault: str | None = None
-    given: GivenState | None = None
+    given: InitialState | None = None
     verdict: SourceVerdict | None = None
-    resumed: ReplayPoint | None = None
-    lies_ready: tuple[BoundaryPlan, ...] = ()
+    resumed: ReplayCheckpoint | None = None
+    already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
 
 
@@ -234,12 +239,12 @@ class Plan:
         return sum(partition.bytes_most for partition in self.partitions)
 
 
-def nothing_planned(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
+def empty_plan(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
     """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def remote_below(partition: PartitionSource, request: Request) -> int | None:
+def remote_log_start(partition: PartitionSource, request: Request) -> int | None:
     """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
     is_elsewhere = request.out is not None
     return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
@@ -20,23 +21,22 @@ from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, in_f
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.snapshots.plan.placement_rules import IRREGULAR_NAME, not_due, not_planned_findings
+from snaprebuild.snapshots.plan.placement_rules import IRREGULAR_NAME, check_running_brokers, not_planned_findings, why_not_due
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
     PartitionPlan,
     Plan,
     Request,
-    nothing_planned,
-    remote_below,
+    empty_plan,
+    remote_log_start,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
-from snaprebuild.snapshots.source.output_directory import check_output, target_directories, without_output
-from snaprebuild.snapshots.source.running_broker import check_running_brokers
+from snaprebuild.snapshots.source.output_directory import check_output, staged_directories, target_directories, without_output
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
     Source,
@@ -46,13 +46,13 @@ from snaprebuild.snapshots.source.source import (
     open_source,
     with_new_listings,
     without_files,
+    yield_to_brokers,
 )
-from snaprebuild.snapshots.source.stage_directory import staged_directories
 from snaprebuild.storage.parallel_map import Each, here, here_for
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.stores import store_of
 
-__all__ = ["check_next_start", "make_plan", "plan_anew", "stop_index"]
+__all__ = ["make_plan", "next_start_findings", "plan_anew", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -71,20 +71,19 @@ def make_plan(
 
     Args:
         request: what is asked for.
-        measure_rate: read a sample to tell how long it would take.
+        measure_rate: read a sample, to estimate how long the rebuild takes.
         each: plans the partitions; None for this process.
-        most_first: the partitions are planned, and stand in the plan, from the greatest of these values on; None for the order of their
-            paths.
-        deadline: once ``time.monotonic()`` is past it the partitions that are left are listed and not planned, and a finding says so; None
-            for none.
-        judged_by: likewise, for the verdicts on them; None for ``deadline``.
-        judges_all: ask for a verdict on replicas, too, for which nothing would be written: the caller adds boundaries of its own.
+        most_first: the order of the plan: the partition with the greatest of these values first; None for the order of the paths.
+        deadline: once ``time.monotonic()`` is past it, further partitions are listed and not planned, with a finding; None for none.
+        judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
+        judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
-        RefusedError: the output directory lies in a log directory.
+        RefusedError: the output directory is in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
+    yield_to_brokers(source)
     for place in request.stage if request.out is None else (request.out,):
         source = replace(source, partitions=without_output(source.partitions, place))
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
@@ -94,19 +93,19 @@ def make_plan(
         check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
     if most_first is not None:
         source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
-    retention_ms, retention_source = _retention(request.server_properties)
+    retention_ms, retention_source = _retention(source.properties, request.server_properties)
     notes = check_running_brokers(source) if request.broker_running else live_broker_notes(source)
     findings = [*source.findings, *notes]
-    wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms, deadline) for each in source.partitions]
+    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, retention_ms, deadline) for one in source.partitions]
     plans = []
     each = each or here_for(partition.directory.store for partition in source.partitions)
-    for planned, found in each(_planned, wanted):
+    for planned, found in each(_planned, tasks):
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
     plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
-    if all(each.fault is None for each in plans):
-        check_selected_boundaries(request.selection, ((each.source, each.log_end_offset) for each in plans))
+    if all(plan.fault is None for plan in plans):
+        check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
@@ -127,8 +126,8 @@ def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[P
     try:
         now = listed_now(old.source)
     except (ReadFailedError, GoneFileError) as error:
-        return nothing_planned(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
-    planned, findings = _planned(_Wanted(now, old.target, request, plan.clock, plan.retention_ms, deadline))
+        return empty_plan(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
+    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, plan.retention_ms, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries and is_judged(planned.source.directory) else []
     judged = judged_plans([planned], due, request, Source((planned.source,), (), None, properties), here, findings, deadline)
@@ -141,8 +140,8 @@ def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[Partit
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A partition to be planned, as a value that can be sent to another process."""
+class _PlanningTask:
+    """A partition that is planned, as a value that can be sent to another process."""
 
     partition: PartitionSource
     target: str
@@ -152,94 +151,85 @@ class _Wanted:
     deadline: float | None
 
 
-def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
-    findings: list[Finding] = []
-
-    def planned_as(partition: PartitionSource) -> PartitionPlan:
-        findings.clear()
-        return _plan_partition(replace(wanted, partition=partition), findings)
-
+def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
+    path = task.partition.directory.path
     try:
-        planned = with_new_listings(planned_as, wanted.partition)
+        planned, findings = with_new_listings(lambda now: _plan_partition(replace(task, partition=now)), task.partition)
     except DeadlinePassedError as error:
-        message = f"{error.message} before this partition was looked into: what it lacks is not rebuilt"
-        path = wanted.partition.directory.path
-        return nothing_planned(wanted.partition, wanted.target, message), [
-            Finding("deadline-passed", Severity.FINDING, path, message)
-        ]
+        message = f"{error.message} before this partition was planned: its missing snapshots are not rebuilt"
+        finding = Finding("deadline-passed", Severity.FINDING, path, message)
+        return empty_plan(task.partition, task.target, message), [finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
-        found = finding_of_error(error, wanted.partition.directory.path)
-        findings.append(found)
-        partition = without_files(wanted.partition) if found.code == GONE else wanted.partition
-        planned = nothing_planned(partition, wanted.target, str(error))
+        finding = finding_of_error(error, path)
+        partition = without_files(task.partition) if finding.code == GONE else task.partition
+        return empty_plan(partition, task.target, str(error)), [finding]
     return planned, findings + not_planned_findings(planned)
 
 
-def _retention(server_properties: str | None) -> tuple[int, str]:
-    if server_properties is None:
-        return DEFAULT_RETENTION_MS, "Kafka's default of 168 hours"
-    properties = read_server_properties(server_properties)
+def _retention(properties: Properties | None, path: str | None) -> tuple[int, str]:
     for key, unit_ms in (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)):
-        value = properties.get(key)
+        value = None if properties is None else properties.get(key)
         if value is not None:
             try:
                 return int(value) * unit_ms, f"{key} of the broker"
             except ValueError as error:
-                raise UsageError(f"{key}: {error}", path=server_properties) from error
+                raise UsageError(f"{key}: {error}", path=path) from error
     return DEFAULT_RETENTION_MS, "Kafka's default of 168 hours"
 
 
 # ------------------------------------------------------------------------------------------------------------------ one partition
 
 
-def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
-    partition, target, request, clock, deadline = asked.partition, asked.target, asked.request, asked.clock, asked.deadline
+def _plan_partition(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
+    partition, target, request = task.partition, task.target, task.request
     directory = partition.directory
-    check_deadline(deadline, directory.path)
+    check_deadline(task.deadline, directory.path)
     check_segments_are_files(directory)
     if not directory.segments:
-        findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
-        return nothing_planned(partition, target, None)
-    log_end = log_end_offset(directory, deadline)
-    boundaries, not_planned = _wanted(asked, log_end, findings)
-    if not boundaries:
-        return replace(nothing_planned(partition, target, None, log_end), not_planned=tuple(not_planned))
-    bases = [segment.base_offset for segment in directory.segments]
+        finding = Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild")
+        return empty_plan(partition, target, None), [finding]
+    log_end = log_end_offset(directory, task.deadline)
+    due, not_planned, findings = _due_boundaries(task, log_end)
+    if not due:
+        return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned)), findings
+    first_base = directory.segments[0].base_offset
     mode = ReplayFrom(request.replay_from)
-    window = replay_window(partition, mode, clock, deadline)
-    stop = _stop_index(directory, request, boundaries, window)
-    replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
+    window = replay_window(partition, mode, task.clock, task.deadline)
+    stop = _stop_index(directory, request, due, window)
+    replay = PartitionReplay(directory, mode, task.clock, window, stop, due[0].offset, log_end or 0)
     start_index, start_reason = replay.start()
-    size_from = [segment.size_bytes for segment in directory.segments[:stop]]
-    has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(bases[0]) is not None
-    best = _best_class(start_index, bases[0], is_remote_below=remote_below(partition, request) is not None, has_first=has_first)
-    wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
+    sizes = [segment.size_bytes for segment in directory.segments[:stop]]
+    has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(first_base) is not None
+    best = _best_class(
+        start_index, first_base, is_remote_below=remote_log_start(partition, request) is not None, has_first=has_first
+    )
+    boundaries = tuple(replace(boundary, expected_class=best) for boundary in due)
     if request.in_place and log_end is not None:
-        check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
-    return PartitionPlan(
+        findings += next_start_findings(partition, log_end, [boundary.offset for boundary in boundaries])
+    planned = PartitionPlan(
         source=partition,
         target=target,
-        boundaries=wanted,
+        boundaries=boundaries,
         not_planned=tuple(not_planned),
         log_end_offset=log_end,
         window_index=window,
         replay_index=start_index,
         replay_reason=start_reason,
         stop_index=stop,
-        bytes_least=sum(size_from[start_index:]),
-        bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[start_index:]),
-        retention_frees_ms=_retention_frees(partition, boundaries, asked.retention_ms),
+        bytes_least=sum(sizes[start_index:]),
+        bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:]),
+        retention_frees_ms=_retention_frees(partition, due, task.retention_ms),
     )
+    return planned, findings
 
 
-def check_next_start(partition: PartitionSource, log_end: int, offsets: list[int], findings: list[Finding]) -> None:
-    """Tells of snapshots that the broker would remove again when it starts: it does so above a segment whose offset index is missing.
+def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[int]) -> list[Finding]:
+    """A finding if the broker would remove snapshots again when it starts: it does so above a segment whose offset index is missing.
 
     Args:
         partition: the partition.
         log_end: its log end offset.
         offsets: of the snapshots.
-        findings: gets what is found.
     """
     directory = partition.directory
     start = broker_start(
@@ -255,12 +245,13 @@ def check_next_start(partition: PartitionSource, log_end: int, offsets: list[int
         )
     )
     removed = sorted(set(offsets) - {offset for offset, _ in start.after})
-    if removed:
-        message = (
-            f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset "
-            "index is missing below: start and stop it once, so that it makes the index, then run again"
-        )
-        findings.append(Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0]))
+    if not removed:
+        return []
+    message = (
+        f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset "
+        "index is missing below: start and stop it once, so that it makes the index, then run again"
+    )
+    return [Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0])]
 
 
 def _best_class(start_index: int, first_base: int, *, is_remote_below: bool, has_first: bool) -> str:
@@ -272,21 +263,20 @@ def _best_class(start_index: int, first_base: int, *, is_remote_below: bool, has
     return best.value
 
 
-def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tuple[int, bool, bool]], window: int) -> int:
-    """The first segment that is not needed: behind what is wanted and behind what proves it.
+def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPlan], window: int) -> int:
+    """The first segment that is not needed: above what is wanted and what proves it.
 
-    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: a wrong snapshot at the
-    log end is what the next broker starts from, and whoever rebuilds a partition wants to know.
+    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: the next broker starts
+    from the snapshot at the log end, so that a wrong one there must be found.
     """
-    bases = [segment.base_offset for segment in directory.segments]
-    offset, is_log_end, _ = boundaries[-1]
+    segments, last = directory.segments, due[-1]
     mode = ReplayFrom(request.replay_from)
     if request.stage or request.broker_running:
-        return stop_index(directory, mode, offset)
-    spares = window > 0 and boundaries[0][0] > bases[min(window, len(bases) - 1)]
-    if is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
-        return len(bases)
-    return stop_index(directory, mode, offset)
+        return stop_index(directory, mode, last.offset)
+    spares = window > 0 and due[0].offset > segments[min(window, len(segments) - 1)].base_offset
+    if last.is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
+        return len(segments)
+    return stop_index(directory, mode, last.offset)
 
 
 def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
@@ -295,62 +285,58 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
     stop = next((index for index, base in enumerate(bases) if index and base >= offset), len(bases))
     if bases[0] == 0 and mode is ReplayFrom.LOG_START:
         return stop
-    # The first surviving snapshot behind what is wanted: it may confirm the one at the first offset, or the window.
-    behind = next((at for at, _ in directory.snapshots if stop < len(bases) and at >= bases[stop]), None)
-    return stop if behind is None else next((index for index, base in enumerate(bases) if base >= behind), len(bases))
+    # The first surviving snapshot above what is wanted: it may confirm the one at the first offset, or the window.
+    above = next((at for at, _ in directory.snapshots if stop < len(bases) and at >= bases[stop]), None)
+    return stop if above is None else next((index for index, base in enumerate(bases) if base >= above), len(bases))
 
 
-def _wanted(
-    asked: _Wanted, log_end: int | None, findings: list[Finding]
-) -> tuple[list[tuple[int, bool, bool]], list[tuple[int, str]]]:
-    """(offset, is log end, exists) of the wanted boundaries, and what is not due."""
-    partition, request = asked.partition, asked.request
-    directory = partition.directory
-    offsets = {segment.base_offset: False for segment in directory.segments[1:]}
-    if log_end is not None and log_end > 0:
-        offsets[log_end] = True
+def _due_boundaries(task: _PlanningTask, log_end: int | None) -> tuple[list[BoundaryPlan], list[tuple[int, str]], list[Finding]]:
+    """The boundaries that are wanted, those that are not due and why, and findings about snapshots that are there."""
+    partition, request, directory = task.partition, task.request, task.partition.directory
+    ends = [] if not log_end or log_end in (segment.base_offset for segment in directory.segments[1:]) else [log_end]
     existing = {offset for offset, _ in directory.snapshots}
-    wanted, not_planned = [], []
-    for offset, is_end in sorted(offsets.items()):
+    due, not_planned, findings = [], [], []
+    for offset in sorted([*(segment.base_offset for segment in directory.segments[1:]), *ends]):
         if not request.selection.takes_boundary(offset):
             continue
-        exists = offset in existing
-        if exists and request.out is None and not request.set_aside:
-            check_deadline(asked.deadline, directory.path)
-            _check_existing(partition, offset, findings)
-        if request.boundaries == "missing" and exists and not request.set_aside:
-            continue
-        reason = None if exists else not_due(request, partition, offset, is_log_end=is_end)
+        exists, is_log_end = offset in existing, offset == log_end
+        if exists and not request.set_aside:
+            if request.out is None:
+                check_deadline(task.deadline, directory.path)
+                findings += _existing_findings(partition, offset)
+            if request.boundaries == "missing":
+                continue
+        reason = None if exists else why_not_due(request, partition, offset, is_log_end=is_log_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
-            wanted.append((offset, is_end, exists))
+            due.append(BoundaryPlan(offset, is_log_end, exists, ""))
         else:
             not_planned.append((offset, reason))
     active = directory.segments[-1].base_offset
-    if request.stage and wanted and wanted[-1][0] < active:
-        # What closes until it is installed is replayed from here, whether or not the broker has written this one.
-        wanted.append((active, False, active in existing))
-    return wanted, not_planned
+    if request.stage and due and due[-1].offset < active:
+        # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
+        due.append(BoundaryPlan(active, False, active in existing, ""))
+    return due, not_planned, findings
 
 
-def _check_existing(partition: PartitionSource, offset: int, findings: list[Finding]) -> None:
+def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]:
     directory = partition.directory
     try:
         read_snapshot_file(directory, offset, is_broker_running=partition.is_broker_running)
     except ChangedFileError as error:
-        findings.append(in_flux(error, directory.path, offset))
+        return [in_flux(error, directory.path, offset)]
     except ReadFailedError as error:
-        findings.append(replace(finding_of_error(error, directory.path), offset=offset))
+        return [replace(finding_of_error(error, directory.path), offset=offset)]
     except FormatError as error:
         remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
-        message = f"{error}; {remedy}"
-        findings.append(Finding("corrupt-snapshot", Severity.FINDING, directory.path, message, offset))
+        return [Finding("corrupt-snapshot", Severity.FINDING, directory.path, f"{error}; {remedy}", offset)]
+    return []
 
 
-def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
+def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int) -> int | None:
     """When the newest closed segment without a snapshot is old enough to be deleted."""
-    missing = {offset for offset, is_end, exists in boundaries if not exists and not is_end}
+    missing = {boundary.offset for boundary in due if not boundary.exists and not boundary.is_log_end}
     following = partition.directory.segments[1:]
     blocking = [index for index, segment in enumerate(following) if segment.base_offset in missing]
     if not blocking or retention_ms < 0:

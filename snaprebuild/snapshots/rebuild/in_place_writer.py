@@ -1,4 +1,4 @@
-"""Writes snapshots into the log directory: only where a broker would keep them, and never over what stands there."""
+"""Writes snapshots into the log directory: only those that a broker would keep, and never over an existing file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import SnapshotStatus
-from snaprebuild.snapshots.plan.placement_rules import not_due, not_trusted
+from snaprebuild.snapshots.plan.placement_rules import why_not_due, why_not_trusted
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
     RebuiltSnapshot,
-    SnapshotWriter,
+    Report,
     create_snapshot,
+    log_class,
     owner_of_snapshot,
-    tell_class,
     too_little_proven,
 )
-from snaprebuild.snapshots.receipts.receipt import ReceiptSink
+from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.whole_file import aside_name, set_aside
@@ -30,14 +30,14 @@ from snaprebuild.storage.store import FileIdentity
 __all__ = ["InPlaceWriter"]
 
 ASIDE_NUMBERS_MAX = 100
-"""Snapshots of one offset that are set aside side by side."""
+"""Snapshots of one offset that may be set aside."""
 
 
-class InPlaceWriter(SnapshotWriter):
+class InPlaceWriter:
     """Writes the snapshots of one partition into its own directory."""
 
     def __init__(
-        self, result: PartitionResult, request: Request, lock: HeldLock | None, receipt: ReceiptSink | None, *, dry_run: bool
+        self, result: PartitionResult, request: Request, lock: HeldLock | None, report: Report | None, *, dry_run: bool
     ) -> None:
         """Takes what decides.
 
@@ -46,18 +46,24 @@ class InPlaceWriter(SnapshotWriter):
             request: what was asked for.
             lock: on the log directory; None in a dry run, where there is no broker's directory (nothing is written then), and where
                 its broker runs.
-            receipt: gets what is written; None leaves none.
+            report: takes the events; None for none.
             dry_run: write nothing.
         """
         self._result = result
         self._directory = result.plan.source.directory
         self._request = request
         self._lock = lock
-        self._receipt = receipt
+        self._report = report
         self._dry_run = dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """As ``SnapshotWriter.write``."""
+        """Writes a snapshot if it is due. Several may be written at once.
+
+        Raises:
+            AlreadyExistsError: a file of this name appeared meanwhile.
+            StorageError: it cannot be written, or what is there cannot be read.
+            RefusedError: nothing may be written here any more.
+        """
         wanted, comparison = rebuilt.wanted, rebuilt.found
         if comparison is not None and not comparison.proven_wrong:
             same = comparison.status in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY)
@@ -65,14 +71,14 @@ class InPlaceWriter(SnapshotWriter):
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_now = not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(
+        not_now = why_not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or why_not_trusted(
             plan, wanted.offset
         )
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
             return rebuilt.not_written(not_now)
-        tell_class(self._result, rebuilt)
+        log_class(self._result, rebuilt)
         too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
@@ -82,7 +88,7 @@ class InPlaceWriter(SnapshotWriter):
         aside = self._set_aside(wanted.offset) if comparison is not None else None
         check = (lambda: self._check_beside_broker(wanted.offset)) if self._request.broker_running else self._check_lock
         try:
-            create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), plan, self._receipt, check)
+            create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, check)
         except SnaprebuildError:
             if aside is not None:
                 self._put_back(wanted.offset, aside)
@@ -100,8 +106,8 @@ class InPlaceWriter(SnapshotWriter):
             RefusedError: they are not.
         """
         directory = self._directory
-        behind = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
-        for segment in directory.segments[behind - 1 : behind + 1]:
+        above = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
+        for segment in directory.segments[above - 1 : above + 1]:
             path = directory.file_path(segment.log.name)
             try:
                 is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
@@ -117,9 +123,9 @@ class InPlaceWriter(SnapshotWriter):
             name = aside_name(offset, number)
             if os.path.lexists(self._directory.file_path(name)):
                 continue
-            if self._receipt is not None:
+            if self._report is not None:
                 found = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
-                self._receipt.announce_set_aside(self._result.plan, offset, name, found)
+                self._report(SetAsideAnnounced(offset, name, found))
             with contextlib.suppress(AlreadyExistsError):
                 set_aside(self._directory.path, snapshot_file_name(offset), name)
                 return name
@@ -128,7 +134,7 @@ class InPlaceWriter(SnapshotWriter):
         )
 
     def _put_back(self, offset: int, aside: str) -> None:
-        """The new file could not be written: the old one, wrong as it is, returns to its name, or the finding says where it lies."""
+        """The new file could not be written: the old one, wrong as it is, gets its name back, or a finding says where it is."""
         try:
             set_aside(self._directory.path, aside, snapshot_file_name(offset))
         except StorageError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.snapshots.engine.cache_hits import NONE_KEPT, FromEffects
+from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 
@@ -26,6 +26,7 @@ __all__ = [
     "WRITTEN",
     "BoundaryResult",
     "PartitionResult",
+    "RebuildOutcome",
     "RebuildResult",
 ]
 
@@ -67,27 +68,48 @@ class BoundaryResult:
 
 
 @dataclass(slots=True)
-class PartitionResult:
-    """What became of one partition.
+class RebuildOutcome(TaskOutcome):
+    """The result of one partition, without its plan.
 
     Attributes:
-        plan: what was planned.
         boundaries: one result for each wanted boundary, ascending.
-        findings: about this partition.
-        bytes_read: of its segments.
-        from_effects: what was not read, because an earlier run has kept what it gave.
-        replay_index: segment where replay began in the end, and why.
-        seconds: from the first segment taken to the last file written; of one in chunks, of all its tasks together.
+        replay_index: segment where replay began in the end, and ``replay_reason`` why.
+        seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
     """
 
-    plan: PartitionPlan
     boundaries: list[BoundaryResult] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
-    from_effects: FromEffects = NONE_KEPT
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0
+
+    def add(self, part: RebuildOutcome) -> None:
+        """As ``TaskOutcome.add``."""
+        TaskOutcome.add(self, part)
+        self.boundaries += part.boundaries
+        self.seconds += part.seconds
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """One partition of a plan, with its result."""
+
+    plan: PartitionPlan
+    outcome: RebuildOutcome = field(default_factory=RebuildOutcome)
+
+    @property
+    def path(self) -> str:
+        """Of the partition directory."""
+        return self.plan.source.directory.path
+
+    @property
+    def boundaries(self) -> list[BoundaryResult]:
+        """One result for each wanted boundary, ascending."""
+        return self.outcome.boundaries
+
+    @property
+    def findings(self) -> list[Finding]:
+        """About this partition."""
+        return self.outcome.findings
 
     @property
     def needs(self) -> BoundaryNeeds:
@@ -100,7 +122,7 @@ class PartitionResult:
 
     def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
-        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset, reason))
+        self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,7 +133,7 @@ class RebuildResult:
         plan: what was carried out.
         partitions: one result for each.
         is_dry_run: nothing was written.
-        receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
+        receipt: path of the file that lists what was written; None if nothing was, or without a receipt.
         receipt_findings: what went wrong with its end.
         staged_plan: path of the plan for ``install``; None where nothing was staged.
     """
@@ -161,10 +183,9 @@ class RebuildResult:
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each boundary that was wanted, by partition and offset."""
         for partition in self.partitions:
-            directory = partition.plan.source.directory
             for boundary in partition.boundaries:
                 yield {
-                    "path": directory.path,
+                    "path": partition.path,
                     "topic_partition": partition.plan.source.topic_partition,
                     "offset": boundary.offset,
                     "is_log_end": boundary.is_log_end,
@@ -172,6 +193,6 @@ class RebuildResult:
                     "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
                     "reasons": list(boundary.reasons),
                     "entries": boundary.entries,
-                    "bytes_read": partition.bytes_read,
-                    "seconds": round(partition.seconds, 4),
+                    "bytes_read": partition.outcome.bytes_read,
+                    "seconds": round(partition.outcome.seconds, 4),
                 }

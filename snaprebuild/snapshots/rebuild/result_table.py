@@ -29,7 +29,7 @@ def result_file(path: str) -> str:
     """The file that a table goes to: ``path``, or a new one in it where it is a directory. Asked before the work.
 
     Raises:
-        UsageError: the ending tells no form, it lies in an object store, or pyarrow is missing.
+        UsageError: the ending is of no known form, it is in an object store, or pyarrow is missing.
         RefusedError: it is there.
     """
     if is_object(path):
@@ -54,7 +54,7 @@ def write_results(result: RebuildResult, path: str) -> None:
         path: from ``result_file``.
 
     Raises:
-        RefusedError: the file is there by now, or would lie among those of a broker.
+        RefusedError: the file is there by now, or would be among those of a broker.
         WriteFailedError: it cannot be written.
     """
     with new_file(path) as file:

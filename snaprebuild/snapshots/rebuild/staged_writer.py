@@ -8,17 +8,17 @@ import os
 
 from snaprebuild.errors import ReadFailedError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
     RebuiltSnapshot,
-    SnapshotWriter,
+    Report,
+    create_or_wait,
     create_snapshot,
+    log_class,
     owner_of_snapshot,
-    tell_class,
     too_little_proven,
 )
-from snaprebuild.snapshots.receipts.receipt import ReceiptSink
+from snaprebuild.snapshots.receipts.receipt import WriteSettled
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.whole_file import remove_file
@@ -32,42 +32,45 @@ ROUNDS_MAX = 3
 """One run at a time stages into a directory: a file is removed once, unless another program makes it again."""
 
 
-class StageWriter(SnapshotWriter):
+class StageWriter:
     """Writes the snapshots of one partition to its directory below ``--to``, and lists them for the staged plan.
 
     What an earlier run staged at the same boundary is used again where it is the same, else replaced.
     """
 
-    def __init__(self, result: PartitionResult, request: Request, staged: ReceiptSink | None, *, dry_run: bool) -> None:
+    def __init__(self, result: PartitionResult, request: Request, report: Report | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
             request: what was asked for.
-            staged: gets what is there in the end, also what an earlier run has left.
+            report: takes the events, also of what an earlier run has left.
             dry_run: write nothing.
         """
         self._result = result
         self._request = request
-        self._staged = staged
+        self._report = report
         self._dry_run = dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """As ``SnapshotWriter.write``."""
-        tell_class(self._result, rebuilt)
+        """Writes a snapshot. Several may be written at once.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        log_class(self._result, rebuilt)
         too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE)
-        plan = self._result.plan
         try:
             make_directories(rebuilt.target)
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
-        owner = owner_of_snapshot(plan, rebuilt.wanted.offset)
+        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         for _ in range(ROUNDS_MAX):
-            if create_in_turn(lambda: create_snapshot(rebuilt, owner, plan, self._staged)):
+            if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
                 return rebuilt.result(WRITTEN)
             if self._is_equal_there(rebuilt, owner):
                 return rebuilt.result(EQUAL)
@@ -79,7 +82,6 @@ class StageWriter(SnapshotWriter):
 
     def _is_equal_there(self, rebuilt: RebuiltSnapshot, owner: Ownership) -> bool:
         """Whether the file that an earlier run left has the same bytes, owner and mode. It is staged then."""
-        plan, offset = self._result.plan, rebuilt.wanted.offset
         try:
             found = fingerprint_at(rebuilt.path)
             if found != Fingerprint.of(rebuilt.data(), found.mtime_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
@@ -87,8 +89,7 @@ class StageWriter(SnapshotWriter):
         except (OSError, ReadFailedError) as error:
             log.info("%s: an earlier run left it, and it cannot be read: %s", rebuilt.path, error)
             return False
-        if self._staged is not None:
-            klass = rebuilt.judgement.snapshot_class.value
-            self._staged.announce(plan, offset, klass, len(rebuilt.entries), found)
-            self._staged.settle(plan, offset)
+        if self._report is not None:
+            self._report(rebuilt.announcement(found))
+            self._report(WriteSettled(rebuilt.wanted.offset))
         return True

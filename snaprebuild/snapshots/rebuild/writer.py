@@ -1,55 +1,66 @@
-"""What rebuilt snapshots are handed to; ``write_in_place`` and ``write_out`` are the two ways to write them."""
+"""Rebuilt snapshots, how they are written, and the writer for another place (``--out``)."""
 
 from __future__ import annotations
 
 import bisect
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
-from formats.partition.producer_snapshot import write_entries
-from snaprebuild.errors import SnaprebuildError, StorageError
+from formats.partition.producer_snapshot import read_entries, snapshot_size, write_entries
+from snaprebuild.errors import AlreadyExistsError, BusyError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
-from snaprebuild.snapshots.rebuild.result import REFUSED, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.receipts.receipt import ReceiptSink
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
+from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.receipts.receipt import WriteAnnounced, WriteEvent, WriteSettled
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import Ownership, Store, is_object
 
 __all__ = [
+    "OutWriter",
     "RebuiltSnapshot",
-    "SnapshotWriter",
+    "Report",
+    "create_or_wait",
     "create_snapshot",
+    "log_class",
     "owner_of_snapshot",
     "remove_other_name",
     "segment_of_snapshot",
-    "tell_class",
     "too_little_proven",
 ]
 
 log = logging.getLogger(__name__)
 
+BUSY_SECONDS_MAX = 30.0
+"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
+
+BUSY_STEP_SECONDS = 0.05
+
+Report = Callable[[WriteEvent], None]
+"""Takes an event about a file of the partition. An announcement that it cannot record raises, and then the file gets no name."""
+
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSnapshot:
-    """What the replay gave for a wanted boundary.
+    """The state at a wanted boundary, as a file to write.
 
     Attributes:
-        wanted: the boundary.
-        target: directory that the snapshot goes to.
-        store: that holds it.
+        target: directory that it goes to, in ``store``.
         entries: of ``ENTRY_DTYPE``, by producer id.
-        judgement: class and reasons.
-        found: the snapshot that stands at this boundary in the partition, beside the replay; None without one.
+        found: comparison with the snapshot that is at this boundary in the partition; None without one.
     """
 
     wanted: BoundaryPlan
@@ -68,6 +79,10 @@ class RebuiltSnapshot:
         """Its bytes."""
         return write_entries(self.entries)
 
+    def announcement(self, file: Fingerprint) -> WriteAnnounced:
+        """The event before ``file`` gets its name."""
+        return WriteAnnounced(self.wanted.offset, self.judgement.snapshot_class.value, len(self.entries), file)
+
     def not_written(self, why: str, action: str = REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
         reasons = (why, *self.judgement.reasons)
@@ -81,7 +96,7 @@ class RebuiltSnapshot:
         )
 
     def result(self, action: str, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
-        """The result of one that is there, or is to be."""
+        """The result of one that is there, or would be."""
         return BoundaryResult(
             self.wanted.offset,
             self.wanted.is_log_end,
@@ -95,25 +110,11 @@ class RebuiltSnapshot:
         )
 
 
-class SnapshotWriter(Protocol):
-    """Writes the snapshots of one partition. Several are written at once, each by a call of its own."""
-
-    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """Gives a rebuilt snapshot its name where that is due, and tells what became of it.
-
-        Raises:
-            AlreadyExistsError: a file of this name appeared meanwhile.
-            StorageError: it cannot be written, or what is there cannot be read.
-            RefusedError: nothing may be written here any more.
-        """
-        ...
-
-
-def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
-    """Logs the class of a snapshot that is to be written; one that proves too little is a finding."""
+def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
+    """Logs the class of a snapshot before it is written. A class with too little proof is a finding."""
     wanted, judgement = rebuilt.wanted, rebuilt.judgement
     klass, reasons = judgement.snapshot_class, "; ".join(judgement.reasons)
-    log.info("%s at %d: %s: %s", result.plan.source.directory.path, wanted.offset, klass.value, reasons)
+    log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
     if not klass.may_go_in_place:
         code = f"{klass.value.lower()}-boundary"
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
@@ -141,32 +142,29 @@ def owner_of_snapshot(partition: PartitionPlan, offset: int) -> Ownership:
 
 
 def create_snapshot(
-    rebuilt: RebuiltSnapshot,
-    owner: Ownership | None,
-    partition: PartitionPlan,
-    receipt: ReceiptSink | None,
-    check: Callable[[], None] = lambda: None,
+    rebuilt: RebuiltSnapshot, owner: Ownership | None, report: Report | None, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes the file, which stands in the receipt before it has its name.
+    """Writes the file. It is announced before it has its name.
 
     Args:
         rebuilt: what is written.
         owner: owner, group and mode; None for the process.
-        partition: that it belongs to.
-        receipt: is told of it.
-        check: called before it gets its name; what it raises leaves nothing behind.
+        report: takes the events; None for none.
+        check: called before it gets its name; what it raises leaves nothing in place.
 
     Raises:
         AlreadyExistsError: the name is taken.
         StorageError: as ``Store.create``, or the receipt cannot be written.
     """
     offset, data = rebuilt.wanted.offset, rebuilt.data()
+    announced = False
 
     def announce(mtime_ns: int) -> None:
+        nonlocal announced
         check()
-        if receipt is not None:
-            made = Fingerprint.of(data, mtime_ns)
-            receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)
+        if report is not None:
+            report(rebuilt.announcement(Fingerprint.of(data, mtime_ns)))
+            announced = True
 
     try:
         rebuilt.store.create(
@@ -178,15 +176,41 @@ def create_snapshot(
             before_name=announce,
         )
     except SnaprebuildError as error:
-        if receipt is not None:
-            receipt.settle(partition, offset, error)
+        if report is not None and announced:  # what another attempt at the same file announced is not settled by this one
+            report(WriteSettled(offset, error))
         raise
-    if receipt is not None:
-        receipt.settle(partition, offset)
+    if report is not None:
+        report(WriteSettled(offset))
+
+
+def create_or_wait(create: Callable[[], None]) -> bool:
+    """Creates a file. If another run is writing it, waits for that: most likely it is the same.
+
+    Args:
+        create: creates it, as ``Store.create`` does.
+
+    Returns:
+        False if its name is taken.
+
+    Raises:
+        StorageError: as ``create``.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS_MAX
+    while True:
+        try:
+            create()
+        except AlreadyExistsError:
+            return False
+        except BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_STEP_SECONDS)
+        else:
+            return True
 
 
 def remove_other_name(result: PartitionResult, offset: int) -> None:
-    """Removes the temporary name that a killed run left to a whole snapshot. It harms nobody, so that it is no failure where it stays."""
+    """Removes the temporary name that a killed run left to a whole snapshot. It is harmless, so it is no failure if it stays."""
     name, target = snapshot_temporary_file_name(offset), result.plan.target
     if is_object(target):
         return
@@ -196,3 +220,72 @@ def remove_other_name(result: PartitionResult, offset: int) -> None:
     except StorageError as error:
         message = f"{name} is a second name of a whole snapshot, left by a run that was killed, and stays: {error.message}"
         result.findings.append(Finding("left-over-temporary", Severity.NOTE, target, message, offset))
+
+
+class OutWriter:
+    """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
+
+    def __init__(self, result: PartitionResult, request: Request, clock: Clock, report: Report | None, *, dry_run: bool) -> None:
+        """Takes what decides.
+
+        Args:
+            result: of the partition; findings go there.
+            request: what was asked for.
+            clock: expiry, for comparing with what is there.
+            report: takes the events; None for none.
+            dry_run: write nothing.
+        """
+        self._result = result
+        self._takes_unsound = request.boundaries == "all"
+        self._clock = clock
+        self._report = report
+        self._dry_run = dry_run
+        self._names: frozenset[str] | None = None
+        self._names_lock = threading.Lock()
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """Writes a snapshot unless its name is taken. Several may be written at once.
+
+        Raises:
+            StorageError: it cannot be written, or what is there cannot be read.
+        """
+        log_class(self._result, rebuilt)
+        if rebuilt.judgement.snapshot_class is SnapshotClass.UNSOUND and not self._takes_unsound:
+            return rebuilt.not_written("an UNSOUND snapshot is written with --boundaries all only")
+        is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
+        if is_equal is None:
+            if self._dry_run:
+                return rebuilt.result(WOULD_WRITE)
+            if create_or_wait(lambda: create_snapshot(rebuilt, None, self._report)):
+                return rebuilt.result(WRITTEN)
+            is_equal = self._is_equal_there(rebuilt)  # another run was faster
+            if is_equal is None:
+                raise WriteFailedError("the store says that its name is taken, and has nothing there", path=rebuilt.path)
+        elif not self._dry_run:
+            remove_other_name(self._result, rebuilt.wanted.offset)
+        if is_equal:
+            return rebuilt.result(EQUAL)
+        self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
+        return rebuilt.result(KEPT)
+
+    def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
+        """For objects, one listing is made. One that appears after it is found when its name turns out to be taken."""
+        if rebuilt.store.is_local:
+            return True
+        with self._names_lock:
+            if self._names is None:
+                self._names = rebuilt.store.names_in(rebuilt.target)
+            return os.path.basename(rebuilt.path) in self._names
+
+    def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
+        """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
+        # A file that is larger by far is not read to be compared.
+        bytes_max = snapshot_size(2 * len(rebuilt.entries) + 1_000_000)
+        data = rebuilt.store.read_small(rebuilt.path, bytes_max)
+        if data is None:
+            return None
+        try:
+            found = read_entries(data, file=rebuilt.path)
+        except FormatError:
+            return False
+        return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)

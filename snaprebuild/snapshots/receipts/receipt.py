@@ -1,7 +1,7 @@
 """What a run wrote, as a file that is true at every moment: JSON lines, each on the device before what it announces is done.
 
 A header, then for each partition that is written to a line with its inputs, and for each file a line before it gets its name and one
-after. A run that is killed leaves a receipt that ends early, and maybe half a line; whoever reads it looks at the files themselves.
+after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
 ``undo`` and ``verify --receipt`` do. Nothing is created before there is something to announce, so a run that writes nothing leaves none.
 """
 
@@ -9,39 +9,51 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import msgspec
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
+from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.documents.run_facts import run_json
 from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.receipt_lines import (
+    SCHEMA,
+    EndStep,
+    NotWrittenStep,
+    PartitionStep,
+    ReceiptHeader,
+    SetAsideStep,
+    UndoingStep,
+    UndoneStep,
+    WriteStep,
+    WrittenStep,
+    line_of,
+)
 from snaprebuild.storage.local.document_file import JournalFile, append_to_journal, check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.store import is_object
 
 __all__ = [
     "Receipt",
-    "ReceiptSink",
-    "RemoteReceipt",
-    "Said",
+    "SetAsideAnnounced",
+    "WriteAnnounced",
+    "WriteEvent",
+    "WriteSettled",
     "default_receipt_path",
     "record_undo",
     "state_directory",
-    "take_step",
 ]
 
 log = logging.getLogger(__name__)
-
-SCHEMA = "snaprebuild.receipt/1"
 
 
 def state_directory() -> str | None:
@@ -53,7 +65,7 @@ def state_directory() -> str | None:
 
 
 def default_receipt_path(out: str | None) -> str:
-    """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
+    """The default place of a receipt: the state directory of the user, never among a broker's files.
 
     Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
     have none); in place it is the current directory then.
@@ -84,70 +96,41 @@ def _can_be_written(directory: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------------ writing
 
 
-class ReceiptSink(Protocol):
-    """What writers tell of their files."""
+@dataclass(frozen=True, slots=True)
+class SetAsideAnnounced:
+    """The snapshot at ``offset``, which is ``file``, is about to be moved to ``name``."""
 
-    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
-        """See ``Receipt``."""
-        ...
-
-    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
-        """See ``Receipt``."""
-        ...
-
-    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """See ``Receipt``."""
-        ...
+    offset: int
+    name: str
+    file: Fingerprint
 
 
-Said = tuple[str, int, tuple[Any, ...]]
-"""A step, its offset, and what is told of it."""
+@dataclass(frozen=True, slots=True)
+class WriteAnnounced:
+    """A snapshot is whole and about to get its name."""
+
+    offset: int
+    snapshot_class: str
+    entries: int
+    file: Fingerprint
 
 
-@dataclass(slots=True)
-class RemoteReceipt:
-    """The receipt of a run in another process than the one that keeps it.
+@dataclass(frozen=True, slots=True)
+class WriteSettled:
+    """The snapshot that was announced last at ``offset`` has its name, or did not get it because of ``error``."""
 
-    Attributes:
-        tell: says each step to that process, and returns when it has taken it (``take_step``).
-        announced: offsets of which it is not told yet what became of them. Of others nothing is told: what another attempt at the work
-            announced is not to be settled by this one.
-    """
-
-    tell: Callable[[Said], None]
-    announced: set[int] = field(default_factory=set)
-
-    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
-        """As ``Receipt``."""
-        self.tell(("announce_set_aside", offset, (aside, found)))
-
-    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
-        """As ``Receipt``."""
-        self.tell(("announce", offset, (snapshot_class, entries, made)))
-        self.announced.add(offset)
-
-    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """As ``Receipt``."""
-        if offset in self.announced:
-            self.announced.discard(offset)
-            self.tell(("settle", offset, (error,)))
+    offset: int
+    error: SnaprebuildError | None = None
 
 
-def take_step(receipt: ReceiptSink, partition: PartitionPlan, said: Said) -> None:
-    """Takes what a ``RemoteReceipt`` says.
-
-    Raises:
-        WriteFailedError, RefusedError: the receipt cannot be written.
-    """
-    step, offset, facts = said
-    getattr(receipt, step)(partition, offset, *facts)
+WriteEvent = SetAsideAnnounced | WriteAnnounced | WriteSettled
 
 
 class Receipt:
     """The receipt of a run that writes; several threads may add to it at once."""
 
     def __init__(self, path: str, plan: Plan) -> None:
-        """Takes what the header says; creates nothing.
+        """Creates nothing yet.
 
         Args:
             path: of the file, which must not exist.
@@ -167,52 +150,65 @@ class Receipt:
         return self._journal is not None
 
     def check_place(self) -> None:
-        """Makes sure, as far as that can be told before, that the file can be created.
+        """Makes sure, as far as possible beforehand, that the file can be created.
 
         Raises:
-            RefusedError: it would lie among the files of a broker, or its name is taken.
+            RefusedError: it would be among the files of a broker, or its name is taken.
             WriteFailedError: its directory cannot be written to.
         """
         try:
-            # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
+            # A receipt in --out can be written where the snapshots can, and is not needed where nothing is.
             check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
-            message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
+            message = f"{error.message}, so that no receipt of this run can be there: --receipt FILE puts it elsewhere"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
-    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
-        """Called before a snapshot is moved to the name ``aside``.
+    def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
+        """Records an event. What is announced is on the device when this returns.
+
+        The end of a write is not waited for, and is no failure: without it, the file itself shows it.
 
         Raises:
-            WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
+            WriteFailedError, RefusedError: an announcement cannot be written, so that nothing may be.
         """
-        self._announce("set_aside", partition, offset, set_aside=aside, **_facts(found))
+        if isinstance(event, WriteAnnounced):
+            self.announce_all(partition, [event], sync=True)
+            return
+        number, offset = self._number(partition), event.offset
+        if isinstance(event, SetAsideAnnounced):
+            name = snapshot_file_name(offset)
+            step = SetAsideStep(number=number, offset=offset, name=name, set_aside=event.name, **asdict(event.file))
+            self._opened(number, partition).append(line_of(step))
+        elif self._journal is not None and number in self._told and not isinstance(event.error, OutcomeUnknownError):
+            settled = WrittenStep if event.error is None else NotWrittenStep
+            self._files += event.error is None
+            with contextlib.suppress(WriteFailedError):  # the next announcement fails, too
+                self._journal.append(line_of(settled(number=number, offset=offset)), sync=False)
 
-    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
-        """Called when a snapshot is whole, and before it gets its name.
-
-        Raises:
-            WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
-        """
-        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
-
-    def announce_all(self, partition: PartitionPlan, files: Iterable[tuple[int, str, int, Fingerprint]]) -> None:
-        """The same for several files of a partition; nothing may have its name before ``sync`` has returned.
+    def announce_all(self, partition: PartitionPlan, files: Iterable[WriteAnnounced], *, sync: bool = False) -> None:
+        """Records several announcements for a partition.
 
         Args:
-            partition: that they belong to.
-            files: offset, class, count of entries, bytes.
+            partition: that the files belong to.
+            files: what is announced.
+            sync: wait until this is on the device; else no file may have its name before ``sync`` has returned.
 
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
         number = self._number(partition)
-        journal = self._opened(number, partition)
-        lines = [
-            self._line("write", number, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
-            for offset, snapshot_class, entries, made in files
+        steps = [
+            WriteStep(
+                number=number,
+                offset=each.offset,
+                name=snapshot_file_name(each.offset),
+                snapshot_class=each.snapshot_class,
+                entries=each.entries,
+                **asdict(each.file),
+            )
+            for each in files
         ]
-        journal.append("\n".join(lines), sync=False)
+        self._opened(number, partition).append("\n".join(map(line_of, steps)), sync=sync)
 
     def sync(self) -> None:
         """Returns when all that was announced is on the device.
@@ -224,24 +220,14 @@ class Receipt:
             self._journal.sync()
 
     def settle_all(self, partition: PartitionPlan, offsets: Sequence[int]) -> None:
-        """Files that were announced have their names. Not waited for, as ``settle``."""
+        """Files that were announced have their names. Not waited for, as in ``record``."""
         number = self._number(partition)
         if self._journal is None or not offsets:
             return
         self._files += len(offsets)
-        lines = (_line({"step": "written", "partition": number, "offset": offset}) for offset in offsets)
+        lines = (line_of(WrittenStep(number=number, offset=offset)) for offset in offsets)
         with contextlib.suppress(WriteFailedError):
             self._journal.append("\n".join(lines), sync=False)
-
-    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
-        number = self._number(partition)
-        if self._journal is None or number not in self._told or isinstance(error, OutcomeUnknownError):
-            return
-        outcome = "written" if error is None else "not_written"
-        self._files += error is None
-        with contextlib.suppress(WriteFailedError):  # the next announcement says so
-            self._journal.append(_line({"step": outcome, "partition": number, "offset": offset}), sync=False)
 
     def close(self) -> None:
         """Ends the receipt of a run that came to its end.
@@ -250,59 +236,42 @@ class Receipt:
             WriteFailedError: it cannot be written.
         """
         if self._journal is not None:
-            self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000), "written": self._files}))
+            self._journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._files)))
             self._journal.close()
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._opening:
             return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
 
-    def _announce(self, step: str, partition: PartitionPlan, offset: int, **facts: object) -> None:
-        number = self._number(partition)
-        journal = self._opened(number, partition)
-        journal.append(self._line(step, number, offset, **facts))
-
-    @staticmethod
-    def _line(step: str, number: int, offset: int, **facts: object) -> str:
-        return _line({"step": step, "partition": number, "offset": offset, "name": snapshot_file_name(offset), **facts})
-
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
         with self._opening:
             if self._journal is None:
-                self._journal = JournalFile(self.path, _line(_header(self._plan)))
+                self._journal = JournalFile(self.path, line_of(_header(self._plan)))
                 log.info("receipt: %s", self.path)
             if number not in self._told:
-                self._journal.append(_line(_partition_line(number, partition)), sync=False)
+                self._journal.append(line_of(_partition_step(number, partition)), sync=False)
                 self._told.add(number)
             return self._journal
 
 
-_line = json.JSONEncoder(separators=(",", ":")).encode
-"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take it for one and replace it."""
-
-
-def _facts(file: Fingerprint) -> dict[str, Any]:
-    return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
-
-
-def record_undo(path: str, step: str, offsets_by_partition: Mapping[int, Sequence[int]]) -> None:
-    """Appends to a receipt which files ``undo`` is about to remove, or has removed, so that ``verify --receipt`` knows.
+def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
+    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --receipt``.
 
     Args:
         path: of the receipt.
-        step: ``undoing`` or ``undone``, which ends what ``undoing`` began for the partition.
-        offsets_by_partition: by the number that the receipt gives to the partition.
+        step: which of the two.
+        offsets_by_number: by the number that the receipt gives to the partition.
 
     Raises:
         WriteFailedError: it cannot be written.
     """
-    lines = (_line({"step": step, "partition": number, "offsets": [*each]}) + "\n" for number, each in offsets_by_partition.items())
+    lines = (line_of(step(number=number, offsets=tuple(each))) + "\n" for number, each in offsets_by_number.items())
     append_to_journal(path, "".join(lines))
 
 
-def _header(plan: Plan) -> dict[str, Any]:
-    return {
+def _header(plan: Plan) -> ReceiptHeader:
+    made = {
         "schema": SCHEMA,
         "snaprebuild": __version__,
         "began_ms": int(time.time() * 1000),
@@ -311,23 +280,23 @@ def _header(plan: Plan) -> dict[str, Any]:
         "request": plan.request.as_json(),
         "expiration_ms": plan.clock.expiration_ms,
     }
+    return msgspec.convert(made, ReceiptHeader)
 
 
-def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
+def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
     source, directory = plan.source, plan.source.directory
-    return {
-        "step": "partition",
-        "number": number,
-        "topic_partition": source.topic_partition,
-        "source": directory.path,
+    return PartitionStep(
+        number=number,
+        topic_partition=source.topic_partition,
+        source=directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
-        "target": plan.target if is_object(plan.target) else os.path.realpath(plan.target),
-        "checkpointed_log_start": source.checkpointed_log_start,
-        "log_end_offset": plan.log_end_offset,
-        "clean_shutdown": source.log_dir.was_shut_down_cleanly,
-        "recovery_point": source.recovery_point,
-        "is_tiered": source.is_tiered,
-        "segments": [[each.base_offset, *each.log.identity.row] for each in directory.segments],
-        "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
-        "snapshots": [[offset, *listed.identity.row] for offset, listed in directory.snapshots],
-    }
+        target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),
+        checkpointed_log_start=source.checkpointed_log_start,
+        log_end_offset=plan.log_end_offset,
+        clean_shutdown=source.log_dir.was_shut_down_cleanly,
+        recovery_point=source.recovery_point,
+        is_tiered=source.is_tiered,
+        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in directory.segments),
+        without_index=tuple(each.base_offset for each in directory.segments if each.offset_index is None),
+        snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+    )

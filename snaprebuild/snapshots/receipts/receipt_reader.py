@@ -1,39 +1,45 @@
-"""A receipt as it is read, by ``undo``, ``verify --receipt`` and ``report``: nothing in it is trusted.
-
-Names follow from offsets, and only from them. Half a line at the end is what a killed run leaves (``receipt`` tells how one is written).
-"""
+"""A receipt as ``undo``, ``verify --receipt`` and ``report`` read it: nothing in it is trusted (``receipt_lines`` checks it)."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
-from formats.limits import INT64_MAX
 from formats.partition.file_names import snapshot_file_name
 from formats.text_lines import shown
-from snaprebuild.documents.json_values import is_nameable, whole
-from snaprebuild.documents.run_facts import run_facts
+from snaprebuild.documents.typed import part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.replay.broker_start import LoadedLog
-from snaprebuild.snapshots.receipts.receipt import SCHEMA
+from snaprebuild.snapshots.receipts.receipt_lines import (
+    SCHEMA,
+    EndStep,
+    NotWrittenStep,
+    PartitionStep,
+    ReceiptHeader,
+    SetAsideStep,
+    Step,
+    UndoingStep,
+    UndoneStep,
+    WriteStep,
+    WrittenStep,
+)
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.local.whole_file import aside_name
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
 
 __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
 
-LINE_BYTES_MAX = 256 << 20
+LINE_BYTES_MAX = 512 << 20
 """As of a saved plan: a partition of 2,000,000 segments is named in one line."""
 
 ATTEMPTS_MAX = 100
-"""At one snapshot: each is a run that was stopped before it could tell what became of it."""
+"""At one snapshot: each is a run that was stopped before it recorded the outcome."""
+
+_STEP: type[Step] = Step  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class WrittenFile:
         made: the file; None where the run only came to set the old one aside.
         made_before: files of other attempts at it, of which one may be there instead.
         snapshot_class: its class; None likewise.
-        is_settled: the run told what became of it; else it was killed, or could not tell.
+        is_settled: the run recorded its outcome; else it was killed, or did not know it.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
         is_undone: ``undo`` has removed the file.
         is_undoing: ``undo`` was about to remove the file, and was killed.
@@ -99,8 +105,8 @@ class WrittenReceipt:
     Attributes:
         path: of it.
         began_ms: when the run began to write, ms since 1970.
-        in_place: it wrote beside the segments.
-        host: of the run; empty in receipts of older versions, likewise ``command`` and ``cluster_ids``.
+        in_place: it wrote next to the segments.
+        host: of the run; empty where it is not known.
         ended: the run came to its end; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
@@ -128,27 +134,25 @@ class WrittenReceipt:
 
 
 def load_receipt(path: str) -> WrittenReceipt:
-    """Reads a receipt. Half a line at its end is what a killed run leaves, and is passed over.
+    """Reads a receipt of files on this machine; otherwise as ``read_receipt``.
 
     Raises:
-        UsageError: no such file, or no receipt; the line is named.
-        ReadFailedError: it cannot be read.
-        RefusedError: it tells of objects, which are neither removed nor judged by a receipt.
+        RefusedError: it names objects, which are neither removed nor judged by a receipt.
     """
     receipt = read_receipt(path)
     if any(is_object(partition.target) for partition in receipt.partitions.values()):
-        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
+        raise RefusedError("names objects in a bucket, which `undo` does not remove and `verify` does not look at", path=path)
     return receipt
 
 
 def read_receipt(path: str) -> WrittenReceipt:
-    """Reads a receipt, wherever its files are; otherwise as ``load_receipt``.
+    """Reads a receipt, wherever its files are. Half a line at its end, which a killed run leaves, is ignored.
 
     Raises:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
     """
-    reading = _Reading(path)
+    reading: _ReceiptReading | None = None
     with open_named_file(path) as file:
         number = 0
         try:
@@ -156,148 +160,114 @@ def read_receipt(path: str) -> WrittenReceipt:
                 number += 1
                 if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX and number > 1:
                     break
-                reading.take(number, line)
+                found = _object(path, number, line)
+                if reading is None:
+                    reading = _ReceiptReading(path, _header(path, found, line))
+                else:
+                    reading.take(number, found)
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    if reading is None:
+        raise UsageError("is no receipt: it is empty", path=path)
     return reading.whole()
 
 
-class _Reading:
-    """Takes the lines one by one."""
+def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"is no receipt: line {number}: expected an object, found {_shown(line)}", path=path)
+    return found
 
-    def __init__(self, path: str) -> None:
+
+def _header(path: str, found: dict[str, Any], line: bytes) -> WrittenReceipt:
+    if found.get("schema") != SCHEMA:
+        expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}'
+        raise UsageError(f"is no receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
+    header = part_of(ReceiptHeader, found, path=path, what="line 1")
+    run = header.run
+    return WrittenReceipt(path, header.began_ms, header.in_place, run.host or "", run.command, run.cluster_ids)
+
+
+def _shown(line: bytes) -> str:
+    return shown(line[:200].decode(errors="replace"))
+
+
+class _ReceiptReading:
+    """Takes the steps one by one."""
+
+    def __init__(self, path: str, receipt: WrittenReceipt) -> None:
         self._path = path
-        self._receipt: WrittenReceipt | None = None
+        self._receipt = receipt
         self._files: dict[tuple[int, int], WrittenFile] = {}
         self._undoing: dict[int, list[WrittenFile]] = {}
-        self._number = 0
 
-    def take(self, number: int, line: bytes) -> None:
-        self._number = number
+    def take(self, number: int, found: dict[str, Any]) -> None:
+        step = part_of(_STEP, found, path=self._path, what=f"line {number}")
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}' if self._receipt is None else "a step"
-        if not isinstance(found, dict):
-            raise self._fault(expected, shown(line[:200].decode(errors="replace")))
-        try:
-            if self._receipt is None:
-                self._header(found)
-            else:
-                self._step(self._receipt, found)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise self._fault(expected, shown(f"{type(error).__name__}: {error}")) from error
+            self._take(step)
+        except (KeyError, ValueError) as error:
+            what = str(error) if isinstance(error, ValueError) else "names a partition or file that no line above names"
+            raise UsageError(f"is damaged: line {number}: {what}", path=self._path) from error
 
     def whole(self) -> WrittenReceipt:
-        if self._receipt is None:
-            raise UsageError("is no receipt: it is empty", path=self._path)
         for file in chain.from_iterable(self._undoing.values()):
             file.is_undoing = True
         announced = (self._files[key] for key in sorted(self._files))
         self._receipt.files = [file for file in announced if file.made or file.set_aside]
         return self._receipt
 
-    def _fault(self, expected: str, found: str) -> UsageError:
-        return UsageError(f"is no receipt: line {self._number}: expected {expected}, found {found}", path=self._path)
+    def _take(self, step: Step) -> None:
+        match step:
+            case PartitionStep():
+                self._receipt.partitions[step.number] = _partition_of(step)
+            case EndStep():
+                self._receipt.ended = True
+            case UndoingStep():
+                self._undoing[step.number] = [self._files[step.number, offset] for offset in step.offsets]
+            case UndoneStep():
+                self._undoing[step.number] = []
+                for offset in step.offsets:
+                    self._files[step.number, offset].is_undone = True
+            case WriteStep():
+                _announce(self._file(step.number, step.offset), step)
+            case SetAsideStep():
+                self._file(step.number, step.offset).set_aside = (step.set_aside, step.file)
+            case WrittenStep():
+                self._file(step.number, step.offset).is_settled = True
+            case NotWrittenStep():
+                file = self._file(step.number, step.offset)
+                file.is_settled = True
+                # Which one of several was not written is unknown: each has its own modification time.
+                if not file.made_before:
+                    file.made = file.snapshot_class = None
 
-    def _header(self, found: dict[str, Any]) -> None:
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"schema {found['schema']}")
-        self._receipt = WrittenReceipt(self._path, whole(found["began_ms"]), _is(bool, found["in_place"]))
-        if "run" in found:
-            _, self._receipt.host, self._receipt.command, clusters = run_facts(found["run"])
-            self._receipt.cluster_ids = tuple(clusters)
-
-    def _step(self, receipt: WrittenReceipt, found: dict[str, Any]) -> None:
-        step = found["step"]
-        if step == "end":
-            receipt.ended = True
-        elif step == "partition":
-            receipt.partitions[whole(found["number"])] = _partition_of(found)
-        elif step in ("undoing", "undone"):
-            number = whole(found["partition"])
-            files = [self._files[number, whole(offset)] for offset in found["offsets"]]
-            self._undoing[number] = files if step == "undoing" else []
-            for file in files:
-                file.is_undone |= step == "undone"
-        else:
-            number, offset = whole(found["partition"]), whole(found["offset"])
-            file = self._files.setdefault((number, offset), WrittenFile(receipt.partitions[number], offset))
-            _take_step(file, step, found)
-
-
-def _take_step(file: WrittenFile, step: str, found: dict[str, Any]) -> None:
-    if step in ("written", "not_written"):
-        file.is_settled = True
-        # Which one of several was not written nobody tells: each is known by its modification time.
-        if step == "not_written" and not file.made_before:
-            file.made = file.snapshot_class = None
-        return
-    if found["name"] != snapshot_file_name(file.offset):
-        raise ValueError(f"name {found['name']}")
-    fingerprint = _fingerprint_of(found)
-    if step == "write":
-        if file.made is not None and file.made not in (fingerprint, *file.made_before):
-            if len(file.made_before) == ATTEMPTS_MAX:
-                raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {found['name']}")
-            file.made_before = (*file.made_before, file.made)
-        file.made, file.snapshot_class = fingerprint, _is(str, found["class"])
-    elif step == "set_aside":
-        file.set_aside = (_aside_of(file.offset, found["set_aside"]), fingerprint)
-    else:
-        raise ValueError(f"step {step}")
+    def _file(self, number: int, offset: int) -> WrittenFile:
+        return self._files.setdefault((number, offset), WrittenFile(self._receipt.partitions[number], offset))
 
 
-def _aside_of(offset: int, name: object) -> str:
-    number = re.fullmatch(r".*\.([0-9]{1,9})", _is(str, name), re.DOTALL)
-    if number is None or aside_name(offset, int(number[1])) != name:
-        raise ValueError(f"set_aside {name}")
-    return str(name)
+def _announce(file: WrittenFile, step: WriteStep) -> None:
+    if file.made is not None and file.made not in (step.file, *file.made_before):
+        if len(file.made_before) == ATTEMPTS_MAX:
+            raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {step.name}")
+        file.made_before = (*file.made_before, file.made)
+    file.made, file.snapshot_class = step.file, step.snapshot_class
 
 
-def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
-    if re.fullmatch(r"[0-9a-f]{64}", found["sha256"]) is None:
-        raise ValueError(f"sha256 {found['sha256']}")
-    return Fingerprint(found["sha256"], whole(found["size_bytes"]), whole(found["mtime_ns"], least=-INT64_MAX))
-
-
-def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
-    target, source = _is(str, found["target"]), _is(str, found["source"])
-    for path in (target, source):
-        if not (os.path.isabs(path) or is_object(path)) or not is_nameable(path):
-            raise ValueError(f"path {path}")
-    log_end = found["log_end_offset"]
-    bases = tuple(_offsets(found["segments"]))
-    segments = tuple(zip(bases, (whole(row[1]) for row in found["segments"]), strict=True))
+def _partition_of(step: PartitionStep) -> PartitionReceipt:
     log = None
-    if log_end is not None and bases:
+    if step.log_end_offset is not None and step.segments:
         log = LoadedLog(
-            base_offsets=bases,
-            checkpointed_log_start=whole(found["checkpointed_log_start"]),
-            log_end=whole(log_end),
-            snapshots=dict.fromkeys(_offsets(found["snapshots"]), True),
-            is_clean=_is(bool, found["clean_shutdown"]),
-            recovery_point=whole(found["recovery_point"]),
-            without_index=frozenset(whole(each) for each in found["without_index"]),
-            is_tiered=_is(bool, found["is_tiered"]),
+            base_offsets=tuple(each.offset for each in step.segments),
+            checkpointed_log_start=step.checkpointed_log_start,
+            log_end=step.log_end_offset,
+            snapshots={each.offset: True for each in step.snapshots},
+            is_clean=step.clean_shutdown,
+            recovery_point=step.recovery_point,
+            without_index=frozenset(step.without_index),
+            is_tiered=step.is_tiered,
         )
-    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log, segments)
-
-
-def _offsets(rows: Any) -> Iterator[int]:
-    previous = -1
-    for row in rows:
-        if whole(row[0]) <= previous:
-            raise ValueError(f"offset {row[0]} does not ascend")
-        previous = row[0]
-        yield previous
-
-
-Kind = TypeVar("Kind")
-
-
-def _is(kind: type[Kind], value: object) -> Kind:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return value
+    segments = tuple((each.offset, each.size_bytes) for each in step.segments)
+    return PartitionReceipt(step.topic_partition, step.source, step.target, log, segments)

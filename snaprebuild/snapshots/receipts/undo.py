@@ -1,4 +1,4 @@
-"""Takes back what a run wrote, as its receipt tells: only files that are still what the run made of them.
+"""Takes back what a run wrote, by its receipt: only files that are still as the run made them.
 
 Each step asks the file itself, so that it does not matter where an earlier run, or an earlier undo, was stopped: what is gone is gone, what
 was set aside returns to its name once that is free. A broker's log directory is held meanwhile, as it is when it is written to.
@@ -25,6 +25,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.receipts.receipt import record_undo
+from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
@@ -39,7 +40,7 @@ PUT_BACK, WOULD_PUT_BACK = "put_back", "would_put_back"
 
 @dataclass(slots=True)
 class UndoneFile:
-    """What became of one file of a receipt.
+    """The outcome for one file of a receipt.
 
     Attributes:
         written: the file as the receipt has it.
@@ -57,10 +58,15 @@ class UndoneFile:
     aside_action: str | None = None
     aside_reason: str | None = None
 
+    @classmethod
+    def untouched(cls, file: WrittenFile, action: str, why: str) -> UndoneFile:
+        """Of a file that was not looked at."""
+        return cls(file, action, why) if file.set_aside is None else cls(file, action, why, action, why)
+
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What became of a receipt.
+    """The outcome for a receipt.
 
     Attributes:
         receipt: as it was read.
@@ -82,7 +88,7 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
 
     Args:
         receipt: from ``load_receipt``.
-        dry_run: tell, and change nothing.
+        dry_run: report, and change nothing.
     """
     result = UndoResult(receipt, dry_run)
     numbers = {id(partition): number for number, partition in receipt.partitions.items()}
@@ -90,7 +96,7 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
     for file in receipt.files:
         if not dry_run and (file.is_undoing or os.path.lexists(file.path)):
             undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
-    _record(result, "undoing", undoing)
+    _record(result, UndoingStep, undoing)
     by_log_dir: dict[str, list[WrittenFile]] = {}
     for file in receipt.files:
         by_log_dir.setdefault(os.path.dirname(file.partition.target), []).append(file)
@@ -102,8 +108,8 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
                     _undo_directory(target, of_target, result, verify)
         except (RefusedError, WriteFailedError) as error:
             result.findings.append(finding_of_error(error, log_dir))
-            for file in files[len(result.files) - before :]:
-                result.files.append(_all_left(file, str(error)))
+            left = files[len(result.files) - before :]
+            result.files.extend(UndoneFile.untouched(file, LEFT, str(error)) for file in left)
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
@@ -112,12 +118,12 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         # An earlier undo that was killed had announced it.
         if each.action == REMOVED or (each.action == ABSENT and each.written.is_undoing):
             undone.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
-    _record(result, "undone", undone)
+    _record(result, UndoneStep, undone)
     return result
 
 
-def _record(result: UndoResult, step: str, offsets: dict[int, list[int]]) -> None:
-    """Writes to the receipt what is about to be removed, or was. An undo goes on where that cannot be written."""
+def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:
+    """Writes to the receipt what is about to be removed, or was. An undo continues where that cannot be written."""
     if result.is_dry_run or not offsets:
         return
     try:
@@ -131,7 +137,7 @@ def _record(result: UndoResult, step: str, offsets: dict[int, list[int]]) -> Non
 
 @contextlib.contextmanager
 def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
-    """Holds a broker's log directory; what lies elsewhere needs no lock. Yields what makes sure of the lock before each change."""
+    """Holds a broker's log directory; other directories need no lock. Yields a function that checks the lock before each change."""
     if not read_log_dir(log_dir).is_broker_directory:
         yield lambda: None
     elif result.is_dry_run:
@@ -147,55 +153,43 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
 
 
 def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
-    fd, why = _opened(target, result.receipt)
+    fd, action, why = _opened(target, result.receipt)
+    if fd is None:
+        for file in files:
+            _add(result, UndoneFile.untouched(file, action, why))
+        return
     try:
         for file in files:
-            if fd is None:
-                _tell(result, _nothing_there(file) if why is None else _all_left(file, why))
-            else:
-                _tell(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
+            _add(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
     finally:
-        if fd is not None:
-            _close(fd, target, result)
+        # One sync for all that was removed: until then a power failure brings files back, and the next undo finds them.
+        try:
+            if not result.is_dry_run:
+                sync_directory(fd)
+        except OutcomeUnknownError as error:
+            result.findings.append(finding_of_error(error, target))
+        finally:
+            os.close(fd)
 
 
-def _close(fd: int, target: str, result: UndoResult) -> None:
-    """One sync for all that was removed: until then a power failure brings files back, and the next undo finds them."""
-    try:
-        if not result.is_dry_run:
-            sync_directory(fd)
-    except OutcomeUnknownError as error:
-        result.findings.append(finding_of_error(error, target))
-    finally:
-        os.close(fd)
-
-
-def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str | None]:
-    """The directory, which must still be where it was: a link on the way leads to somebody else's files.
+def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str, str]:
+    """The directory, which must still be where it was: a link on the way leads to files that are not ours.
 
     Returns:
-        It, or why everything in it is left alone; neither where it was deleted.
+        It; or None, the action for everything in it, and why.
     """
     if os.path.realpath(target) != target:
-        return None, "a link leads elsewhere on the way to it"
+        return None, LEFT, "a link leads elsewhere on the way to it"
     try:
-        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), None
+        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), "", ""
     except FileNotFoundError:
-        return None, receipt.why_not_here(target)
+        why = receipt.why_not_here(target)
+        return (None, ABSENT, "its directory is gone") if why is None else (None, LEFT, why)
     except OSError as error:
-        return None, f"its directory cannot be opened: {error.strerror}"
+        return None, LEFT, f"its directory cannot be opened: {error.strerror}"
 
 
-def _nothing_there(file: WrittenFile) -> UndoneFile:
-    why = "its directory is gone"
-    return UndoneFile(file, ABSENT, why, *((None, None) if file.set_aside is None else (ABSENT, why)))
-
-
-def _all_left(file: WrittenFile, why: str) -> UndoneFile:
-    return UndoneFile(file, LEFT, why, *((None, None) if file.set_aside is None else (LEFT, why)))
-
-
-def _tell(result: UndoResult, undone: UndoneFile) -> None:
+def _add(result: UndoResult, undone: UndoneFile) -> None:
     result.files.append(undone)
     for action, reason, name in (
         (undone.action, undone.reason, ""),
@@ -229,15 +223,9 @@ class _Undoing:
         if self._file.made is None:
             return ABSENT, "the run did not come to write it"
         try:
-            # A run that was killed left its temporary name, alone or beside the real one.
-            self._is_removed(snapshot_temporary_file_name(self._file.offset))
-        except (FileNotFoundError, WriteFailedError):
-            pass  # somebody else's, or of another kind: a broker passes over it
-        except RefusedError:
-            raise
-        except SnaprebuildError as error:
-            return FAILED, error.message
-        try:
+            # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
+            with contextlib.suppress(FileNotFoundError, WriteFailedError):
+                self._is_removed(snapshot_temporary_file_name(self._file.offset))
             if not self._is_removed(self._name):
                 return self._not_ours(self._file.made)
         except FileNotFoundError:
@@ -277,9 +265,9 @@ class _Undoing:
         except ReadFailedError as error:
             return LEFT, error.message
         if self._file.set_aside is not None and found == self._file.set_aside[1]:
-            return ABSENT, "what was set aside stands there again"
+            return ABSENT, "the snapshot that was set aside is there again"
         if found.sha256 == made.sha256:
-            return LEFT, "has the same bytes and another modification time: somebody else wrote it, and it stays"
+            return LEFT, "has the same bytes and another modification time: another program wrote it, and it stays"
         return LEFT, "was changed or replaced since it was written, and stays"
 
     def _put_back(self, aside: str, old: Fingerprint, action: str) -> tuple[str, str | None]:
@@ -300,7 +288,7 @@ class _Undoing:
         except AlreadyExistsError:
             return LEFT, f"its name is taken: it stays {aside}"
         except RefusedError as error:
-            return LEFT, error.message  # what was removed is told all the same; the next file, if any, ends the undo
+            return LEFT, error.message  # what was removed is reported all the same; the next file, if any, ends the undo
         except SnaprebuildError as error:
             return FAILED, error.message
         return PUT_BACK, None

@@ -1,35 +1,43 @@
-"""What became of the files of a run, mostly after its broker has started: kept, removed or replaced, and why as far as that is known.
+"""The state of the files of a run, mostly after its broker has started: kept, removed or replaced, and why as far as that is known.
 
 A broker removes snapshots when it starts, and while it runs as its log start moves; ``replay.broker_start`` is the model of the start.
-What it cannot explain is a finding, for somebody else was at work. Nothing is replayed: a file that has the bytes it was written with is
-as good as it was then.
+What it cannot explain is a finding, because another program was at work. Nothing is replayed: a file that has the
+bytes it was written with is as good as it was then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt
-from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source
+from snaprebuild.snapshots.receipts.receipt import state_directory
+from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
+from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
+from snaprebuild.storage.local.regular_file import open_named_file
 
-__all__ = ["FileVerdict", "ReceiptVerdict", "verify_receipt"]
+__all__ = ["FileVerdict", "ListedReceipt", "ReceiptList", "ReceiptVerdict", "list_receipts", "schema_of", "verify_receipt"]
+
+HEADER_BYTES_MAX = 1 << 16
+RECEIPTS_MAX = 1000
+"""Older ones are counted only: each listed receipt is read, and each of its files is looked at."""
 
 KEPT, REMOVED, REPLACED, UNREADABLE = "kept", "removed", "replaced", "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class FileVerdict:
-    """What became of one file.
+    """The state of one file.
 
     Attributes:
         written: the file as the receipt has it.
@@ -46,7 +54,7 @@ class FileVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptVerdict:
-    """What became of the files of a receipt.
+    """The state of the files of a receipt.
 
     Attributes:
         receipt: as it was read.
@@ -69,7 +77,7 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
     written = [file for file in receipt.files if file.made is not None]
     for _, group in groupby(written, key=lambda file: file.partition.target):
         files = list(group)
-        partition = _Partition(files[0].partition, [file.offset for file in files], receipt, result.findings)
+        partition = _PresentPartition(files[0].partition, [file.offset for file in files], receipt, result.findings)
         for file in files:
             verdict = _verdict(file, partition)
             result.files.append(verdict)
@@ -78,7 +86,7 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
     return result
 
 
-def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
+def _verdict(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
     verdict = _found(file, partition)
     if file.is_undoing and not file.is_undone and verdict.status == REMOVED and not verdict.is_explained:
         return replace(verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True)
@@ -90,7 +98,7 @@ def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
     return replace(verdict, reason=reason, is_explained=True)
 
 
-def _found(file: WrittenFile, partition: _Partition) -> FileVerdict:
+def _found(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
     try:
         if _has_another_size(file):
             return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
@@ -126,7 +134,7 @@ def _finding(verdict: FileVerdict) -> Finding:
     return Finding("lost-snapshot", Severity.FINDING, path, message, offset)
 
 
-class _Partition:
+class _PresentPartition:
     """A partition that was written to, as it is now, and what its broker was bound to do when it started."""
 
     def __init__(self, partition: PartitionReceipt, offsets: list[int], receipt: WrittenReceipt, findings: list[Finding]) -> None:
@@ -151,6 +159,7 @@ class _Partition:
     def _look(self, target: str, findings: list[Finding]) -> None:
         try:
             source = open_source([target])
+            yield_to_brokers(source)
             self._source = source.partitions[0] if source.partitions else None
             findings += [finding for finding in live_broker_notes(source) if finding not in findings]
             if self._source is not None and self._source.directory.segments:
@@ -161,7 +170,7 @@ class _Partition:
     def why_removed(self, offset: int) -> tuple[str, bool]:
         """Why a file is gone, and whether that is what a broker does."""
         if not self._in_place:
-            return "nobody but a person removes files here", False
+            return "only a person removes files here", False
         if self._not_here is not None:
             return self._not_here, False
         if not self._is_there:
@@ -189,3 +198,90 @@ class _Partition:
         if self._after_crash.get(offset) is SnapshotOrigin.REBUILT:
             return "a start after an unclean stop rebuilds it from the broker's own replay; `verify PATH` judges it", True
         return "a broker had no reason to write it; `verify PATH` judges what is there", False
+
+
+# -------------------------------------------------------------------------------------------------------------- all receipts
+
+
+@dataclass(frozen=True, slots=True)
+class ListedReceipt:
+    """A receipt and the present state of its files.
+
+    Attributes:
+        path: of the receipt.
+        began_ms: when the run began to write, ms since 1970.
+        command: as it was typed; empty where the receipt does not name it.
+        states: files by state (``verify_receipt``); None for objects in a bucket and for remote storage, which are not looked at.
+    """
+
+    path: str
+    began_ms: int
+    command: str
+    states: dict[str, int] | None
+
+
+@dataclass(slots=True)
+class ReceiptList:
+    """All receipts of a directory.
+
+    Attributes:
+        directory: that was listed.
+        receipts: newest first.
+        not_listed: number of older ones.
+        findings: receipts that cannot be read.
+    """
+
+    directory: str
+    receipts: list[ListedReceipt] = field(default_factory=list)
+    not_listed: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def schema_of(path: str) -> str | None:
+    """The schema id in the first line of a file of ours; None where there is none.
+
+    Raises:
+        UsageError: no such file.
+        ReadFailedError: it cannot be read.
+    """
+    found = _header(path).get("schema")
+    return found if isinstance(found, str) else None
+
+
+def _header(path: str) -> dict[str, object]:
+    with open_named_file(path) as file:
+        line = file.readline(HEADER_BYTES_MAX)
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def list_receipts() -> ReceiptList:
+    """The receipts of the state directory and of the current one, where runs without a home leave theirs."""
+    directory = state_directory() or os.getcwd()
+    result = ReceiptList(directory)
+    try:
+        names = sorted((name for name in os.listdir(directory) if name.startswith("snaprebuild-receipt-")), reverse=True)
+    except FileNotFoundError:
+        return result
+    result.not_listed = max(0, len(names) - RECEIPTS_MAX)
+    for name in names[:RECEIPTS_MAX]:
+        path = os.path.join(directory, name)
+        try:
+            result.receipts.append(_listed(path))
+        except SnaprebuildError as error:
+            result.findings.append(Finding("unreadable-receipt", Severity.FINDING, path, error.message))
+    return result
+
+
+def _listed(path: str) -> ListedReceipt:
+    header = _header(path)
+    began = header.get("began_ms")
+    began_ms = began if isinstance(began, int) else 0
+    if str(header.get("schema")).startswith("snaprebuild.tier-"):
+        return ListedReceipt(path, began_ms, "snaprebuild tier repair", None)
+    receipt = load_receipt(path)
+    states = Counter(verdict.status for verdict in verify_receipt(receipt).files)
+    return ListedReceipt(path, receipt.began_ms, receipt.command, dict(states))

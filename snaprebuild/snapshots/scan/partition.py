@@ -1,28 +1,43 @@
-"""Scan of one partition: what stands at its boundaries, what the broker's next start makes of it, what holds back the upload."""
+"""Scan of one partition: the state of its boundaries, what the broker's next start does to it, what holds back the upload."""
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
+from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
-from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
-from snaprebuild.snapshots.scan.upload_preflight import Preflight, preflight, stable_bound
+from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
+from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
+from snaprebuild.snapshots.scan.upload_preflight import (
+    BlockedSegment,
+    Blocker,
+    FreedBy,
+    Preflight,
+    blocked_segments,
+    preflight,
+    stable_bound,
+)
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["scan_partition"]
+
+Read = TypeVar("Read")
+
+UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
+"""Of a checkpoint that cannot be read: an epoch with its start offset, below every segment."""
 
 
 def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> PartitionScan:
@@ -33,17 +48,16 @@ def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: i
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
     """
-    return _PartitionScanner(source, shutdown, expiration_ms).scan()
+    return _PartitionScanner(source, shutdown).scan(expiration_ms)
 
 
 class _PartitionScanner:
     """Looks at one partition, step by step."""
 
-    def __init__(self, source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> None:
+    def __init__(self, source: PartitionSource, shutdown: Shutdown) -> None:
         self.source = replace(source, is_broker_running=shutdown is Shutdown.RUNNING)
         self.directory = source.directory
         self.shutdown = shutdown
-        self.expiration_ms = expiration_ms
         self.segments = self.directory.segments
         self.bases = [segment.base_offset for segment in self.segments]
         self.sizes = [segment.log.identity.size_bytes for segment in self.segments]
@@ -52,9 +66,9 @@ class _PartitionScanner:
         self.log_start = source.log_start_offset
         self.findings: list[Finding] = []
         self.log_end = self._log_end()
-        self.leader_epochs = self._leader_epochs()
+        self.leader_epochs = self._read(read_leader_epochs, "unreadable-leader-epochs", UNKNOWN_EPOCHS) or ()
 
-    def scan(self) -> PartitionScan:
+    def scan(self, expiration_ms: int) -> PartitionScan:
         self._look_at_names()
         if not self.segments:
             self._say("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
@@ -63,7 +77,7 @@ class _PartitionScanner:
         checked = check_snapshots(
             self.directory,
             due,
-            self.expiration_ms,
+            expiration_ms,
             may_lack_data=not self.can_be_tiered,
             is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
             is_broker_running=self.shutdown is Shutdown.RUNNING,
@@ -79,6 +93,7 @@ class _PartitionScanner:
         blocked = self._blocked(boundaries)
         upload = self._preflight(checked, boundaries, blocked)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
+        last_epoch = self.leader_epochs[-1][0] if self.leader_epochs else -1
         return PartitionScan(
             source=self.source,
             log_end=self.log_end,
@@ -90,10 +105,10 @@ class _PartitionScanner:
             preflight=upload,
             waiting_segments=self._waiting_segments(upload.bound.ceiling),
             next_start=next_start,
-            topic_id=self._topic_id(),
-            leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
+            topic_id=self._read(read_topic_id, "unreadable-topic-id"),
+            leader_epoch=None if last_epoch < 0 else last_epoch,
             findings=tuple(self.findings),
-            counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
+            totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
         )
 
@@ -101,8 +116,10 @@ class _PartitionScanner:
         path = self.directory.path if name is None else self.directory.file_path(name)
         self.findings.append(Finding(code, severity, path, message, offset))
 
-    def _say_unread(self, code: str, message: str) -> None:
-        self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
+    def _say_of(self, offsets: Sequence[int], code: str, severity: Severity, message: str, noun: str = "snapshot") -> None:
+        """Adds one finding about all of these offsets, if there are any: ``{count}`` and ``{some}`` of the message are replaced."""
+        if offsets:
+            self._say(code, severity, message.format(count=pluralize(len(offsets), noun), some=_some(offsets)))
 
     @property
     def _severity(self) -> Severity:
@@ -141,7 +158,7 @@ class _PartitionScanner:
 
     def _look_at_log_start(self) -> None:
         end = self.log_end.offset
-        # Beside a running broker the checkpoint may be younger than the listing.
+        # While a broker runs, the checkpoint may be younger than the listing.
         if end is not None and self.shutdown is not Shutdown.RUNNING:
             self.findings += log_start_above(self.source, end)
 
@@ -151,19 +168,16 @@ class _PartitionScanner:
         directory = self.directory
         for name in directory.misnamed:
             self._say("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
-        for name in directory.unreadable:
-            message = "is no regular file: it is not followed, and a broker that is to write or read it may fail"
-            self._say("not-a-regular-file", Severity.FINDING, message, name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
-        for name in directory.lone_indexes:
-            message = (
-                "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
-            )
-            self._say("index-without-segment", lone, message, name=name)
-        for name in directory.temporary:
-            self._say("left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it", name=name)
+        for names, code, severity, message in (
+            (directory.unreadable, "not-a-regular-file", Severity.FINDING, _IRREGULAR),
+            (directory.lone_indexes, "index-without-segment", lone, _LONE_INDEX),
+            (directory.temporary, "left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it"),
+        ):
+            for name in names:
+                self._say(code, severity, message, name=name)
         if directory.deleted:
-            self._say("left-over-deleted", Severity.NOTE, f"{counted(len(directory.deleted), 'file')} marked for deletion")
+            self._say("left-over-deleted", Severity.NOTE, f"{pluralize(len(directory.deleted), 'file')} marked for deletion")
         if directory.sub_directories:
             self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
         self._look_at_owners()
@@ -171,28 +185,24 @@ class _PartitionScanner:
 
     def _look_at_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
-        if not self.segments:
-            return
-        broker = self.segments[-1].log.ownership
         files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
-        for file in files:
+        for file in files if self.segments else ():
+            broker = self.segments[-1].log.ownership
             if not _may_read(broker, file.ownership):
-                message = (
-                    f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}): it does not start so"
-                )
+                message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
                 self._say("unreadable-by-broker", Severity.FINDING, message, name=file.name)
 
     def _look_at_sizes(self) -> None:
         """Only the cleaner leaves a closed segment without a batch."""
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
-            count = counted(len(empty), "closed segment")
+            count = pluralize(len(empty), "closed segment")
             message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
             self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
 
     # ------------------------------------------------------------ snapshots
 
-    def _say_what_is_wrong(self, checked: Sequence[CheckedSnapshot]) -> None:
+    def _say_what_is_wrong(self, checked: Sequence[SnapshotFile]) -> None:
         for snapshot in checked:
             if snapshot.outcome is ReadOutcome.CORRUPT:
                 message = f"{snapshot.error}; a broker deletes it when it comes to load it, and uploads it as it is"
@@ -212,7 +222,7 @@ class _PartitionScanner:
             )
             self._say("only-empty-snapshots", Severity.NOTE, f"{message}: verify tells")
 
-    def _say_unreadable(self, snapshot: CheckedSnapshot) -> None:
+    def _say_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
         path = self.directory.file_path(snapshot.file.name)
         for index, finding in enumerate(self.findings):
@@ -221,10 +231,10 @@ class _PartitionScanner:
                 return
         self.findings.append(finding_of_error(snapshot.error, path))
 
-    def _next_start(self, checked: Sequence[CheckedSnapshot]) -> BrokerStart | None:
+    def _next_start(self, checked: Sequence[SnapshotFile]) -> BrokerStart | None:
         if not self.segments or self.shutdown is Shutdown.UNKNOWN:
             return None
-        # Where the log end is not known, any offset above everything else stands for it, and nothing is said about it.
+        # Where the log end is not known, any offset above everything else is used for it, and nothing is reported about it.
         end = self.log_end.offset if self.log_end.offset is not None else self.log_end.at_least + 1
         snapshots = {snapshot.offset: snapshot.outcome is not ReadOutcome.CORRUPT for snapshot in checked}
         for name in self.directory.misnamed:
@@ -247,99 +257,72 @@ class _PartitionScanner:
         )
 
     def _boundaries(
-        self, due: Sequence[int], checked: Sequence[CheckedSnapshot], after: dict[int, SnapshotOrigin] | None
+        self, due: Sequence[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
     ) -> tuple[BoundaryScan, ...]:
         by_offset = {snapshot.offset: snapshot for snapshot in checked}
-        irregular = frozenset(self.directory.unreadable)
-        boundaries = []
-        for offset in due:
-            snapshot = by_offset.get(offset)
-            state = self._state_without_file(offset) if snapshot is None else _state_of(snapshot)
-            if irregular and snapshot_file_name(offset) in irregular:
-                state = BoundaryState.IRREGULAR
-            boundaries.append(
-                BoundaryScan(
-                    offset,
-                    state,
-                    offset == self.log_end.offset,
-                    snapshot.entries if snapshot is not None and snapshot.parses else None,
-                    None if after is None else _at_next_start(after.get(offset), snapshot is not None),
-                    () if snapshot is None else tuple(why.text for why in snapshot.why),
-                    None if snapshot is None else snapshot.first_open_offset,
-                )
-            )
-        return tuple(boundaries)
+        return tuple(self._boundary(offset, by_offset.get(offset), after) for offset in due)
 
-    def _state_without_file(self, offset: int) -> BoundaryState:
+    def _boundary(self, offset: int, snapshot: SnapshotFile | None, after: dict[int, SnapshotOrigin] | None) -> BoundaryScan:
+        return BoundaryScan(
+            offset,
+            self._state(offset, snapshot),
+            offset == self.log_end.offset,
+            snapshot.entries if snapshot is not None and snapshot.parses else None,
+            None if after is None else _at_next_start(after.get(offset), snapshot is not None),
+            () if snapshot is None else tuple(why.text for why in snapshot.why),
+            None if snapshot is None else snapshot.first_open_offset,
+        )
+
+    def _state(self, offset: int, snapshot: SnapshotFile | None) -> SnapshotStatus:
+        if self.directory.unreadable and snapshot_file_name(offset) in self.directory.unreadable:
+            return SnapshotStatus.IRREGULAR
+        if snapshot is not None:
+            return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.why else SnapshotStatus.PRESENT)
         why_not = why_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
         if why_not is None:
-            return BoundaryState.MISSING
-        return BoundaryState.REGENERATED if why_not.need is Need.MADE_BY_BROKER else BoundaryState.NOT_DUE
+            return SnapshotStatus.MISSING
+        return SnapshotStatus.REGENERATED if why_not.need is Need.MADE_BY_BROKER else SnapshotStatus.NOT_DUE
 
     def _say_what_is_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
         missing = self.needs.missing
-        if missing:
-            message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {_some(missing)}"
-            self._say("missing-snapshots", Severity.FINDING, message)
-        made = [boundary.offset for boundary in boundaries if boundary.state is BoundaryState.REGENERATED]
-        if made:
-            message = f"the broker makes {counted(len(made), 'snapshot')} itself at its next start: {_some(made)}"
-            self._say("regenerated-at-next-start", Severity.NOTE, message)
+        message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {{some}}"
+        self._say_of(missing, "missing-snapshots", Severity.FINDING, message)
+        made = [boundary.offset for boundary in boundaries if boundary.state is SnapshotStatus.REGENERATED]
+        message = "the broker makes {count} itself at its next start: {some}"
+        self._say_of(made, "regenerated-at-next-start", Severity.NOTE, message)
 
     def _other_snapshots(
-        self, due: frozenset[int], checked: Sequence[CheckedSnapshot], after: dict[int, SnapshotOrigin] | None
+        self, due: frozenset[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
     ) -> tuple[tuple[int, AtNextStart | None], ...]:
-        others = []
-        for snapshot in checked:
-            # What may stand at the log end is no stray file as long as the log end is not known.
-            is_end = self.log_end.offset is None and bool(self.bases) and snapshot.offset > self.bases[-1]
-            if snapshot.offset not in due and not is_end:
-                fate = None if after is None else _at_next_start(after.get(snapshot.offset), had_file=True)
-                others.append((snapshot.offset, fate))
-        return tuple(others)
+        # A file above the last segment may be at the log end as long as that is not known.
+        most = self.bases[-1] if self.log_end.offset is None and self.bases else sys.maxsize
+        others = [each.offset for each in checked if each.offset not in due and each.offset <= most]
+        return tuple((offset, None if after is None else _at_next_start(after.get(offset), had_file=True)) for offset in others)
 
     def _say_what_the_start_does(
         self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]
     ) -> None:
-        stray = [offset for offset, _ in others if offset not in self.known_bases]
-        if stray:
-            message = f"{counted(len(stray), 'snapshot')} without a segment: {_some(stray)}"
-            if any(fate is AtNextStart.REMOVED for offset, fate in others if offset not in self.known_bases):
-                message += "; the broker removes such files at its next start"
-            self._say("stray-snapshots", Severity.NOTE, message)
-        empty = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.EMPTY]
-        if empty:
-            message = (
-                f"has no snapshot, so the broker writes EMPTY ones at its next start: {_some(empty)}; "
-                "it forgets its producers and open transactions, and may upload beyond the last stable offset"
-            )
-            self._say("empty-at-next-start", self._severity, message)
-        removed = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.REMOVED]
-        removed = [offset for offset in removed if offset > self.log_start]
-        if removed:
-            count = counted(len(removed), "snapshot")
-            message = f"the broker removes {count} at its next start and writes none instead: {_some(removed)}"
-            self._say("removed-at-next-start", self._severity, message)
+        stray = {offset: fate for offset, fate in others if offset not in self.known_bases}
+        fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
+        self._say_of([*stray], "stray-snapshots", Severity.NOTE, "{count} without a segment: {some}" + fate)
+        after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
+        empty = [offset for offset, fate in after.items() if fate is AtNextStart.EMPTY]
+        self._say_of(empty, "empty-at-next-start", self._severity, _EMPTY_AT_START)
+        removed = [offset for offset, fate in after.items() if fate is AtNextStart.REMOVED and offset > self.log_start]
+        message = "the broker removes {count} at its next start and writes none instead: {some}"
+        self._say_of(removed, "removed-at-next-start", self._severity, message)
 
     # ------------------------------------------------------------ the upload
 
     def _blocked(self, boundaries: Sequence[BoundaryScan]) -> tuple[BlockedSegment, ...]:
         if not self.can_be_tiered:
             return ()
-        blockers: dict[int, tuple[Blocker, ...]] = {}
-        for boundary in boundaries:
-            blocker = _snapshot_blocker(boundary)
-            if blocker is not None:
-                blockers[boundary.offset] = blocker.alone
+        blockers = {each.offset: blocker.alone for each in boundaries if (blocker := _snapshot_blocker(each)) is not None}
         blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset()))
-        reasons = Counter(blocker for segment in blocked for blocker in segment.blockers)
-        for blocker in Blocker:
-            # The missing snapshot has a finding of its own.
-            if blocker in reasons and blocker is not Blocker.MISSING_SNAPSHOT:
-                offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
-                count = counted(reasons[blocker], "closed segment")
-                message = f"{count} cannot be uploaded ({_some(offsets)}): {_EXPLAINED[blocker]}"
-                self._say(blocker.value, Severity.FINDING, message)
+        for blocker, why in _EXPLAINED.items():
+            offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
+            message = "{count} cannot be uploaded ({some}): " + why
+            self._say_of(offsets, blocker.value, Severity.FINDING, message, "closed segment")
         if self.source.is_tiered:
             message = (
                 "remote storage is on already: what was uploaded is not in these files, so blocked segments may be in the tier"
@@ -347,41 +330,30 @@ class _PartitionScanner:
             self._say("already-tiered", Severity.NOTE, message)
         return blocked
 
-    def _leader_epochs(self) -> tuple[tuple[int, int], ...] | None:
-        """Epochs with their start offsets, none without a checkpoint; None where it does not tell."""
+    def _read(self, read: Callable[[PartitionDir], Read | None], code: str, otherwise: Read | None = None) -> Read | None:
+        """What a small file of the partition holds; ``otherwise`` where it cannot be read, with a finding."""
         try:
-            return read_leader_epochs(self.directory) or ()
+            return read(self.directory)
         except (FormatError, ReadFailedError) as error:
-            self._say_unread("unreadable-leader-epochs", f"{error}; a broker cannot load the log with it")
-            return None
-
-    def _topic_id(self) -> bytes | None:
-        try:
-            return read_topic_id(self.directory)
-        except (FormatError, ReadFailedError) as error:
-            self._say_unread("unreadable-topic-id", f"{error}; a broker cannot load the log with it")
-            return None
+            message = f"{error}; a broker cannot load the log with it"
+            self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
+            return otherwise
 
     def _first_epoch_offset(self) -> int | None:
-        """Start offset of the first leader epoch; None without any, -1 where the checkpoint does not tell."""
-        if self.leader_epochs is None:
-            return -1
+        """Start offset of the first leader epoch; None without any, -1 where it is not known."""
         return min((start for _, start in self.leader_epochs), default=None)
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
         """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""
-        helpless = {blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START)}
-        first = blocked[0].base_offset if blocked else None
-        first_left = next((segment.base_offset for segment in blocked if not helpless.isdisjoint(segment.blockers)), None)
-        return self._closed_bytes_from(first), self._closed_bytes_from(first_left)
+        lasting = {blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START)}
+        left = (segment for segment in blocked if not lasting.isdisjoint(segment.blockers))
+        return self._closed_bytes_from(next(iter(blocked), None)), self._closed_bytes_from(next(left, None))
 
-    def _closed_bytes_from(self, base_offset: int | None) -> int:
-        if base_offset is None:
-            return 0
-        return sum(self.sizes[bisect_left(self.bases, base_offset) : -1])
+    def _closed_bytes_from(self, first: BlockedSegment | None) -> int:
+        return 0 if first is None else sum(self.sizes[bisect_left(self.bases, first.base_offset) : -1])
 
     def _preflight(
-        self, checked: Sequence[CheckedSnapshot], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
+        self, checked: Sequence[SnapshotFile], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
     ) -> Preflight:
         high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.topic_partition)
         is_clean = self.shutdown is Shutdown.CLEAN
@@ -400,21 +372,21 @@ class _PartitionScanner:
             return 0
         waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
         if waiting:
-            count = counted(waiting, "closed segment")
+            count = pluralize(waiting, "closed segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
 
-    def _counts(
+    def _totals(
         self,
         boundaries: Sequence[BoundaryScan],
-        checked: Sequence[CheckedSnapshot],
+        checked: Sequence[SnapshotFile],
         others: Sequence[tuple[int, AtNextStart | None]],
         blocked: Sequence[BlockedSegment],
         stuck: int,
         stuck_after_rebuild: int,
-    ) -> Counts:
-        return Counts(
+    ) -> Totals:
+        return Totals(
             partitions=1,
             segments=len(self.segments),
             size_bytes=sum(self.sizes),
@@ -433,6 +405,16 @@ class _PartitionScanner:
         )
 
 
+_IRREGULAR = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
+
+_LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
+
+_EMPTY_AT_START = (
+    "has no snapshot, so the broker writes EMPTY ones at its next start: {some}; "
+    "it forgets its producers and open transactions, and may upload beyond the last stable offset"
+)
+
+# The missing snapshot has a finding of its own.
 _EXPLAINED = {
     Blocker.SNAPSHOT_REMOVED_AT_START: "the next start of the broker removes their snapshot; rebuild after that start",
     Blocker.IRREGULAR_SNAPSHOT: "what has the name of their snapshot is no regular file; move it away, then rebuild",
@@ -443,33 +425,28 @@ _EXPLAINED = {
 }
 
 
-def _state_of(snapshot: CheckedSnapshot) -> BoundaryState:
-    if snapshot.outcome is ReadOutcome.CORRUPT:
-        return BoundaryState.CORRUPT
-    if snapshot.outcome is ReadOutcome.UNREADABLE:
-        return BoundaryState.UNREADABLE
-    return BoundaryState.SUSPECT if snapshot.why else BoundaryState.PRESENT
+_STATES = {ReadOutcome.CORRUPT: SnapshotStatus.CORRUPT, ReadOutcome.UNREADABLE: SnapshotStatus.UNREADABLE}
+
+_AFTER_START = {
+    SnapshotOrigin.KEPT: AtNextStart.KEPT,
+    SnapshotOrigin.EMPTY: AtNextStart.EMPTY,
+    SnapshotOrigin.REBUILT: AtNextStart.REBUILT,
+}
 
 
 def _at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
-    match origin:
-        case SnapshotOrigin.KEPT:
-            return AtNextStart.KEPT
-        case SnapshotOrigin.EMPTY:
-            return AtNextStart.EMPTY
-        case SnapshotOrigin.REBUILT:
-            return AtNextStart.REBUILT
-        case None:
-            return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
+    if origin is not None:
+        return _AFTER_START[origin]
+    return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
 
 
 def _snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
     """What the snapshot of a boundary does to the upload once the broker has started again: only then do files count."""
-    if boundary.state is BoundaryState.IRREGULAR:
+    if boundary.state is SnapshotStatus.IRREGULAR:
         return Blocker.IRREGULAR_SNAPSHOT
     if boundary.at_next_start is AtNextStart.REMOVED:
         return Blocker.SNAPSHOT_REMOVED_AT_START
-    if boundary.state is BoundaryState.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
+    if boundary.state is SnapshotStatus.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
         return Blocker.MISSING_SNAPSHOT
     return None
 
@@ -478,7 +455,7 @@ def _goes_up_wrong(boundary: BoundaryScan) -> bool:
     """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
     if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
         return False
-    is_bad = boundary.state in (BoundaryState.CORRUPT, BoundaryState.SUSPECT)
+    is_bad = boundary.state in (SnapshotStatus.CORRUPT, SnapshotStatus.SUSPECT)
     return is_bad or boundary.at_next_start is AtNextStart.EMPTY
 
 
@@ -493,11 +470,8 @@ def _may_read(broker: Ownership, file: Ownership) -> bool:
     """Whether the owner of the newest segment may read a file. Further groups of that user are not known."""
     if file is broker or broker.uid == 0:
         return True
-    if file.uid == broker.uid:
-        return bool(file.mode & 0o400)
-    if file.gid == broker.gid:
-        return bool(file.mode & 0o040)
-    return bool(file.mode & 0o004)
+    needed = 0o400 if file.uid == broker.uid else 0o040 if file.gid == broker.gid else 0o004
+    return bool(file.mode & needed)
 
 
 def _some(values: Sequence[object]) -> str:

@@ -6,23 +6,22 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
+from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker
-from snaprebuild.snapshots.scan.upload_preflight import Preflight, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = [
     "AtNextStart",
     "BoundaryScan",
-    "BoundaryState",
-    "Counts",
     "LogDirScan",
     "LogEnd",
     "PartitionScan",
     "ScanResult",
     "Shutdown",
+    "SnapshotStatus",
 ]
 
 
@@ -32,13 +31,13 @@ class Shutdown(Enum):
     CLEAN = "clean"
     UNCLEAN = "unclean"
     RUNNING = "running"
-    """A process holds the directory; what its next start does is told for a clean stop."""
+    """A process holds the directory; what its next start does is shown for a clean stop."""
     UNKNOWN = "unknown"
     """No file of a broker is there: a copy of partitions."""
 
 
-class BoundaryState(Enum):
-    """What stands at a boundary."""
+class SnapshotStatus(Enum):
+    """The state of the snapshot at a boundary."""
 
     PRESENT = "present"
     MISSING = "missing"
@@ -46,7 +45,7 @@ class BoundaryState(Enum):
     CORRUPT = "corrupt"
     """Does not parse."""
     SUSPECT = "suspect"
-    """Parses, and something says that it is not true."""
+    """Parses, and something contradicts it."""
     UNREADABLE = "unreadable"
     """Could not be read by this program."""
     IRREGULAR = "irregular"
@@ -74,16 +73,16 @@ class BoundaryScan:
 
     Attributes:
         offset: the boundary.
-        state: what stands there.
+        state: of its snapshot.
         is_log_end: it is the log end offset, not the base of a segment.
         entries: count of producers in the snapshot, None where there is none or it was not parsed.
-        at_next_start: what the next start of the broker leaves there; None where that cannot be told.
+        at_next_start: what the next start of the broker leaves there; None where that is not known.
         why: what is wrong or suspicious.
         first_open_offset: where the oldest transaction begins that the snapshot has as open; None without one.
     """
 
     offset: int
-    state: BoundaryState
+    state: SnapshotStatus
     is_log_end: bool = False
     entries: int | None = None
     at_next_start: AtNextStart | None = None
@@ -97,7 +96,7 @@ class LogEnd:
 
     Attributes:
         offset: None when it is not known.
-        known_by: what tells it.
+        known_by: what shows it.
         at_least: a lower bound.
     """
 
@@ -106,45 +105,12 @@ class LogEnd:
     at_least: int
 
 
-@dataclass(slots=True)
-class Counts:
-    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only.
-
-    ``unread`` counts paths that were not read, each once.
-    """
-
-    partitions: int = 0
-    segments: int = 0
-    size_bytes: int = 0
-    boundaries: int = 0
-    missing: int = 0
-    not_needed: int = 0
-    made_by_broker: int = 0
-    unread: int = 0
-    corrupt: int = 0
-    suspect: int = 0
-    misnamed: int = 0
-    stray: int = 0
-    blocked_segments: int = 0
-    stuck_bytes: int = 0
-    stuck_bytes_after_rebuild: int = 0
-
-    def add(self, other: Counts) -> None:
-        """Adds another sum."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def as_json(self) -> dict[str, int]:
-        """Plain values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionScan:
     """One partition.
 
     Attributes:
-        source: listing, and what the broker's files say.
+        source: listing, and what the broker's files show.
         log_end: as far as known.
         boundaries: where a snapshot is due, ascending.
         other_snapshots: genuine names at no boundary: (offset, what will become of it).
@@ -153,11 +119,11 @@ class PartitionScan:
             and the broker started again.
         preflight: each closed segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
         waiting_segments: closed segments above the last stable offset or the high watermark.
-        next_start: what the broker does to the snapshots; None where that cannot be told.
+        next_start: what the broker does to the snapshots; None where that is not known.
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
         leader_epoch: the last one of the checkpoint; None without any.
-        findings: everything to say about it.
-        counts: its share of the sums.
+        findings: about it.
+        totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
     """
 
@@ -174,20 +140,13 @@ class PartitionScan:
     topic_id: bytes | None
     leader_epoch: int | None
     findings: tuple[Finding, ...]
-    counts: Counts
+    totals: Totals
     missing: tuple[int, ...]
 
     @property
     def last_stable_offset(self) -> int | None:
-        """What lies above it waits for open transactions; None where snapshots do not tell it."""
+        """Segments above it wait for open transactions; None where snapshots do not show it."""
         return self.preflight.bound.exact
-
-    def closed_segments(self) -> Counter[UploadState]:
-        """How many closed segments above the log start have each fate."""
-        counts: Counter[UploadState] = Counter()
-        for run in self.preflight.runs:
-            counts[run.state] += run.segments
-        return counts
 
     def blockers(self) -> Counter[Blocker]:
         """How many segments each reason holds back."""
@@ -201,7 +160,7 @@ class LogDirScan:
     state: LogDirState
     shutdown: Shutdown
     held_by: int | None
-    counts: Counts
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +175,18 @@ class ScanResult:
     """
 
     log_dirs: tuple[LogDirScan, ...]
-    topics: dict[str, Counts]
+    topics: dict[str, Totals]
     partitions: tuple[PartitionScan, ...]
     findings: tuple[Finding, ...]
 
     @property
-    def counts(self) -> Counts:
+    def totals(self) -> Totals:
         """Sum of all."""
-        total = Counts()
+        totals = Totals()
         for log_dir in self.log_dirs:
-            total.add(log_dir.counts)
-        total.unread = len(unread_paths(self.findings))
-        return total
+            totals.add(log_dir.totals)
+        totals.unread = len(unread_paths(self.findings))
+        return totals
 
     @property
     def exit_code(self) -> int:

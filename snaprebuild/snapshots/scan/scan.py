@@ -1,7 +1,7 @@
 """Scan: what is in log directories, what is missing there, and what would keep closed segments from being uploaded.
 
 Reads names, sizes, checkpoints, small files and snapshots, and no segment: so it is fast, proves nothing about entries (``verify`` does),
-and says where it cannot know.
+and reports where it cannot know.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, first_of, pluralize, unread_paths
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
-from snaprebuild.snapshots.scan.result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
@@ -36,13 +37,13 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
     findings = list(source.findings)
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
-        shutdown, held_by = _shutdown(state, findings)
-        findings += _foreign(state)
-        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Counts())
-    topics: dict[str, Counts] = {}
+        shutdown, held_by, found = _shutdown(state)
+        findings += found + _foreign(state)
+        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Totals())
+    topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    looked_at = [_Partition(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
+    looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
     each = each or here_for(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, each(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
@@ -51,16 +52,16 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
         known_by = end.known_by or f"not known without reading, at least {end.at_least}"
         log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
         findings += scanned.findings
-        log_dir.counts.add(scanned.counts)
-        topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
+        log_dir.totals.add(scanned.totals)
+        topics.setdefault(partition.directory.name.topic, Totals()).add(scanned.totals)
     for path, log_dir in log_dirs.items():
-        log_dir.counts.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
+        log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
     return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
+class _ScanTask:
     """A partition to be looked at, as a value that can be sent to another process."""
 
     source: PartitionSource
@@ -68,11 +69,11 @@ class _Partition:
     expiration_ms: int
 
 
-def _scanned(partition: _Partition) -> PartitionScan:
-    """What looks wrong beside a running broker counts only where no file came or went meanwhile: else it is looked at again.
+def _scanned(partition: _ScanTask) -> PartitionScan:
+    """While a broker runs, what looks wrong counts only if no file came or went meanwhile: else the partition is scanned again.
 
-    Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, beside small
-    files from behind, shows a segment that lacks both.
+    Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, with small
+    files from after, shows a segment that lacks both.
     """
     source, path = partition.source, partition.source.directory.path
     scanned: PartitionScan | None = None
@@ -85,7 +86,7 @@ def _scanned(partition: _Partition) -> PartitionScan:
             before, alike = [], []
         else:
             wrong = _wrong(scanned)
-            # What two looks at two listings tell alike is so, whatever else came or went.
+            # What two scans of two listings find alike is so, whatever else came or went.
             if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
                 return scanned
             before, alike = wrong, [finding for finding in wrong if finding in before]
@@ -100,7 +101,7 @@ def _scanned(partition: _Partition) -> PartitionScan:
     return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
 
 
-def _nothing_of(partition: _Partition) -> PartitionScan:
+def _nothing_of(partition: _ScanTask) -> PartitionScan:
     """Of a partition that is gone, or of which no look came to its end."""
     return replace(scan_partition(without_files(partition.source), partition.shutdown, partition.expiration_ms), findings=())
 
@@ -110,7 +111,7 @@ def _foreign(state: LogDirState) -> list[Finding]:
     names = foreign_directories(state)
     if not names:
         return []
-    count = counted(len(names), "directory", "directories")
+    count = pluralize(len(names), "directory", "directories")
     message = f"has {count} that no partition is named like ({first_of(names)}): a broker does not start so"
     return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 
@@ -134,28 +135,28 @@ def _names_in(directory: PartitionDir) -> tuple[object, ...]:
 
 
 def _badness(partition: PartitionScan) -> tuple[int, ...]:
-    counts = partition.counts
-    wrong = counts.corrupt + counts.suspect + counts.misnamed
-    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.source.can_be_tiered else 0)
+    totals = partition.totals
+    wrong = totals.corrupt + totals.suspect + totals.misnamed
+    return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
-def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:
-    held_by = None
+def _shutdown(state: LogDirState) -> tuple[Shutdown, int | None, list[Finding]]:
+    """How the broker stopped, the process that holds the directory, and notes about both."""
+    held_by, findings = None, []
     try:
         held_by = lock_holder(state.path) if state.store.is_local else None
     except LockUnknownError as error:
-        findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, f"whether a broker runs: {error.message}"))
+        message = f"it is not known whether a broker runs: {error.message}"
+        findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, message))
     if held_by is not None:
         who = "a process that is not visible from here" if held_by == HOLDER_NOT_VISIBLE else f"process {held_by}"
         message = (
             f"{who} holds it, probably a running broker: the files may change, and it sees no new snapshot before its next start"
         )
-        findings.append(Finding("running-broker", Severity.NOTE, state.path, message))
-        return Shutdown.RUNNING, held_by
+        return Shutdown.RUNNING, held_by, [*findings, Finding("running-broker", Severity.NOTE, state.path, message)]
     if state.was_shut_down_cleanly:
-        return Shutdown.CLEAN, None
+        return Shutdown.CLEAN, None, findings
     if not state.is_broker_directory:
-        return Shutdown.UNKNOWN, None
+        return Shutdown.UNKNOWN, None, findings
     message = "its broker did not stop cleanly: above its recovery points it regenerates snapshots itself when it starts"
-    findings.append(Finding("unclean-shutdown", Severity.NOTE, state.path, message))
-    return Shutdown.UNCLEAN, None
+    return Shutdown.UNCLEAN, None, [*findings, Finding("unclean-shutdown", Severity.NOTE, state.path, message)]

@@ -1,6 +1,6 @@
 """The snapshot files of one partition, read and held against each other: which do not parse, which cannot be true.
 
-No segment is read, so this proves little and suspects much: an entry that lies above the file's own name is wrong for certain, an empty
+No segment is read, so this proves little and suspects much: an entry above the file's own name is wrong for certain, an empty
 file below an entry that is older than it is nearly so. ``verify`` proves.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from snaprebuild.snapshots.engine.window_proof import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import at_once
 
-__all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
+__all__ = ["ReadOutcome", "SnapshotFile", "check_snapshots"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
@@ -51,8 +51,8 @@ class ReadOutcome(Enum):
     """Its broker is writing it."""
 
 
-class Suspicion(StrEnum):
-    """What kind of doubt it is: the reason of a finding ``suspect-snapshot``."""
+class SuspectReason(StrEnum):
+    """The reason of a finding ``suspect-snapshot``."""
 
     CORRUPT = "corrupt"
     OTHER_OFFSET = "other-offset"
@@ -64,12 +64,12 @@ class Suspicion(StrEnum):
 class Why(NamedTuple):
     """What is wrong or suspicious about a snapshot, in a word and in a sentence."""
 
-    suspicion: Suspicion
+    suspicion: SuspectReason
     text: str
 
 
 @dataclass(slots=True)
-class CheckedSnapshot:
+class SnapshotFile:
     """One snapshot file.
 
     Attributes:
@@ -106,7 +106,7 @@ class CheckedSnapshot:
 
     @property
     def is_suspect(self) -> bool:
-        """Parses, and something says that it is not true."""
+        """Parses, and something contradicts it."""
         return self.parses and bool(self.why)
 
 
@@ -118,7 +118,7 @@ def check_snapshots(
     may_lack_data: bool,
     is_bootstrapped: bool,
     is_broker_running: bool = False,
-) -> list[CheckedSnapshot]:
+) -> list[SnapshotFile]:
     """Reads every snapshot of a partition.
 
     Args:
@@ -126,17 +126,17 @@ def check_snapshots(
         boundaries: offsets at which an empty snapshot would mislead: the segment boundaries and the log end.
         expiration_ms: how old a producer may be before its absence is normal.
         may_lack_data: the topic is compacted or internal: nothing on disk need explain a snapshot, so empty ones are never suspected.
-        is_bootstrapped: the log start lies below the first segment: the data before it went to the tier.
+        is_bootstrapped: the log start is below the first segment: the data before it is in the tier.
         is_broker_running: a broker holds the log directory, and may be writing a snapshot.
 
     Returns:
-        One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
+        One value for each file, by offset. A file that cannot be read or parsed has an ``outcome``; no error is raised.
     """
-    checked = [CheckedSnapshot(offset, file) for offset, file in directory.snapshots]
+    checked = [SnapshotFile(offset, file) for offset, file in directory.snapshots]
     read = partial(_body, directory, is_broker_running=is_broker_running)
     # Each of an object is a request, which mostly waits.
     bodies = map(read, checked) if directory.store.is_local else at_once(read, checked, lambda each: each.file.identity.size_bytes)
-    batch: list[tuple[CheckedSnapshot, memoryview]] = []
+    batch: list[tuple[SnapshotFile, memoryview]] = []
     batch_bytes = 0
     for snapshot, body in zip(checked, bodies, strict=True):
         if body:
@@ -152,7 +152,7 @@ def check_snapshots(
     return checked
 
 
-def _body(directory: PartitionDir, snapshot: CheckedSnapshot, *, is_broker_running: bool) -> memoryview:
+def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running: bool) -> memoryview:
     """The bytes of the entries; empty without any, and where reading failed."""
     path = directory.file_path(snapshot.file.name)
 
@@ -174,16 +174,13 @@ def _body(directory: PartitionDir, snapshot: CheckedSnapshot, *, is_broker_runni
         return NO_BODY
     except FormatError as error:
         snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
-        snapshot.why.append(Why(Suspicion.CORRUPT, f"a broker cannot load it: {_short(error)}"))
+        why = f"a broker cannot load it: {error.what}: expected {error.expected}, found {error.found}"
+        snapshot.why.append(Why(SuspectReason.CORRUPT, why))
         return NO_BODY
     return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
 
-def _short(error: FormatError) -> str:
-    return f"{error.what}: expected {error.expected}, found {error.found}"
-
-
-def _look_at_entries(batch: list[tuple[CheckedSnapshot, memoryview]]) -> None:
+def _look_at_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     """All entries of a batch of files at once: a file has few, and numpy asks its price per call."""
     entries = np.frombuffer(b"".join(body for _, body in batch), ENTRY_DTYPE)
     counts = np.array([snapshot.entries for snapshot, _ in batch])
@@ -201,24 +198,30 @@ def _look_at_entries(batch: list[tuple[CheckedSnapshot, memoryview]]) -> None:
         snapshot.least_offset = int(least[index])
         snapshot.newest_timestamp = int(newest[index])
         snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
-        if above[index]:
-            why = "an entry names an offset at or above the file's own: it belongs to another offset"
-            snapshot.why.append(Why(Suspicion.OTHER_OFFSET, why))
-        if twice[index]:
-            why = "a producer id stands twice: the broker keeps the last entry, and each open transaction for good"
-            snapshot.why.append(Why(Suspicion.PRODUCER_TWICE, why))
-        if opened_twice[index]:
-            why = "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
-            snapshot.why.append(Why(Suspicion.TRANSACTION_TWICE, why))
+        shown = zip(_WRONG_ENTRIES, (above[index], twice[index], opened_twice[index]), strict=True)
+        snapshot.why += [why for why, is_so in shown if is_so]
+
+
+_WRONG_ENTRIES = (
+    Why(SuspectReason.OTHER_OFFSET, "an entry names an offset at or above the file's own: it belongs to another offset"),
+    Why(
+        SuspectReason.PRODUCER_TWICE,
+        "a producer id is there twice: the broker keeps the last entry, and each open transaction for good",
+    ),
+    Why(
+        SuspectReason.TRANSACTION_TWICE,
+        "two open transactions begin at the same offset: the second marker keeps the broker from loading the log",
+    ),
+)
 
 
 def _have_twins(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, least: int = -(2**63)) -> np.ndarray:
-    """For each file whether one of its values stands there twice; values below ``least`` do not count. Sorts ``values`` file by file."""
+    """For each file whether it has one of its values twice; values below ``least`` do not count. Sorts ``values`` file by file."""
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
         values[start : start + count].sort()
     twins = np.zeros(len(values), dtype=bool)
     np.equal(values[1:], values[:-1], out=twins[1:])
-    twins[starts] = False  # what lies before belongs to another file
+    twins[starts] = False  # the value before belongs to another file
     twins &= values >= least
     found: np.ndarray = np.logical_or.reduceat(twins, starts)
     return found
@@ -226,7 +229,7 @@ def _have_twins(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, leas
 
 def _suspect_empty_ones(
     directory: PartitionDir,
-    checked: list[CheckedSnapshot],
+    checked: list[SnapshotFile],
     boundaries: frozenset[int],
     expiration_ms: int,
     is_bootstrapped: bool,
@@ -239,28 +242,28 @@ def _suspect_empty_ones(
             if snapshot.is_empty and snapshot.offset == first_base:
                 # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
                 why = "is empty where the log was taken over from the tier: the producers of the data before it are lost"
-                snapshot.why.append(Why(Suspicion.EMPTY, why))
+                snapshot.why.append(Why(SuspectReason.EMPTY, why))
 
 
-def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> None:
+def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int]) -> None:
     """Later snapshots that know of something below an empty one."""
     least = NOTHING
     for snapshot in reversed(checked):
         if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
-            why = f"is empty, but a later snapshot knows of offset {least}, which lies below it"
-            snapshot.why.append(Why(Suspicion.EMPTY, why))
+            why = f"is empty, but a later snapshot knows of offset {least}, which is below it"
+            snapshot.why.append(Why(SuspectReason.EMPTY, why))
         least = min(least, snapshot.least_offset)
 
 
-def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundaries: frozenset[int], expiration_ms: int) -> None:
+def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries: frozenset[int], expiration_ms: int) -> None:
     """Producers that were there below an empty one, and too young to have expired when it was written.
 
     When that was is not in the file: not later than it was modified (a copy only makes that later), nor than the first time that the
-    segment behind it names. So a log that was idle for days, whose producers expired, raises no suspicion.
+    next segment names. So a log that was idle for days, whose producers expired, raises no suspicion.
     """
-    clock = _LogTimes(directory)
+    first_time = cache(partial(_first_time, directory))
     segments = directory.segments
-    older: CheckedSnapshot | None = None
+    older: SnapshotFile | None = None
     with_aborted: SegmentFiles | None = None
     index = 0
     for snapshot in checked:
@@ -272,40 +275,28 @@ def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundar
             older = snapshot
         elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
             behind = segments[index] if index < len(segments) and segments[index].base_offset == snapshot.offset else None
-            first = None if behind is None else clock.first_of(behind)
+            first = None if behind is None else first_time(behind)
             modified = snapshot.file.identity.mtime_ns // 1_000_000
             now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
                 why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
-                snapshot.why.append(Why(Suspicion.EMPTY, why))
-            elif with_aborted is not None and _is_young(clock.first_of(with_aborted), now, expiration_ms):
+                snapshot.why.append(Why(SuspectReason.EMPTY, why))
+            elif with_aborted is not None and _is_young(first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"
                 why = f"is empty, but {place} lists aborted transactions whose producers had not expired"
-                snapshot.why.append(Why(Suspicion.EMPTY, why))
+                snapshot.why.append(Why(SuspectReason.EMPTY, why))
 
 
 def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:
     return timestamp is None or now - timestamp < expiration_ms
 
 
-class _LogTimes:
-    """The first time that each time index names, read only where it is asked for."""
-
-    def __init__(self, directory: PartitionDir) -> None:
-        self._directory = directory
-        self._known: dict[int, int | None] = {}
-
-    def first_of(self, segment: SegmentFiles) -> int | None:
-        """A time early in a segment, ms; None where its time index does not tell."""
-        if segment.base_offset not in self._known:
-            self._known[segment.base_offset] = self._read(segment)
-        return self._known[segment.base_offset]
-
-    def _read(self, segment: SegmentFiles) -> int | None:
-        if segment.time_index is None:
-            return None
-        try:
-            data = self._directory.store.read_small(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
-        except (ReadFailedError, ChangedFileError):
-            return None
-        return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])
+def _first_time(directory: PartitionDir, segment: SegmentFiles) -> int | None:
+    """A time early in a segment, ms; None where its time index does not have it."""
+    if segment.time_index is None:
+        return None
+    try:
+        data = directory.store.read_small(directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
+    except (ReadFailedError, ChangedFileError):
+        return None
+    return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

@@ -1,26 +1,256 @@
-"""Preflight of the upload to tiered storage: each closed segment with what will become of it, and what a broker tries next.
+"""What becomes of each closed segment when a broker uploads to tiered storage, as far as names, sizes and small files show.
 
-Source: ``RemoteLogManager.RLMCopyTask.copyLogSegmentsToRemote`` and ``candidateLogSegments``: a leader begins behind what it uploaded last,
-at the log start offset if it uploaded nothing, and takes each segment whose successor begins at or below the last stable offset.
+Source: ``RemoteLogManager.RLMCopyTask.copyLogSegmentsToRemote``, ``candidateLogSegments`` and ``copyLogSegment`` (``RLMTask`` before 3.9)
+and ``ProducerStateManager.fetchSnapshot`` of 3.6.0, 3.6.2, 3.7.0, 3.7.1, 3.8.0, 3.9.2, 4.1.0 and 4.3.1, and what brokers of 3.6.2, 3.9.2
+and 4.3.1 did; 4.4.0 does the same.
+
+A leader begins after the segment that it uploaded last, at the log start offset if it uploaded nothing, and takes each segment whose
+successor begins at or below the last stable offset. Segments are uploaded in order. An exception is logged, the task ends, and the next
+task begins with the same segment: so the first one that fails holds back every later one, and local retention frees nothing that is not
+uploaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from itertools import groupby, pairwise
 
-from snaprebuild.snapshots.scan.copy_attempt import CopyOutcome, copy_outcomes
-from snaprebuild.snapshots.scan.snapshot_check import CheckedSnapshot
-from snaprebuild.snapshots.scan.upload_blockers import BlockedSegment, Blocker
+from formats.limits import SEGMENT_BYTES_MAX
+from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
 from snaprebuild.storage.partition_dir import SegmentFiles
 
-__all__ = ["NextAttempt", "Preflight", "SegmentRun", "StableBound", "UploadState", "preflight", "stable_bound"]
+__all__ = [
+    "BlockedSegment",
+    "Blocker",
+    "CopyOutcome",
+    "FreedBy",
+    "NextAttempt",
+    "Preflight",
+    "SegmentRun",
+    "StableBound",
+    "UploadState",
+    "WayToStop",
+    "blocked_segments",
+    "copy_outcomes",
+    "preflight",
+    "stable_bound",
+    "ways_to_stop",
+]
+
+# --------------------------------------------------------------------------------------------- what a broker does, by version
+
+UNTIL_3_7_0, FROM_3_7_1, ALL = "3.6.0 to 3.7.0", "3.7.1 to 4.4", "3.6.0 to 4.4"
+NULL_POINTER, ILLEGAL_ARGUMENT = "java.lang.NullPointerException", "java.lang.IllegalArgumentException"
+KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """What becomes of an attempt.
+
+    Attributes:
+        versions: of brokers of which that is so.
+        exception: class, or None where the segment is handed to the plugin.
+        message: of the exception, as the log of the broker has it; None where it has none. That of a
+            NullPointerException only Java 14 and later writes.
+        thrown_in: method that throws, or None.
+        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt: what fails after that is
+            left there as a phantom until retention or the log start passes it.
+    """
+
+    versions: str
+    exception: str | None
+    message: str | None
+    thrown_in: str | None
+    announces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WayToStop:
+    """A setting that keeps a broker from trying.
+
+    Attributes:
+        versions: that have it.
+        setting: its name and value.
+        effect: what it does, and at which price.
+    """
+
+    versions: str
+    setting: str
+    effect: str
+
+
+_TOO_LARGE = CopyOutcome(ALL, KAFKA_EXCEPTION, "larger than the maximum allowed segment size of 2147483647", "FileRecords", False)
+_NO_EPOCHS = ("segmentLeaderEpochs can not be null or empty", "RemoteLogSegmentMetadata")
+_NO_SNAPSHOT = 'Cannot invoke "java.io.File.toPath()" because "producerStateSnapshotFile" is null'
+_NO_SNAPSHOT_UNTIL_3_7_0 = CopyOutcome(UNTIL_3_7_0, NULL_POINTER, None, "ProducerStateManager.fetchSnapshot", False)
+
+
+def copy_outcomes(*, has_snapshot: bool, has_leader_epochs: bool, is_too_large: bool) -> tuple[CopyOutcome, ...]:
+    """What brokers do with a segment that they try to upload, the oldest versions first.
+
+    Args:
+        has_snapshot: the broker knew of a snapshot at its next base offset when it loaded the log. What is in the file does not matter.
+        has_leader_epochs: one covers an offset of it.
+        is_too_large: it has more than 2^31 - 1 bytes; the log is not even loaded.
+    """
+    if is_too_large:
+        return (_TOO_LARGE,)
+    if not has_leader_epochs:
+        # The epochs are read after the snapshot: what throws first was moved in 3.7.1 (KAFKA-16209).
+        versions = ALL if has_snapshot else FROM_3_7_1
+        no_epochs = CopyOutcome(versions, ILLEGAL_ARGUMENT, *_NO_EPOCHS, announces=False)
+        return (no_epochs,) if has_snapshot else (_NO_SNAPSHOT_UNTIL_3_7_0, no_epochs)
+    if not has_snapshot:
+        return (_NO_SNAPSHOT_UNTIL_3_7_0, CopyOutcome(FROM_3_7_1, NULL_POINTER, _NO_SNAPSHOT, "copyLogSegment", announces=True))
+    return (CopyOutcome(ALL, None, None, None, announces=True),)
+
+
+def ways_to_stop() -> tuple[WayToStop, ...]:
+    """What stops the attempts until the broker can be started again, the best first. Source: ``LogConfig``, ``ConfigHandler``."""
+    return (
+        WayToStop(
+            "3.9 and later, KRaft",
+            "topic: remote.log.copy.disable=true",
+            "stops the attempts at once; remote data is still read, retention works on both sides. Wanted: local.retention.ms and "
+            "local.retention.bytes are -2 or equal to those of the topic. Local segments are then deleted by the topic's own retention, "
+            "uploaded or not",
+        ),
+        WayToStop(
+            "3.9 and later, KRaft",
+            "topic: remote.storage.enable=false, remote.log.delete.on.disable=true",
+            "stops the attempts and DELETES what is in remote storage: only where nothing was ever uploaded",
+        ),
+        WayToStop(
+            "3.8 and later",
+            "broker: remote.log.manager.copy.max.bytes.per.second",
+            "stops nothing: it slows all uploads of the broker, and a failed attempt counts with the size of its segment",
+        ),
+        WayToStop(
+            "3.6 to 3.8, and 3.9 with ZooKeeper",
+            "topic: remote.storage.enable",
+            "cannot be taken back: rebuild before it is set. A larger remote.log.manager.task.interval.ms makes attempts rarer, for all "
+            "topics, from the next start of the broker on",
+        ),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ what blocks a segment
+
+
+class FreedBy(Enum):
+    """What makes a blocked segment go up."""
+
+    REBUILD = "rebuild"
+    """``snaprebuild rebuild``, and a start of the broker afterwards."""
+    BROKER_START = "broker start"
+    """The broker makes what is missing when it loads the log."""
+    HAND = "hand"
+    """An operator must move the file that has the name."""
+    RETENTION = "retention"
+    """Nothing can be done but wait until the segment is deleted."""
+
+
+class Blocker(Enum):
+    """Why a closed segment does not go up."""
+
+    # There is one object for each member. The default hashes the name, in Python, and a large scan asks half a million times.
+    __hash__ = object.__hash__
+
+    MISSING_SNAPSHOT = "missing-snapshot"
+    """No snapshot at the next base offset: the upload ends with a NullPointerException (KAFKA-15195)."""
+    SNAPSHOT_REMOVED_AT_START = "snapshot-removed-at-start"
+    """There is one, but the next start of the broker removes it and writes none in its place."""
+    IRREGULAR_SNAPSHOT = "irregular-snapshot"
+    """What has the snapshot's name is no regular file."""
+    MISSING_OFFSET_INDEX = "missing-offset-index"
+    """No ``.index``: the broker recovers the segment when it loads the log, and drops the snapshots above it."""
+    MISSING_TIME_INDEX = "missing-time-index"
+    """No ``.timeindex``: the broker makes an empty one when it loads the log."""
+    NO_LEADER_EPOCHS = "no-leader-epochs"
+    """No leader epoch covers it, as in logs of message format 0 and 1: ``RemoteLogSegmentMetadata`` refuses it."""
+    SEGMENT_TOO_LARGE = "segment-too-large"
+    """Larger than 2^31 - 1 bytes: ``RemoteLogSegmentMetadata`` holds the size as an int32."""
+
+    @property
+    def freed_by(self) -> FreedBy:
+        """What helps."""
+        return _FREED_BY[self]
+
+    @property
+    def alone(self) -> tuple[Blocker, ...]:
+        """This reason only; always the same object, because most blocked segments share it."""
+        return _ALONE[self]
+
+
+_FREED_BY = {
+    Blocker.MISSING_SNAPSHOT: FreedBy.REBUILD,
+    Blocker.SNAPSHOT_REMOVED_AT_START: FreedBy.REBUILD,
+    Blocker.IRREGULAR_SNAPSHOT: FreedBy.HAND,
+    Blocker.MISSING_OFFSET_INDEX: FreedBy.BROKER_START,
+    Blocker.MISSING_TIME_INDEX: FreedBy.BROKER_START,
+    Blocker.NO_LEADER_EPOCHS: FreedBy.RETENTION,
+    Blocker.SEGMENT_TOO_LARGE: FreedBy.RETENTION,
+}
+_ALONE = {blocker: (blocker,) for blocker in Blocker}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedSegment:
+    """A closed segment that would not be uploaded.
+
+    Attributes:
+        base_offset: of the segment; ``next_base_offset`` of the next one.
+        size_bytes: of the segment.
+        blockers: every reason.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+    blockers: tuple[Blocker, ...]
+
+
+def blocked_segments(
+    segments: tuple[SegmentFiles, ...],
+    log_start: int,
+    snapshot_blockers: dict[int, tuple[Blocker, ...]],
+    first_epoch_offset: int | None,
+) -> Iterator[BlockedSegment]:
+    """The closed segments above the log start that something holds back.
+
+    Args:
+        segments: all of the partition, by base offset.
+        log_start: segments wholly below it are no candidates.
+        snapshot_blockers: what is wrong with the snapshot at an offset; an absent key is a good one.
+        first_epoch_offset: start offset of the first leader epoch; -1 where that is not known.
+    """
+    for segment, following in pairwise(segments):
+        next_base = following.base_offset
+        if next_base <= log_start:
+            continue
+        blockers = snapshot_blockers.get(next_base, ())
+        if segment.offset_index is None:
+            blockers += Blocker.MISSING_OFFSET_INDEX.alone
+        if segment.time_index is None:
+            blockers += Blocker.MISSING_TIME_INDEX.alone
+        # The epoch that began before the segment, or any that begins inside it.
+        if first_epoch_offset is None or first_epoch_offset >= next_base:
+            blockers += Blocker.NO_LEADER_EPOCHS.alone
+        size_bytes = segment.log.identity.size_bytes
+        if size_bytes > SEGMENT_BYTES_MAX:
+            blockers += Blocker.SEGMENT_TOO_LARGE.alone
+        if blockers:
+            yield BlockedSegment(segment.base_offset, next_base, size_bytes, blockers)
+
+
+# ------------------------------------------------------------------------------------------------------ each closed segment
 
 NOTHING_UPLOADED = "nothing of the partition was uploaded before"
 ALL_BELOW_UPLOADED = "remote storage is on: everything below was uploaded before, and this was not"
-BELOW_STABLE = "it lies below the last stable offset, which these files do not tell"
+BELOW_STABLE = "it is below the last stable offset, which these files do not show"
 
 
 class UploadState(StrEnum):
@@ -28,14 +258,14 @@ class UploadState(StrEnum):
 
     UPLOADABLE = "uploadable"
     BAD_SNAPSHOT = "uploadable-with-bad-snapshot"
-    """Nothing stops it, and with it goes a snapshot that does not parse, cannot be true, or was written empty without a look at the log."""
+    """Nothing stops it, and its snapshot does not parse, cannot be true, or was written empty without a look at the log."""
     BLOCKED = "blocked"
     BEHIND_BLOCKED = "behind-blocked"
     """Nothing is wrong with it, and one before it is blocked: segments go up in order."""
     WAITS = "waits"
     """A transaction is open below its end, or it is not replicated yet."""
     NOT_KNOWN = "not-known"
-    """Nothing is wrong with it; whether it lies below the last stable offset is not known."""
+    """Nothing is wrong with it; whether it is below the last stable offset is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +275,8 @@ class StableBound:
     Attributes:
         exact: the offset, or None.
         at_least: it is not below this one.
-        at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None where nothing tells.
-        known_by: what tells the offset, or its lower bound; None where nothing does.
+        at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None if unknown.
+        known_by: what shows the offset, or its lower bound; None where nothing does.
     """
 
     exact: int | None
@@ -65,7 +295,7 @@ class SegmentRun:
     """Closed segments that follow one another and share their fate.
 
     Attributes:
-        base_offset: of the first; ``next_base_offset`` behind the last.
+        base_offset: of the first; ``next_base_offset`` after the last.
         segments: count, with their ``size_bytes``.
         state: what becomes of them.
         blockers: every reason, where they are blocked.
@@ -81,12 +311,12 @@ class SegmentRun:
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """The first segment that a leader tries in vain, once it was started with the files that are there now, or else tries first.
+    """The first segment whose upload fails once a leader was started with the files that are there now, or else the first that it tries.
 
     Attributes:
         base_offset, next_base_offset, size_bytes: of the segment.
         uploads_before: segments that it uploads before it comes to this one.
-        assumes: what these files do not tell.
+        assumes: what these files do not show.
         outcomes: what happens, by version.
     """
 
@@ -119,13 +349,13 @@ class Preflight:
 
 
 def stable_bound(
-    checked: Sequence[CheckedSnapshot], log_end: int | None, high_watermark: int | None, *, is_clean: bool
+    checked: Sequence[SnapshotFile], log_end: int | None, high_watermark: int | None, *, is_clean: bool
 ) -> StableBound:
-    """What the snapshots tell of the last stable offset.
+    """What the snapshots show of the last stable offset.
 
     It is exact after a clean stop with everything replicated, where the snapshot at the log end names every open transaction. Else it is
     not below where the newest snapshot at or below the high watermark saw it: a transaction that ended below that snapshot has its marker
-    there, so that it is replicated; and it never goes back. A transaction whose marker is not replicated yet holds it, too
+    there, so that it is replicated; and it never moves back. A transaction whose marker is not replicated yet holds it, too
     (``ProducerStateManager.firstUnstableOffset``), so that nothing more is known.
 
     Args:
@@ -146,7 +376,7 @@ def stable_bound(
     return StableBound(None, _stable_at(newest), at_most, f"the snapshot at {newest.offset}, below the high watermark")
 
 
-def _stable_at(snapshot: CheckedSnapshot) -> int:
+def _stable_at(snapshot: SnapshotFile) -> int:
     return snapshot.offset if snapshot.first_open_offset is None else snapshot.first_open_offset
 
 
@@ -159,13 +389,13 @@ def preflight(
     *,
     is_tiered: bool,
 ) -> Preflight:
-    """Tells of each closed segment what becomes of it, and what is tried next.
+    """What becomes of each closed segment, and what is tried next.
 
     Args:
         segments: all of the partition, by base offset.
         log_start: segments wholly below it are no candidates.
         blocked: those that cannot be uploaded, ascending.
-        bad_snapshots: offsets at which a snapshot stands, or will, that is uploaded and wrong.
+        bad_snapshots: offsets of snapshots that are there, or will be, that are uploaded and wrong.
         bound: what is known of the last stable offset.
         is_tiered: remote storage is on.
     """
@@ -214,7 +444,7 @@ _WITHOUT_SNAPSHOT = frozenset((Blocker.MISSING_SNAPSHOT, Blocker.SNAPSHOT_REMOVE
 
 
 def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool) -> NextAttempt | None:
-    """How far a log was uploaded stands in remote storage: where it is on, all below the first blocked segment is taken for there."""
+    """Only remote storage shows how far a log was uploaded: where it is on, all below the first blocked segment counts as uploaded."""
     candidates = [fate for fate in fates if bound.ceiling is None or fate[1] <= bound.ceiling]
     blocked = next((index for index, fate in enumerate(candidates) if fate[2] is UploadState.BLOCKED), None)
     if not candidates or (is_tiered and blocked is None):

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, TopicKind
 
 __all__ = [
@@ -172,4 +172,4 @@ def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[P
     if not count or any(map(selection.takes_boundary, known)):
         return
     there = f"they are from {min(known)} to {max(known)}" if known else "there is none"
-    raise UsageError(f"--offsets: no boundary of {counted(count, 'selected partition')} is in this range; {there}")
+    raise UsageError(f"--offsets: no boundary of {pluralize(count, 'selected partition')} is in this range; {there}")

@@ -1,4 +1,4 @@
-"""The configuration of a broker (``server.properties``), as far as it tells of its log directories and of producers."""
+"""The configuration of a broker (``server.properties``), as far as it concerns log directories and producers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 from formats.broker.broker_files import Properties, read_properties
 from formats.errors import FormatError
 from formats.text_lines import shown
-from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.expiry import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
 
@@ -97,13 +97,14 @@ def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str]
         raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=path)
     log_dirs = [os.path.abspath(each) for each in log_dirs_of(properties)]
     offline = {each: fault for each in log_dirs if (fault := directory_fault(each)) is not None}
-    if all(each in offline for each in log_dirs):
-        offline = {}  # not one to go on with: told as any path that leads nowhere
-    return [each for each in log_dirs if each not in offline], [offline_log_dir(each, fault) for each, fault in offline.items()]
+    online = [each for each in log_dirs if each not in offline]
+    if not online:
+        return log_dirs, []  # reported as any path that does not exist
+    return online, [offline_log_dir(each, fault) for each, fault in offline.items()]
 
 
 def offline_log_dir(path: str, fault: str) -> Finding:
-    """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
+    """``LogManager.createAndValidateLogDirs`` continues without a log directory that it can neither read nor create."""
     message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
     return Finding("offline-log-dir", Severity.STORAGE, path, message, is_unread=True)
 
@@ -118,19 +119,16 @@ def expiration_of(properties: Properties) -> int:
     Raises:
         UsageError: a value is no number.
     """
+    if properties.get("producer.id.expiration.ms") is not None:
+        return milliseconds_of(properties, "producer.id.expiration.ms", DEFAULT_EXPIRATION_MS)
+    if properties.get("transactional.id.expiration.ms") is not None:
+        return max(DEFAULT_EXPIRATION_MS, milliseconds_of(properties, "transactional.id.expiration.ms", DEFAULT_EXPIRATION_MS))
+    protocol = properties.get("inter.broker.protocol.version")
     try:
-        own = properties.get("producer.id.expiration.ms")
-        if own is not None:
-            return _milliseconds(own)
-        old = properties.get("transactional.id.expiration.ms")
-        if old is not None:
-            return max(DEFAULT_EXPIRATION_MS, _milliseconds(old))
-        protocol = properties.get("inter.broker.protocol.version")
-        if protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4):
-            return EXPIRATION_BEFORE_3_4_MS
+        is_old = protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4)
     except ValueError as error:
-        raise UsageError(f"server.properties: {error}") from error
-    return DEFAULT_EXPIRATION_MS
+        raise UsageError(f"server.properties: inter.broker.protocol.version: {error}") from error
+    return EXPIRATION_BEFORE_3_4_MS if is_old else DEFAULT_EXPIRATION_MS
 
 
 def expiration_at(properties: Properties | None, version: tuple[int, int]) -> int:
@@ -152,14 +150,9 @@ def milliseconds_of(properties: Properties | None, name: str, default_ms: int) -
         UsageError: the value is no number.
     """
     text = None if properties is None else properties.get(name)
-    try:
-        return default_ms if text is None else _milliseconds(text)
-    except ValueError as error:
-        raise UsageError(f"server.properties: {name}: {error}") from error
-
-
-def _milliseconds(text: str) -> int:
-    text = text.strip()
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and 1 <= int(text) < 2**63):
-        raise ValueError(f"expected a number from 1 to {2**63 - 1}, found {text[:60]!r}")
-    return int(text)
+    if text is None:
+        return default_ms
+    number = text.strip()
+    if not (number.isascii() and number.isdecimal() and len(number) < 20 and 1 <= int(number) < 2**63):
+        raise UsageError(f"server.properties: {name}: expected a number from 1 to {2**63 - 1}, found {number[:60]!r}")
+    return int(number)

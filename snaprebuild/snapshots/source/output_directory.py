@@ -1,22 +1,24 @@
-"""Where snapshots go: beside their segments, or below a directory that no broker reads."""
+"""Where snapshots go: next to their segments, or below a directory that no broker reads (``--out``, ``--to``)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
+from snaprebuild.storage.local.hard_links import mount_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import here_for
 from snaprebuild.storage.partition_dir import BROKER_FILES
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
-__all__ = ["check_output", "target_directories", "without_output"]
+__all__ = ["check_output", "staged_directories", "target_directories", "without_output"]
 
 _BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 
@@ -24,7 +26,7 @@ _BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 def without_output(partitions: tuple[PartitionSource, ...], out: str) -> tuple[PartitionSource, ...]:
     """The partitions that are a source: what an earlier run left below it is its output, no input."""
     out = _real(out)
-    return tuple(each for each in partitions if each.directory.segments or not _lies_in(_real(each.directory.path), out))
+    return tuple(each for each in partitions if each.directory.segments or not _is_in(_real(each.directory.path), out))
 
 
 def target_directories(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
@@ -37,12 +39,53 @@ def target_directories(out: str | None, partitions: tuple[PartitionSource, ...])
     return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
 
 
+def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
+    """Where the snapshots of each partition are built, by the path of its directory.
+
+    Args:
+        stage: the directories that were asked for; the first one on the file system of a partition is taken.
+        source: the partitions.
+
+    Raises:
+        RefusedError: one is in a directory of a broker, which would not start with it.
+        UsageError: one is no directory, or none is on the file system of a partition.
+        ReadFailedError: that cannot be read.
+    """
+    configured = () if source.properties is None else map(os.path.realpath, log_dirs_of(source.properties))
+    log_dirs = sorted({*configured, *(state.path for state in source.log_dirs if state.is_broker_directory)})
+    for directory in stage:
+        for log_dir in log_dirs:
+            if _is_in(os.path.realpath(directory), log_dir):
+                message = f"--to leads into the log directory {log_dir}: with an unknown directory in it no broker starts"
+                raise RefusedError(message, path=directory)
+    mounts = [(mount_of(directory), directory) for directory in stage]
+    by_stage: dict[str, list[PartitionSource]] = {}
+    chosen: dict[str, str] = {}
+    for partition in source.partitions:
+        log_dir = partition.log_dir.path
+        if log_dir not in chosen:
+            mount = mount_of(log_dir)
+            found = next((directory for each, directory in mounts if each == mount), None)
+            if found is None:
+                message = "no --to directory is on its file system, so that no link leads here: name one more (--to is repeatable)"
+                raise UsageError(message, path=log_dir)
+            chosen[log_dir] = found
+        by_stage.setdefault(chosen[log_dir], []).append(partition)
+    targets: dict[str, str] = {}
+    for directory, partitions in by_stage.items():
+        # Neither a broker nor a command that looks below this place takes them for partitions.
+        own = {path: f"{target}.staged" for path, target in target_directories(directory, tuple(partitions)).items()}
+        check_output(directory, own.values(), partitions, option="--to")
+        targets |= own
+    return targets
+
+
 def check_output(
     out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL, *, option: str = "--out"
 ) -> None:
     """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
 
-    In an object store no broker runs; but what lies there may be a copy that is put back one day.
+    In an object store no broker runs; but the files there may be a copy that is put back one day.
 
     Args:
         out: the directory asked for.
@@ -53,8 +96,8 @@ def check_output(
 
     Raises:
         UsageError: ``out`` is no directory.
-        RefusedError: it lies in a directory of a broker.
-        ReadFailedError: an object store does not tell.
+        RefusedError: it is in a directory of a broker.
+        ReadFailedError: an object store cannot be listed.
     """
     above = out
     while store.is_local and not os.path.lexists(above):
@@ -68,7 +111,8 @@ def check_output(
     for target, names in zip(wanted, here_for([store])(partial(_names_in, store), wanted), strict=True):
         known[target] = not names.isdisjoint(_BROKER_FILES)
         holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
-        inside = _directory_around(target, own) or (target if holds_segments else _broker_directory_above(target, store, known))
+        inside = next((above for above in _upwards(target) if above in own), None)
+        inside = inside or (target if holds_segments else _broker_directory_above(target, store, known))
         if inside is not None:
             raise RefusedError(f"{option} leads into {inside}, where a broker would trip over it", path=out)
 
@@ -86,34 +130,31 @@ def _real(location: str) -> str:
     return location if is_object(location) else os.path.realpath(location)
 
 
-def _directory_around(target: str, directories: set[str]) -> str | None:
-    while target not in directories:
-        if target == (target := os.path.dirname(target)):
-            return None
-    return target
+def _upwards(location: str) -> Iterator[str]:
+    """A location and everything above it, up to the root or the bucket."""
+    yield location
+    while (above := os.path.dirname(location)) not in (location, ABOVE_BUCKETS):
+        location = above
+        yield location
 
 
 def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -> str | None:
-    """The log directory of any broker, selected or not, that a target lies in; None where it lies in none.
+    """The log directory of any broker, selected or not, that a target is in; None where it is in none.
 
     Args:
         target: the directory.
         store: that holds it.
         known: whether directories are those of a broker, as far as that was asked.
     """
-    directory = target
-    while True:
+    for directory in _upwards(target):
         if directory not in known:
             known[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
                 known[directory] = bool(store.present(directory, _BROKER_FILES))
         if known[directory]:
             return directory
-        above = os.path.dirname(directory)
-        if above in (directory, ABOVE_BUCKETS):
-            return None
-        directory = above
+    return None
 
 
-def _lies_in(path: str, directory: str) -> bool:
+def _is_in(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)

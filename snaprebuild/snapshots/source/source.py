@@ -1,4 +1,4 @@
-"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say."""
+"""Where a command reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
-from snaprebuild.findings import GONE, Finding, Severity, counted, finding_of_error, first_of
+from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.snapshots.source.broker_properties import (
     expiration_of,
@@ -27,7 +27,7 @@ from snaprebuild.snapshots.source.broker_properties import (
 )
 from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
 from snaprebuild.storage.local.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
+from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
 from snaprebuild.storage.partition_dir import BROKER_FILES, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 from snaprebuild.storage.stores import store_of
@@ -49,6 +49,7 @@ __all__ = [
     "why_skipped",
     "with_new_listings",
     "without_files",
+    "yield_to_brokers",
 ]
 
 
@@ -101,7 +102,7 @@ class Selection:
         return self.takes_partition(directory.name.topic, directory.name.partition)
 
     def takes_partition(self, topic: str, partition: int) -> bool:
-        """Likewise."""
+        """Whether a topic-partition is selected."""
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
 
@@ -111,7 +112,7 @@ class Selection:
         Args:
             found: all of them, selected or not.
         """
-        count = f"{counted(len(found), 'partition')} found"
+        count = f"{pluralize(len(found), 'partition')} found"
         names = {directory.name.topic for directory in found}
         matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
         if not names:
@@ -143,13 +144,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """A partition with what its broker's files say about it.
+    """A partition with what its broker's files show.
 
     Attributes:
         directory: the listing.
         log_dir: the small files of its log directory.
-        relative: its path below the lowest directory that all paths of the request lie in.
-        is_tiered: remote storage is on, as far as the checkpoints tell.
+        relative: its path below the lowest directory that all paths of the request are in.
+        is_tiered: remote storage is on, as far as the checkpoints show.
         is_broker_running: a broker holds the log directory, as far as its lock shows.
     """
 
@@ -192,13 +193,13 @@ class PartitionSource:
 
     @property
     def remote_from(self) -> int | None:
-        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells."""
+        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or that is not known."""
         segments, start = self.directory.segments, self.log_start_offset
         return start if segments and start < segments[0].base_offset else None
 
     @property
     def recovery_point(self) -> int:
-        """Below this offset everything was flushed; 0 where no checkpoint tells, as a broker takes it."""
+        """Below this offset everything was flushed; 0 without a checkpoint, as a broker takes it."""
         return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
 
 
@@ -257,24 +258,10 @@ def open_source(
     if not roots:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     discovery = find_partitions(roots, settings)
+    findings += _discovery_findings(discovery, log_dirs)
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
-    findings += [
-        offline_log_dir(error.path, error.message)
-        if error.path in log_dirs
-        else finding_of_error(error, error.path or "", may_vanish=True)
-        for error in discovery.faults
-    ]
-    findings += [
-        Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
-    ]
-    findings += [Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone]
-    findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
-        findings += [
-            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
-            for fault in log_dir.state.faults
-        ]
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
@@ -295,12 +282,33 @@ def open_source(
             findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
     live = _live_log_dirs(source)
-    if manners().minds_brokers and (live or manners().is_low):
-        beside_live_broker(len({partition.directory.device for partition in partitions}))
-    if not live:
-        return source
-    marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
-    return replace(source, partitions=tuple(marked))
+    return replace(source, partitions=tuple(replace(each, is_broker_running=each.log_dir.path in live) for each in partitions))
+
+
+def yield_to_brokers(source: Source) -> None:
+    """Makes this process read with low priority if a live broker holds a log directory, where the command wants that."""
+    wanted = manners()
+    if wanted.minds_brokers and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
+        beside_live_broker(len({partition.directory.device for partition in source.partitions}))
+
+
+def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Finding]:
+    def of_fault(error: ReadFailedError) -> Finding:
+        if error.path in log_dirs:
+            return offline_log_dir(error.path, error.message)
+        return finding_of_error(error, error.path or "", may_vanish=True)
+
+    return [
+        *map(of_fault, discovery.faults),
+        *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
+        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone),
+        *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
+        *(
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            for log_dir in discovery.log_dirs
+            for fault in log_dir.state.faults
+        ),
+    ]
 
 
 def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
@@ -331,7 +339,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 
 
 def live_broker_notes(source: Source) -> list[Finding]:
-    """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
+    """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
     message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
@@ -412,10 +420,10 @@ def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
 
 
 def _is_tiered(partition: PartitionSource) -> bool:
-    """Whether remote storage is on, told by the checkpointed log start offset.
+    """Whether remote storage is on, by the checkpointed log start offset.
 
-    A broker writes one where remote storage is on, or where the log start lies above the first segment
-    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that does not lie above it says that remote
+    A broker writes one where remote storage is on, or where the log start is above the first segment
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that is not above it means that remote
     storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
     lower than the first segment, for those of data that is in the tier only are kept.
     """
@@ -431,7 +439,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
     try:
         epochs = read_leader_epochs(directory)
     except (FormatError, ReadFailedError, ChangedFileError):
-        return False  # scan tells of the file
+        return False  # scan reports the file
     return any(start < first_base for _, start in epochs or ())
 
 
@@ -443,7 +451,7 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     message = (
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
-    # A crash takes what was not flushed, also where records were deleted; beside a running broker the two are not of one moment.
+    # A crash takes what was not flushed, also where records were deleted; while a broker runs the two are not of one moment.
     severity = Severity.FINDING if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
     return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 

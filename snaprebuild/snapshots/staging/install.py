@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -27,16 +28,16 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, counted, exit_code_of, finding_of_error
+from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
-from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
-from snaprebuild.snapshots.staging.rolled_since import replay_closed_since
+from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
 from snaprebuild.storage.local.broker_lock import HeldLock, hold, lock_holder
@@ -67,11 +68,11 @@ _ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SK
 
 @dataclass(frozen=True, slots=True)
 class InstalledPartition:
-    """What became of a partition.
+    """The result for a partition.
 
     Attributes:
         staged: what was staged for it.
-        result: what became of it; None where it could not be looked at.
+        result: None where it could not be looked at.
         findings: about it.
     """
 
@@ -91,13 +92,13 @@ class InstalledPartition:
 
 @dataclass(slots=True)
 class InstallResult:
-    """What became of a staged plan.
+    """The result for a staged plan.
 
     Attributes:
         plan: as it was read.
         is_dry_run: nothing was changed.
         partitions: in the order in which they were taken.
-        receipt: path of the file that tells what was linked; None where nothing was.
+        receipt: path of the file that records what was linked; None where nothing was.
         general: findings about no partition.
         seconds: of each phase.
     """
@@ -139,7 +140,7 @@ def install(
 
     Raises:
         RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
-        LockUnknownError: that cannot be told.
+        LockUnknownError: that is not known.
         StorageError: the receipt cannot be written where it is wanted.
     """
     result = InstallResult(plan, dry_run)
@@ -163,15 +164,15 @@ def _locks(
                 locks[log_dir] = stack.enter_context(hold(log_dir))
             except WriteFailedError as error:
                 cannot[log_dir] = error
-                result.general.append(finding_of_error(error, log_dir))
         else:
             if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
                 cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
-                result.general.append(finding_of_error(cannot[log_dir], log_dir))
             with contextlib.suppress(LockUnknownError):
                 if lock_holder(log_dir) is not None:
                     message = "a live broker holds this log directory: nothing is installed before it is stopped"
                     result.general.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+        if log_dir in cannot:
+            result.general.append(finding_of_error(cannot[log_dir], log_dir))
     return locks, cannot
 
 
@@ -196,11 +197,11 @@ class _Install:
         self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, (), ())
         self._receipt = None
         if not result.is_dry_run:
-            assert receipt is not None, "what is linked stands in a receipt"
+            assert receipt is not None, "a receipt records what is linked"
             self._receipt = Receipt(receipt, self._whole)
             self._receipt.check_place()
         self._states: dict[str, LogDirState] = {}
-        self._expirations = _Expirations()
+        self._configured_expiration = functools.cache(_configured_expiration)
         paths = [each.path for each in self._plan.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
@@ -208,15 +209,20 @@ class _Install:
         ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
         taken: list[CheckedPartition] = []
         with ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="sync") as threads:
-            for batch in _batched(ordered):
-                taken += self._batch(batch, threads)
-        self._replay([each for each in taken if each.closed_since])
+            for start in range(0, len(ordered), AT_ONCE):
+                taken += self._batch(ordered[start : start + AT_ONCE], threads)
+        self._replay([each for each in taken if each.rolled_since])
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
             self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
         by_path = {each.path: number for number, each in enumerate(ordered)}
         self._result.partitions.sort(key=lambda each: by_path[each.staged.path])
-        self._end()
+        if self._receipt is not None and self._receipt.is_there:
+            self._result.receipt = self._receipt.path
+            try:
+                self._receipt.close()
+            except WriteFailedError as error:
+                self._result.general.append(finding_of_error(error, self._receipt.path))
         return self._result
 
     def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPoolExecutor) -> list[CheckedPartition]:
@@ -224,10 +230,9 @@ class _Install:
             checked = [found for staged in batch if (found := self._checked(staged)) is not None]
         if self._receipt is None:
             for each in checked:
-                each.result.boundaries += [self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links]
+                each.result.boundaries.extend(self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links)
             return checked
-        linking = [each for each in checked if each.links]
-        if linking:
+        if linking := [each for each in checked if each.links]:
             self._link_all(linking, threads)
         return checked
 
@@ -237,16 +242,16 @@ class _Install:
             check_deadline(self._deadline, staged.path)
             if log_dir in self._cannot:
                 raise self._cannot[log_dir]
-            self._expirations.check(staged)
+            _check_expiration(staged, self._configured_expiration)
             if log_dir not in self._states:
                 self._states[log_dir] = read_log_dir(log_dir)
             state, dry_run = self._states[log_dir], self._result.is_dry_run
-            # Before the stop nothing says yet that it was clean.
+            # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
             request = staged.request if is_before_stop else replace(staged.request, stage=())
             return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run)
         except DeadlinePassedError as error:
-            message = f"{error.message}: {counted(len(staged.due), 'snapshot')} not installed"
+            message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
@@ -259,7 +264,7 @@ class _Install:
     def _replay(self, later: Sequence[CheckedPartition]) -> None:
         if self._receipt is None:
             for each in later:
-                for wanted in each.closed_since:
+                for wanted in each.rolled_since:
                     why = ("closed since it was staged: replayed from the staged state",)
                     each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
             return
@@ -269,17 +274,17 @@ class _Install:
                 by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
             for (request, clock), several in by_run.items():
                 whole = Plan(replace(request, stage=()), clock, (), ())
-                replay_closed_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
+                replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
 
     def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
-        """From here on the receipt tells of every name that may appear."""
+        """From here on the receipt has every name that may appear."""
         assert self._receipt is not None
         try:
             with self._timed("announce"):
                 for each in linking:
                     links = [one for one in each.links if one.offset not in each.copies]
                     if links:
-                        files = ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
+                        files = (WriteAnnounced(one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
                         self._receipt.announce_all(each.result.plan, files)
                 self._receipt.sync()
         except (WriteFailedError, RefusedError) as error:
@@ -300,19 +305,15 @@ class _Install:
                 self._receipt.settle_all(each.result.plan, linked)
 
     def _link(self, checked: CheckedPartition) -> None:
-        by_name = {snapshot_file_name(each.offset): each for each in checked.links}
-        left = dict(by_name)
+        left = {snapshot_file_name(each.offset): each for each in checked.links}
         try:
             self._verify_lock(checked)
-            linked = [name for name, snapshot in by_name.items() if snapshot.offset not in checked.copies]
+            linked = [name for name, snapshot in left.items() if snapshot.offset not in checked.copies]
             for name, failure in link_files(checked.staged.target, checked.staged.path, linked):
-                snapshot = left.pop(name)
                 if failure is None:
-                    checked.result.boundaries.append(self._linked(checked, snapshot, WRITTEN))
-                elif failure.errno in _NO_LINK:
-                    left[name] = snapshot
-                else:
-                    self._fail_one(checked, snapshot, failure)
+                    checked.result.boundaries.append(self._linked(checked, left.pop(name), WRITTEN))
+                elif failure.errno not in _NO_LINK:
+                    self._fail_one(checked, left.pop(name), failure)
             for name in list(left):
                 self._copy(checked, left.pop(name))
         except (WriteFailedError, RefusedError) as error:
@@ -322,12 +323,8 @@ class _Install:
     def _copy(self, checked: CheckedPartition, snapshot: StagedSnapshot) -> None:
         """A new file, which inherits label, list and quota project from the directory of its partition, as the segments did."""
         assert self._receipt is not None
-        receipt, plan, staged, segment = (
-            self._receipt,
-            checked.result.plan,
-            checked.staged_path(snapshot),
-            checked.segment_path(snapshot),
-        )
+        receipt, plan = self._receipt, checked.result.plan
+        staged, segment = checked.staged_path(snapshot), checked.segment_path(snapshot)
         temporary_name = snapshot_temporary_file_name(snapshot.offset)
 
         def check_and_announce(status: os.stat_result) -> None:
@@ -336,7 +333,7 @@ class _Install:
                 message = f"neither a link nor a copy would have the {what} of its segment: run `{correction(staged, segment)}`, then again"
                 raise RefusedError(message, path=staged)
             made = replace(snapshot.file, mtime_ns=status.st_mtime_ns)
-            receipt.announce(plan, snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made)
+            receipt.record(plan, WriteAnnounced(snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made))
 
         try:
             data = read_small_file(staged, snapshot.file.size_bytes)
@@ -364,28 +361,19 @@ class _Install:
     def _fail(self, checked: CheckedPartition, error: SnaprebuildError) -> None:
         checked.result.findings.append(finding_of_error(error, checked.staged.path))
         for snapshot in checked.links:
-            checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+            checked.give_up_after(error, snapshot.offset)
 
     def _fail_one(self, checked: CheckedPartition, snapshot: StagedSnapshot, error: SnaprebuildError) -> None:
         assert self._receipt is not None
-        self._receipt.settle(checked.result.plan, snapshot.offset, error)
+        self._receipt.record(checked.result.plan, WriteSettled(snapshot.offset, error))
         checked.result.findings.append(replace(finding_of_error(error, checked.staged.path), offset=snapshot.offset))
-        checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+        checked.give_up_after(error, snapshot.offset)
 
     @staticmethod
     def _linked(checked: CheckedPartition, snapshot: StagedSnapshot, action: str) -> BoundaryResult:
         path = os.path.join(checked.staged.path, snapshot_file_name(snapshot.offset))
         klass = snapshot.snapshot_class
         return BoundaryResult(snapshot.offset, False, action, klass, (), snapshot.entries, path)
-
-    def _end(self) -> None:
-        if self._receipt is None or not self._receipt.is_there:
-            return
-        self._result.receipt = self._receipt.path
-        try:
-            self._receipt.close()
-        except WriteFailedError as error:
-            self._result.general.append(finding_of_error(error, self._receipt.path))
 
     @contextlib.contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -396,39 +384,30 @@ class _Install:
             self._result.seconds[phase] = self._result.seconds.get(phase, 0.0) + time.perf_counter() - began
 
 
-class _Expirations:
-    """Those of brokers' configurations as they are now, each read once, and only where something counts by it."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, int | str] = {}
-
-    def check(self, staged: StagedPartition) -> None:
-        """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
-
-        Raises:
-            RefusedError: the expiration is longer now, or cannot be told.
-        """
-        path = staged.request.server_properties
-        by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
-        if path is None or staged.request.expiration_ms is not None or not by_window:
-            return
-        if path not in self._found:
-            try:
-                self._found[path] = expiration_of(read_server_properties(path))
-            except (UsageError, ReadFailedError, FormatError) as error:
-                self._found[path] = str(error)
-        now, was_ms = self._found[path], staged.evidence.clock.expiration_ms
-        if not isinstance(now, int):
-            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration cannot be read"
-            raise RefusedError(f"{message}, which may keep them longer ({now}): stage again", path=staged.path)
-        if now > was_ms:
-            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration has {now} now"
-            raise RefusedError(f"{message}: entries may be missing that it would keep; stage again", path=staged.path)
+def _configured_expiration(path: str) -> tuple[int | None, str]:
+    """The expiration of a broker's configuration as it is now, in ms; None, and why, where it cannot be read."""
+    try:
+        return expiration_of(read_server_properties(path)), ""
+    except (UsageError, ReadFailedError, FormatError) as error:
+        return None, str(error)
 
 
-def _batched(items: Sequence[StagedPartition]) -> Iterator[Sequence[StagedPartition]]:
-    for start in range(0, len(items), AT_ONCE):
-        yield items[start : start + AT_ONCE]
+def _check_expiration(staged: StagedPartition, configured: Callable[[str], tuple[int | None, str]]) -> None:
+    """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
+
+    Raises:
+        RefusedError: the expiration is longer now, or is not known.
+    """
+    path, was_ms = staged.request.server_properties, staged.evidence.expiration_ms
+    by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+    if path is None or staged.request.expiration_ms is not None or not by_window:
+        return
+    now_ms, fault = configured(path)
+    message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration"
+    if now_ms is None:
+        raise RefusedError(f"{message} cannot be read, which may keep them longer ({fault}): stage again", path=staged.path)
+    if now_ms > was_ms:
+        raise RefusedError(f"{message} has {now_ms} now: entries may be missing that it would keep; stage again", path=staged.path)
 
 
 def _sync_failure(path: str) -> SnaprebuildError | None:

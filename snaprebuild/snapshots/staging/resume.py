@@ -1,46 +1,76 @@
-"""Staging again into the same directory: what is proven unchanged is taken as it lies there, and only what closed since is read."""
+"""Replays that continue from a staged state: of a further run of ``stage``, and of ``install`` for segments that were rolled since.
+
+What is proven unchanged is reused, and nothing below it is read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.errors import ReadFailedError, RefusedError
+from formats.partition.producer_snapshot import read_entries
+from snaprebuild.cluster.source.plan_gate import judged_plans
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.placement_rules import is_missed
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-from snaprebuild.snapshots.rebuild.result import EQUAL, BoundaryResult, PartitionResult
+from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
-from snaprebuild.snapshots.staging.rolled_since import going_on
-from snaprebuild.snapshots.staging.staged_check import known_topic_id
+from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.snapshots.staging.staged_check import CheckedPartition, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     PLAN_NAME,
     StagedEvidence,
     StagedPartition,
     StagedPlan,
+    StagedSnapshot,
     load_staged_plan,
 )
+from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.directories import hold_directory
-from snaprebuild.storage.local.fingerprint import fingerprint_at
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.log_dir import listed_again
+from snaprebuild.storage.parallel_map import here
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["from_what_is_staged", "goes_on", "is_disproved", "plan_path", "staged_before", "staging", "take_as_it_lies"]
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.receipts.receipt import Receipt
+
+__all__ = [
+    "earlier_staged_plan",
+    "is_disproved",
+    "is_resumed",
+    "plan_path",
+    "replay_rolled_since",
+    "resume_staging",
+    "reuse_staged",
+    "staged_state",
+    "staging",
+]
 
 log = logging.getLogger(__name__)
 
 
 def plan_path(request: Request) -> str:
-    """Where the plan of what is staged lies."""
+    """Where the plan of what is staged is."""
     return os.path.join(request.stage[0], PLAN_NAME)
 
 
-def staged_before(request: Request) -> StagedPlan | None:
+def earlier_staged_plan(request: Request) -> StagedPlan | None:
     """What an earlier run has left in the same directory; None where none has.
 
     Raises:
@@ -55,7 +85,7 @@ def staged_before(request: Request) -> StagedPlan | None:
 
 @contextlib.contextmanager
 def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
-    """Holds the directory that the plan of what is staged lies in, until it is written: no other run's rows get lost.
+    """Holds the directory of the plan of what is staged, until it is written: no other run's lines get lost.
 
     Args:
         plan: from ``make_plan``; of which ``request.stage`` is not set nothing is held.
@@ -74,31 +104,31 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
             directory = plan.request.stage[0]
             if os.path.lexists(directory) or any(each.boundaries for each in plan.partitions):
                 held.enter_context(hold_directory(directory, "stages into this directory"))
-        yield staged_before(plan.request)
+        yield earlier_staged_plan(plan.request)
 
 
-def from_what_is_staged(plan: Plan, before: StagedPlan | None) -> Plan:
-    """The plan that goes on from what an earlier run has staged, where that still stands; else a partition is replayed as planned.
+def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
+    """The plan that continues from what an earlier run has staged, where that is still valid; else a partition is replayed as planned.
 
-    It stands where the segments that it rests on are the same files, each boundary up to its end that is wanted now lies ready with
-    the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
+    It is valid where the segments that it was replayed from are the same files, each boundary up to its end that is wanted now is staged
+    with the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
 
     Args:
         plan: from ``make_plan``.
-        before: from ``staged_before`` or ``staging``; where it is None the plan is given back.
+        before: from ``earlier_staged_plan`` or ``staging``; where it is None the plan is given back.
     """
     if before is None:
         return plan
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_going_on(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
-    notes = [_note(each) for each in partitions if goes_on(each)]
+    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
+    notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
 
-def goes_on(plan: PartitionPlan) -> bool:
+def is_resumed(plan: PartitionPlan) -> bool:
     """Whether it rests on what an earlier run has staged."""
-    return bool(plan.lies_ready) or plan.resumed is not None
+    return bool(plan.already_staged) or plan.resumed is not None
 
 
 def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
@@ -109,7 +139,9 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
         staged: what was staged of it.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(offset in due and is_missed(plan, offset, reason) for offset, reason in plan.not_planned)
+    return plan.fault is not None or any(
+        offset in due and is_relevant_gap(plan, offset, reason) for offset, reason in plan.not_planned
+    )
 
 
 def _note(plan: PartitionPlan) -> Finding:
@@ -117,16 +149,21 @@ def _note(plan: PartitionPlan) -> Finding:
     return Finding("staged-earlier", Severity.NOTE, plan.source.directory.path, message)
 
 
-def _going_on(
+def _resumed(
     plan: PartitionPlan, staged: StagedPartition | None, evidence: StagedEvidence, weak: tuple[SnapshotClass, ...]
 ) -> PartitionPlan:
     """``weak``: classes that are not wanted."""
-    if staged is None or not plan.boundaries or staged.target != plan.target or not staged.evidence.speaks_for(evidence):
+    if (
+        staged is None
+        or not plan.boundaries
+        or staged.target != plan.target
+        or not staged.evidence.is_at_least_as_strong_as(evidence)
+    ):
         return plan
     if is_disproved(plan, staged) or any(each.snapshot_class in weak for each in staged.snapshots):
         return plan
     ready, last = {each.offset for each in staged.snapshots}, staged.snapshots[-1].offset
-    lies_ready = tuple(each for each in plan.boundaries if each.offset in ready)
+    already_staged = tuple(each for each in plan.boundaries if each.offset in ready)
     new = tuple(each for each in plan.boundaries if each.offset not in ready)
     if new and (new[0].offset < staged.snapshots[0].offset or any(each.offset in staged.given_up for each in new)):
         return plan
@@ -137,13 +174,13 @@ def _going_on(
             return plan
         _check_files(plan, staged)
         if new:
-            return replace(going_on(plan, staged, new), lies_ready=lies_ready)
+            return replace(resumed_plan(plan, staged, new), already_staged=already_staged)
     except (ReadFailedError, RefusedError, FormatError) as error:
         log.info("%s: what is staged is not gone on from: %s", directory.path, error)
         return plan
     index, reason = list(now).index(last), f"staged up to {last}"
     nothing = replace(plan, boundaries=(), bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
-    return replace(nothing, lies_ready=lies_ready)
+    return replace(nothing, already_staged=already_staged)
 
 
 def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
@@ -165,22 +202,153 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
             raise ReadFailedError("is not what was staged", path=path)
 
 
-def take_as_it_lies(result: PartitionResult, staged: StagedPartition) -> None:
-    """Tells of the boundaries of a plan that lie ready, as if they had been staged and found equal.
+def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
+    """Adds the boundaries of a plan that are already staged, as if they had been staged now and found equal.
 
     Args:
-        result: of the partition; what lies ready counts as planned from now on.
+        result: of the partition; what is staged counts as planned from now on.
         staged: what an earlier run has left of it.
     """
     plan, by_offset = result.plan, {each.offset: each for each in staged.snapshots}
     why = ("staged by an earlier run: the segments that it rests on are the same files",)
-    for boundary in plan.lies_ready:
+    for boundary in plan.already_staged:
         each = by_offset[boundary.offset]
         path = os.path.join(staged.target, snapshot_file_name(each.offset))
         done = BoundaryResult(each.offset, boundary.is_log_end, EQUAL, each.snapshot_class, why, each.entries, path)
         result.boundaries.append(done)
     result.boundaries.sort(key=lambda each: each.offset)
     if not plan.boundaries:
-        result.replay_index, result.replay_reason = plan.replay_index, plan.replay_reason
-    boundaries = sorted((*plan.boundaries, *plan.lies_ready), key=lambda each: each.offset)
-    result.plan = replace(plan, boundaries=tuple(boundaries), lies_ready=())
+        result.outcome.replay_index, result.outcome.replay_reason = plan.replay_index, plan.replay_reason
+    boundaries = sorted((*plan.boundaries, *plan.already_staged), key=lambda each: each.offset)
+    result.plan = replace(plan, boundaries=tuple(boundaries), already_staged=())
+
+
+def replay_rolled_since(
+    partitions: Sequence[CheckedPartition],
+    whole: Plan,
+    locks: Mapping[str, HeldLock],
+    receipt: Receipt,
+    deadline: float | None,
+    jobs: int | None,
+    findings: list[Finding],
+) -> None:
+    """Writes what is due and was not staged. Adds to the results of the partitions.
+
+    Args:
+        partitions: those that have ``rolled_since``.
+        whole: the request that all of them were staged for, and the clock.
+        locks: on their log directories.
+        receipt: gets what is written.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        jobs: worker processes, None for as many as processors.
+        findings: gets what is about no partition.
+    """
+    request = whole.request
+    try:
+        properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    except (UsageError, ReadFailedError, FormatError) as error:
+        for each in partitions:
+            _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
+        return
+    plans = [found for each in partitions if (found := _plan_of(each)) is not None]
+    if not plans:
+        return
+    source = Source(tuple(plan.source for plan in plans), (), None, properties)
+    judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
+    plan = replace(whole, partitions=tuple(judged))
+    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
+    by_path = {each.result.plan.source.directory.path: each for each in partitions}
+    for result in done.partitions:
+        checked = by_path[result.plan.source.directory.path]
+        checked.result.outcome.add(result.outcome)
+        rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
+        for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
+            if wanted.offset not in rebuilt:
+                why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
+                action = SKIPPED if result.plan.verdict is None else REFUSED
+                checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
+
+
+def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
+    """From the staged state on; None where that cannot be relied on, which is a finding."""
+    plan = checked.result.plan
+    source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+    try:
+        return resumed_plan(replace(plan, source=source), checked.staged, tuple(checked.rolled_since))
+    except (ReadFailedError, FormatError) as error:
+        _give_up(checked, f"the staged state cannot be read: {error}", FAILED)
+    except RefusedError as error:
+        _give_up(checked, error.message)
+    return None
+
+
+def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...]) -> PartitionPlan:
+    """What replays a partition from a staged state on, and reads nothing below it.
+
+    Args:
+        plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
+        staged: what was staged of it.
+        wanted: boundaries, ascending, at least one; the first is above the first snapshot that was staged.
+
+    Raises:
+        ReadFailedError: the file of that state is not the one that was staged.
+        FormatError: it does not parse.
+        RefusedError: no segment begins there.
+    """
+    directory, last = plan.source.directory, wanted[-1]
+    point, given = staged_state(staged, wanted[0].offset)
+    index = point.index_in(directory)
+    if index is None:
+        raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
+    segments = directory.segments
+    stop = len(segments) if last.is_log_end else stop_index(directory, ReplayFrom.LOG_START, last.offset)
+    size_bytes = sum(each.size_bytes for each in segments[index:stop])
+    return replace(
+        plan,
+        boundaries=wanted,
+        window_index=0,
+        replay_index=index,
+        replay_reason=f"staged up to {point.offset}",
+        stop_index=stop,
+        bytes_least=size_bytes,
+        bytes_most=size_bytes,
+        given=given,
+        resumed=point,
+    )
+
+
+def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
+    message = f"{why}: what closed since is not rebuilt; stage again"
+    checked.result.say("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
+    for boundary in checked.rolled_since:
+        checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
+
+
+def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
+    """The last staged state below an offset: where a replay continues, and the class of that state.
+
+    Args:
+        staged: what was staged; its first snapshot is below the offset.
+        offset: of a boundary.
+
+    Raises:
+        ReadFailedError: its file is not the one that was staged.
+        FormatError: it does not parse.
+    """
+    last = [each for each in staged.snapshots if each.offset < offset][-1]
+    effect = _effect_of(staged, last)
+    before = [each for each in staged.segments if each.offset < last.offset][-1]
+    record = ReplayRecord(next_offset=last.offset)
+    point = ReplayCheckpoint(
+        last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record
+    )
+    reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
+    return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
+
+
+def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
+    path = os.path.join(staged.target, snapshot_file_name(snapshot.offset))
+    data = read_small_file(path, snapshot.file.size_bytes)
+    if data is None or Fingerprint.of(data, snapshot.file.mtime_ns) != snapshot.file:
+        raise ReadFailedError("is not what was staged", path=path)
+    return effect_of_entries(read_entries(data, file=path))

@@ -1,4 +1,4 @@
-"""Builds the missing snapshots of a broker that runs, outside of its log directories, and leaves a plan of what lies ready."""
+"""Builds the missing snapshots of a broker that runs, outside of its log directories, and writes a plan of what is staged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.documents.file_facts import InputFile
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-from snaprebuild.snapshots.rebuild.rebuild import Progress, rebuild
+from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import goes_on, is_disproved, plan_path, take_as_it_lies
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,
@@ -24,33 +29,29 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     save_staged_plan,
 )
-from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["stage"]
 
 
 @dataclass(slots=True)
 class StagedFiles:
-    """What writers tell of the files that they stage, as they would tell a receipt.
+    """The files that a run stages.
 
     Attributes:
-        made: by directory of the partition and offset: class, count of entries, bytes.
+        made: by directory of the partition and offset.
     """
 
-    made: dict[tuple[str, int], tuple[str, int, Fingerprint]] = field(default_factory=dict)
+    made: dict[tuple[str, int], WriteAnnounced] = field(default_factory=dict)
 
-    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
-        """Nothing is set aside here."""
-        raise AssertionError(f"{partition.source.topic_partition} {offset} {aside} {found}")
-
-    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
-        """A file that is about to get its name."""
-        self.made[partition.source.directory.path, offset] = snapshot_class, entries, made
-
-    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
-        """It has it, or has it not."""
-        if error is not None:
-            self.made.pop((partition.source.directory.path, offset), None)
+    def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
+        """Takes a file that is about to get its name; or drops one that did not."""
+        assert not isinstance(event, SetAsideAnnounced)
+        at = partition.source.directory.path, event.offset
+        if isinstance(event, WriteAnnounced):
+            self.made[at] = event
+        elif event.error is not None:
+            self.made.pop(at, None)
 
 
 def stage(
@@ -64,11 +65,11 @@ def stage(
     """Carries out a plan of which ``request.stage`` is set.
 
     Args:
-        plan: from ``make_plan`` and ``from_what_is_staged``.
+        plan: from ``make_plan`` and ``resume_staging``.
         before: what that went on from, from ``staging``, which holds the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
-        progress: told of every segment.
+        progress: called for every segment.
 
     Raises:
         RefusedError: no links can be made there, or the name of the plan is taken.
@@ -76,18 +77,18 @@ def stage(
     """
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
-    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
-    going_on = {}
+    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
+    resumed = {}
     for each in result.partitions:
-        if goes_on(each.plan):
+        if is_resumed(each.plan):
             path = each.plan.source.directory.path
-            going_on[path] = earlier[path]
-            take_as_it_lies(each, earlier[path])
+            resumed[path] = earlier[path]
+            reuse_staged(each, earlier[path])
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
     staged = (
-        _staged(each, files, going_on.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
+        _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
     )
     partitions = [each for each in staged if each is not None]
     if not partitions and before is None:
@@ -101,7 +102,7 @@ def stage(
 
 
 def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -> bool:
-    """Whether this run has looked at a partition, so that what an earlier one says of it does not count any more, also if nothing does."""
+    """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.source.directory.path)
     return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
@@ -117,7 +118,7 @@ def _log_dirs(plan: Plan) -> set[str]:
 def _staged(
     result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
 ) -> StagedPartition | None:
-    """What lies ready for a partition; None where nothing does that is due.
+    """What is staged for a partition; None where nothing is due.
 
     Args:
         result: of the run.
@@ -130,11 +131,11 @@ def _staged(
     if not directory.segments:  # gone since it was planned
         return None
     snapshots, reasons = _snapshots(result, files)
-    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
+    first, given_up = result.outcome.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
     if earlier is not None:
-        # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
-        lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
-        by_offset = {each.offset: each for each in (*lie, *snapshots)}
+        # Also those that are not missing now: a broker up to 2.7 may delete the existing snapshot until it is installed.
+        staged = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
+        by_offset = {each.offset: each for each in (*staged, *snapshots)}
         snapshots = [by_offset[offset] for offset in sorted(by_offset)]
         reasons = reasons or earlier.reasons
         given_up += [offset for offset in earlier.given_up if offset not in by_offset]
@@ -151,7 +152,7 @@ def _staged(
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,
         first_offset=segments[0].base_offset,
-        segments=tuple((each.base_offset, each.log.identity) for each in segments),
+        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in segments),
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
@@ -168,11 +169,11 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
         is_same = fingerprint_at(path) == snapshot.file
     except (OSError, ReadFailedError):
         is_same = False
-    return replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
+    return msgspec.structs.replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
 
 
 def _both(earlier: Request, now: Request) -> Request:
-    """What counts at the install for a partition that a run goes on with: the boundaries of both, and whatever one of them names."""
+    """What counts at the install for a partition that a run continues: the boundaries of both, and each file that one of them names."""
     froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
     both = replace(
         now,
@@ -194,9 +195,19 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
     for boundary in result.boundaries:
         if boundary.action not in (WRITTEN, EQUAL) or (directory.path, boundary.offset) not in files.made:
             continue
-        klass, entries, made = files.made[directory.path, boundary.offset]
+        made = files.made[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
-        is_due = boundary.offset not in exists
-        snapshots.append(StagedSnapshot(boundary.offset, made, inode, SnapshotClass(klass), entries, is_due))
+        snapshots.append(
+            StagedSnapshot(
+                offset=boundary.offset,
+                sha256=made.file.sha256,
+                size_bytes=made.file.size_bytes,
+                mtime_ns=made.file.mtime_ns,
+                inode=inode,
+                snapshot_class=SnapshotClass(made.snapshot_class),
+                entries=made.entries,
+                is_due=boundary.offset not in exists,
+            )
+        )
         reasons = boundary.reasons
     return snapshots, reasons

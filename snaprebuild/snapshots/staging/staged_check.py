@@ -10,15 +10,24 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import Severity, counted
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.snapshots.plan.placement_rules import is_missed, not_due, not_planned_findings
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, nothing_planned
-from snaprebuild.snapshots.plan.planner import check_next_start
-from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, not_planned_findings, why_not_due
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
+from snaprebuild.snapshots.plan.planner import next_start_findings
+from snaprebuild.snapshots.rebuild.result import (
+    EQUAL,
+    FAILED,
+    KEPT,
+    REFUSED,
+    SKIPPED,
+    BoundaryResult,
+    PartitionResult,
+    RebuildOutcome,
+)
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
@@ -33,21 +42,21 @@ __all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
 
 @dataclass(slots=True)
 class CheckedPartition:
-    """A partition as it is now, beside what was staged for it.
+    """A partition as it is now, and what was staged for it.
 
     Attributes:
         staged: what was staged.
-        result: what became of it so far, with the partition as it is now.
+        result: so far, with the partition as it is now.
         links: what is to get its name.
         copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
-        closed_since: boundaries that are due, and for which nothing was staged.
+        rolled_since: boundaries that are due, and for which nothing was staged.
     """
 
     staged: StagedPartition
     result: PartitionResult
     links: list[StagedSnapshot] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
-    closed_since: list[BoundaryPlan] = field(default_factory=list)
+    rolled_since: list[BoundaryPlan] = field(default_factory=list)
 
     def staged_path(self, snapshot: StagedSnapshot) -> str:
         """Where a staged file is."""
@@ -61,6 +70,10 @@ class CheckedPartition:
     def give_up(self, offset: int, why: str, action: str = REFUSED, *, is_log_end: bool = False) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
+
+    def give_up_after(self, error: SnaprebuildError, offset: int) -> None:
+        """Adds a boundary that gets no snapshot because of an error."""
+        self.give_up(offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
 
 
 def checked_partition(
@@ -88,8 +101,11 @@ def checked_partition(
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
-        nothing = nothing_planned(source, staged.path, skipped.message)
-        return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
+        nothing = empty_plan(source, staged.path, skipped.message)
+        checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))
+        for snapshot in staged.due:
+            checked.give_up(snapshot.offset, skipped.message, SKIPPED)
+        return checked
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
     if staged.topic_id not in (None, topic_id):
@@ -98,25 +114,19 @@ def checked_partition(
         )
     if not directory.segments:
         raise RefusedError("has no segment any more", path=staged.path)
-    plan = nothing_planned(source, staged.path, None, _log_end(source))
+    plan = empty_plan(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
     _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, request)
     if plan.log_end_offset is not None:
-        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.closed_since)]
-        check_next_start(source, plan.log_end_offset, offsets, checked.result.findings)
-    return checked
-
-
-def _all_skipped(checked: CheckedPartition, why: str) -> CheckedPartition:
-    for snapshot in checked.staged.due:
-        checked.give_up(snapshot.offset, why, SKIPPED)
+        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
+        checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
     return checked
 
 
 def _log_end(source: PartitionSource) -> int | None:
-    """After a clean stop everything was flushed, and the snapshot there says the same: no segment need be opened."""
+    """After a clean stop everything was flushed, and the snapshot there confirms it: no segment need be opened."""
     directory, flushed = source.directory, source.recovery_point
     if source.log_dir.was_shut_down_cleanly and flushed >= directory.segments[-1].base_offset and directory.snapshot_at(flushed):
         return flushed
@@ -140,9 +150,9 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, str]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
-    # What is due lies between the log start and a recovery point, so that two offsets speak for all between them.
+    # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
-        each.offset: not_due(request, source, each.offset, is_log_end=False)
+        each.offset: why_not_due(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -150,8 +160,8 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     for snapshot in checked.staged.snapshots:
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
-            continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else not_due(request, source, offset, is_log_end=False)
+            continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
+        reason = None if all_due else why_not_due(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -159,9 +169,8 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         elif offset in existing:
             _take_existing(checked, snapshot, clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
-            checked.result.say(
-                "stale-staged", Severity.REFUSED, f"the staged file {fault}: it is not installed; stage again", offset
-            )
+            message = f"the staged file {fault}: it is not installed; stage again"
+            checked.result.say("stale-staged", Severity.REFUSED, message, offset)
             checked.give_up(offset, f"the staged file {fault}")
         else:
             checked.links.append(snapshot)
@@ -172,7 +181,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     if checked.copies:
         what = " and ".join(sorted(set(checked.copies.values())))
         message = (
-            f"{counted(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
+            f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         )
         checked.result.say("installed-as-copy", Severity.NOTE, message)
     _tell_not_due(checked, no_more)
@@ -186,13 +195,13 @@ def _take_project(checked: CheckedPartition) -> None:
 
 
 def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
-    """As a plan tells them: a note where no broker needs it."""
+    """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if is_missed(plan, offset, reason):
+        if is_relevant_gap(plan, offset, reason):
             checked.give_up(offset, reason)
-    told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
-    checked.result.findings += not_planned_findings(told)
+    unplanned = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
+    checked.result.findings.extend(not_planned_findings(unplanned))
 
 
 def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:
@@ -213,7 +222,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     except (FormatError, ReadFailedError):
         is_equal = False
     if not is_equal:
-        message = "a snapshot stands here that differs from the staged one: kept; `verify` tells which is right"
+        message = "the snapshot that is here differs from the staged one: kept; `verify` shows which is right"
         checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
     action = EQUAL if is_equal else KEPT
     klass, entries = snapshot.snapshot_class, snapshot.entries
@@ -257,19 +266,19 @@ def _fault_of(
 
 
 def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, request: Request) -> None:
-    """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or told."""
+    """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
     plan, staged = checked.result.plan, checked.staged
     known = {each.offset for each in staged.snapshots}
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if why_not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
         if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
-            checked.closed_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+            checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)

@@ -12,8 +12,8 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.snapshots.engine.partition_task import run_partitions
-from snaprebuild.snapshots.engine.schedule import Engine
+from snaprebuild.snapshots.engine.partition_task import Engine
+from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
@@ -24,7 +24,7 @@ from snaprebuild.tier.audit.local_starts import LocalStarts
 from snaprebuild.tier.audit.partition import AuditChain
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.audit.result import TierAudit
-from snaprebuild.tier.audit.window import Window, WindowWork
+from snaprebuild.tier.audit.window import Window, WindowTask
 from snaprebuild.tier.copies import listed_partitions
 from snaprebuild.tier.cost import AuditCost, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import read_remote_logs, unknown_objects, unrecorded_finding, unrecorded_states
@@ -188,9 +188,9 @@ def _replay(
     if not due:
         return
     by_source = {id(source): chain for chain, source in due}
-    tell = (lambda place, *state: by_source[id(place)].keep_proven(*state)) if has_keeper else None
+    on_boundary = (lambda place, *state: by_source[id(place)].keep_proven(*state)) if has_keeper else None
     reader = engine(sum(source.directory.size_bytes for _, source in due))
-    result = verify(Source(tuple(source for _, source in due), ()), clock, jobs=jobs, engine=reader, tell=tell)
+    result = verify(Source(tuple(source for _, source in due), ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
     for (chain, _), verdict in zip(due, result.partitions, strict=True):
         chain.take(verdict)
 
@@ -219,10 +219,10 @@ def _judge_windows(
     """Replays windows, and takes what they prove."""
     if not due:
         return
-    works = [(chain, PartitionVerdict(window.source), window) for chain, window in due]
+    tasks = [(chain, PartitionVerdict(window.source), window) for chain, window in due]
     reader = engine(sum(window.read_bytes for _, window in due))
-    run_partitions([WindowWork(window, verdict, clock) for _, verdict, window in works], jobs, reader)
-    for chain, verdict, _ in works:
+    run_partitions([WindowTask(window, verdict, clock) for _, verdict, window in tasks], jobs, reader)
+    for chain, verdict, _ in tasks:
         chain.take(verdict)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from snaprebuild.replay.producer_ids import lookup
+from snaprebuild.replay.segment_effect import lookup
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.window_proof import Clock
 

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import first_of
-from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings
@@ -81,7 +81,9 @@ def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3
     """
     given: dict[tuple[str, int], list[int]] = {}
     found: dict[tuple[str | bytes, int], list[int]] = {}
-    for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
+    opened = open_source(log_dirs, settings=settings) if log_dirs else Source((), ())
+    yield_to_brokers(opened)
+    for source in opened.partitions:
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.

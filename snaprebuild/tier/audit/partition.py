@@ -23,7 +23,7 @@ from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.window import window_start
@@ -423,7 +423,7 @@ class AuditChain:
 
     def take(self, verdict: PartitionVerdict) -> None:
         """Takes what the replay says."""
-        self.audited.bytes_read = verdict.bytes_read
+        self.audited.bytes_read = verdict.outcome.bytes_read
         for each in verdict.findings:
             if each.severity > Severity.FINDING and each.code != BAD_COPY:  # a segment next to a bad index proves what it holds
                 self.audited.damaged(each.offset)
@@ -481,19 +481,25 @@ class AuditChain:
                 if audited.differences:
                     first, more = audited.differences[0], audited.difference_count - 1
                     message += f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}"
-                    message += f"; and {counted(more, 'producer')} more" if more else ""
+                    message += f"; and {pluralize(more, 'producer')} more" if more else ""
                 say(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset, audited.verdict.value))
         for fault, copies in self._undecrypted.items():
-            message = f"{counted(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].segment_id)}, {fault}"
+            message = (
+                f"{pluralize(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].segment_id)}, {fault}"
+            )
             say(Finding("refused", Severity.REFUSED, self._place, message, copies[0].base_offset, is_unread=True))
         self._audit.findings += unknown_objects(self._place, UnknownObjects(), self._iceberg)
         if unknown := [each for each in self.audited.copies if each.verdict is Verdict.REACH_UNKNOWN]:
-            message = f"{counted(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
+            message = (
+                f"{pluralize(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
+            )
             message += f"add --local-log-start {self.audited.name}=OFFSET or --log-dir DIR, or use --level full"
             say(Finding("tier-reach-unknown", Severity.NOTE, self._place, message, unknown[0].start_offset))
         unread = [each for each in self.audited.copies if each.verdict is Verdict.NOT_READ]
         if self._audit.level is not AuditLevel.STRUCTURE and unread:
-            message = f"{counted(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"
+            message = (
+                f"{pluralize(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"
+            )
             say(Finding("tier-not-audited", Severity.FINDING, self._place, message, unread[0].start_offset))
 
 

@@ -8,6 +8,7 @@ itself.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,15 +19,14 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare, impossible_entries
+from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
-from snaprebuild.snapshots.engine.partition_task import PartitionWork
-from snaprebuild.snapshots.engine.read_tasks import read_tasks
-from snaprebuild.snapshots.engine.schedule import ReadTask
-from snaprebuild.snapshots.engine.summary_stream import Arrivals, feed
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import (
     Clock,
     Held,
@@ -40,11 +40,11 @@ from snaprebuild.snapshots.engine.window_proof import (
     trusted_base,
 )
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, RemoteVerdict, SnapshotVerdict, snapshot_needs
+from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, SnapshotVerdict, VerifyOutcome, compared_alone, snapshot_needs
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["Window", "WindowJob", "WindowWork"]
+__all__ = ["Window", "WindowTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,10 @@ class _Judged:
     snapshot_class: SnapshotClass | None = None
 
 
-class WindowWork(PartitionWork):
+class WindowTask(PartitionTask):
     """One partition."""
+
+    outcome: VerifyOutcome
 
     def __init__(self, window: Window, verdict: PartitionVerdict, clock: Clock) -> None:
         """Takes what is replayed.
@@ -165,23 +167,20 @@ class WindowWork(PartitionWork):
             verdict: gets what is found.
             clock: for expiry: entries that a load at that moment drops are not compared.
         """
-        super().__init__(window.source, verdict.findings, None)
+        directory = window.source.directory
+        cuts = sorted({offset for offset, _ in directory.snapshots if offset > window.start_offset})
+        super().__init__(window.source, verdict.outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts))
         self._window, self._verdict, self._clock = window, verdict, clock
         # Snapshots are evidence for one another: each is asked for once.
-        self._directory = replace(window.source.directory, store=_RememberingStore(window.source.directory.store))
-        self._next = window.first_index
+        self._directory = replace(directory, store=_RememberingStore(directory.store))
         self._held: dict[int, list[SegmentSummary]] = {}
 
-    def all_tasks(self) -> list[ReadTask]:
+    def next_segments(self, *, is_first: bool) -> list[int]:
         """Those of the window."""
-        directory = self._window.source.directory
-        indices = range(self._window.first_index, len(directory.segments))
-        cuts = sorted({offset for offset, _ in directory.snapshots if offset > self._window.start_offset})
-        return read_tasks(directory, indices, check_crc=True, cuts=cuts)
+        return list(range(self._window.first_index, len(self._directory.segments))) if is_first else []
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """Kept until the end: what proves a snapshot may lie behind it."""
-        self._verdict.bytes_read += summary.bytes_read
         self._held.setdefault(index, []).append(summary)
         return True
 
@@ -197,14 +196,13 @@ class WindowWork(PartitionWork):
             self._by_others(judged)
         self._tell(judged, reason)
 
-    def job(self) -> WindowJob:
-        """As ``schedule.Work``."""
-        return WindowJob(self._window, self._clock)
+    def job(self, report: Callable[[object], None]) -> _WindowJob:
+        """As ``PartitionTask.job``."""
+        return _WindowJob(self._window, self._clock)
 
-    def adopt(self, done: RemoteVerdict) -> None:
-        """As ``schedule.Work``."""
-        self._verdict.snapshots, self._verdict.bytes_read = done.snapshots, done.bytes_read
-        self._verdict.findings += done.findings
+    def adopt(self, outcome: VerifyOutcome) -> None:
+        """As ``PartitionTask.adopt``."""
+        self._verdict.outcome = self.outcome = outcome
 
     # ------------------------------------------------------------------------------------------------------------ the window alone
 
@@ -232,17 +230,16 @@ class WindowWork(PartitionWork):
 
     def _tell_unsound(self, offset: int, doubts: Sequence[str]) -> None:
         """As ``verify``: from where on the log proves nothing, once."""
-        findings = self._verdict.findings
-        if doubts and not any(each.code == UNSOUND or each.severity is Severity.DAMAGED for each in findings):
+        if doubts and not self.outcome.is_unsound_reported:
             message = f"from here on the log proves nothing: {doubts[0]}"
-            findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
+            self.outcome.findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
         if record.damage is not None:
             reason, offset = record.damage.reason, record.damage.offset
         message = f"{reason}: nothing above it can be judged"
-        self._verdict.findings.append(
+        self.outcome.findings.append(
             Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset, is_unread=True)
         )
         return reason
@@ -252,7 +249,7 @@ class WindowWork(PartitionWork):
             try:
                 entries = read_snapshot_file(self._directory, offset, listed)
             except ReadFailedError as error:
-                self._verdict.findings.append(finding_of_error(error, self._directory.path))
+                self.outcome.findings.append(finding_of_error(error, self._directory.path))
                 continue
             except FormatError as error:
                 comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
@@ -399,48 +396,31 @@ class WindowWork(PartitionWork):
             if each.offset >= least:
                 is_exact = self._window.is_whole and each.doubt is None
                 found = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
-                self._verdict.snapshots.append(SnapshotVerdict(each.offset, each.comparison, found, each.listed.name))
+                self.outcome.snapshots.append(SnapshotVerdict(each.offset, each.comparison, found, each.listed.name))
         for offset, listed in self._directory.snapshots:
             if offset >= least and listed.name not in seen:
                 comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
                 if comparison is not None:
-                    self._verdict.snapshots.append(SnapshotVerdict(offset, comparison, None, listed.name))
-        self._verdict.snapshots.sort(key=lambda each: each.offset)
+                    self.outcome.snapshots.append(SnapshotVerdict(offset, comparison, None, listed.name))
+        self.outcome.snapshots.sort(key=lambda each: each.offset)
 
     def _by_itself(self, offset: int, listed: ListedFile, why: str) -> Comparison | None:
-        try:
-            entries = read_snapshot_file(self._directory, offset, listed)
-        except ReadFailedError:
-            return None
-        except FormatError as error:
-            return Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
-        if entries is None:
-            return None
-        impossible = impossible_entries(entries, offset)
-        status = SnapshotStatus.UNVERIFIABLE if impossible is None else SnapshotStatus.CORRUPT
-        return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
+        with contextlib.suppress(ReadFailedError):
+            return compared_alone(self._directory, offset, listed, why)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class WindowJob:
-    """The same, to be carried out in another process (``schedule.Job``).
-
-    Attributes:
-        window: what is replayed.
-        clock: for expiry.
-    """
+class _WindowJob(Job):
+    """The same as a value."""
 
     window: Window
     clock: Clock
 
     def needs(self) -> tuple[int, int] | None:
-        """Requests and bytes beside the segments, where an object store is concerned; None where it cannot be told."""
         return snapshot_needs(self.window.source.directory)
 
-    def carry_out(self, arrivals: Arrivals) -> tuple[RemoteVerdict | None, list[ReadTask]]:
-        """As ``schedule.Job``."""
-        verdict = PartitionVerdict(self.window.source)
-        missing = feed(WindowWork(self.window, verdict, self.clock), arrivals)
-        if missing:
-            return None, missing
-        return RemoteVerdict(verdict.snapshots, verdict.findings, verdict.bytes_read, verdict.from_effects), []
+    @contextlib.contextmanager
+    def started(self, replay: PartitionReplay | None = None) -> Iterator[WindowTask]:
+        assert replay is None, "a window is replayed as a whole"
+        yield WindowTask(self.window, PartitionVerdict(self.window.source), self.clock)

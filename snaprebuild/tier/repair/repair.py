@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_manifest import IndexPlace
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
@@ -229,7 +229,7 @@ def _tell_refusals(result: TierRepair, partition: AuditedPartition, *, allow_unv
     elif not (partition.is_verified or allow_unverified):
         message = f"{UNVERIFIED}: --metadata-log tells, or --allow-unverified takes every complete copy for one"
     if message is not None:
-        left = f"{counted(count, 'wrong snapshot')} left alone: {message}"
+        left = f"{pluralize(count, 'wrong snapshot')} left alone: {message}"
         result.findings.append(Finding("refused", Severity.REFUSED, _place(result, partition), left))
 
 

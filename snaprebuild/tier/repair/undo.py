@@ -22,7 +22,7 @@ from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from snaprebuild import __version__
-from snaprebuild.documents.json_values import is_nameable
+from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.document_file import JournalFile, check_new_place

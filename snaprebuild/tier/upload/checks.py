@@ -18,9 +18,9 @@ from formats.partition.producer_snapshot import read_entries
 from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.errors import UploadRefusedError
-from snaprebuild.findings import counted
+from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.engine.index_check import IndexCheck, LogWalk, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import OpenBytes
@@ -111,7 +111,7 @@ def _agrees(check: IndexCheck, path: str) -> None:
         raise UploadRefusedError(f"cannot be compared with its segment: {check.unchecked_reason}", path=path, reason=CONTRADICTS)
     wrong = np.flatnonzero(~check.agrees)
     if len(wrong):
-        message = f"{counted(len(wrong), 'entry', 'entries')} say something else than the segment, the first is entry {wrong[0]}"
+        message = f"{pluralize(len(wrong), 'entry', 'entries')} say something else than the segment, the first is entry {wrong[0]}"
         message += "; deleted while the broker is stopped, it is made anew when the broker starts"
         raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
 

@@ -18,7 +18,7 @@ from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_seg
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.snapshots.rebuild.output_writer import create_in_turn
+from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.storage.local.publish import temporary_name_of
 from snaprebuild.storage.store import LargeObjects, OpenBytes, Store
 from snaprebuild.tier.upload.fence import NOBODY, BrokerIdentity, UploadFence
@@ -112,7 +112,7 @@ def write_copy(
     manifest = plain_manifest(segment, uploader.chunk_size, indexes)
     location = target.location(upload.start_offset, claim.segment_id, AivenObject.LOG)
     with upload.open_log() as source:
-        is_created = create_in_turn(lambda: large.create(location, source))
+        is_created = create_or_wait(lambda: large.create(location, source))
         if not is_created and not large.holds(location, source):
             raise _other_bytes(location)
     _create_or_compare(
@@ -174,7 +174,7 @@ def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -
 def _is_created(store: Store, location: str, data: bytes) -> bool:
     """Creates a small object; False where one is there."""
     directory, name = os.path.split(location)
-    return create_in_turn(lambda: store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name)))
+    return create_or_wait(lambda: store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name)))
 
 
 def _create_or_compare(store: Store, location: str, data: bytes) -> None:

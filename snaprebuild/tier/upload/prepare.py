@@ -34,8 +34,8 @@ from snaprebuild.errors import (
     UsageError,
 )
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.scan.upload_blockers import Blocker
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolute

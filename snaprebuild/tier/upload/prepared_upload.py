@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.errors import ReadFailedError, RefusedError, UploadRefusedError
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 __all__ = ["PreparedUpload"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from snaprebuild.cluster.source.verdict import SourceVerdict
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.store import LargeObjects, Store
 from snaprebuild.tier.remote_log import RemoteLogs

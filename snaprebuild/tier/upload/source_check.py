@@ -10,9 +10,8 @@ from formats.errors import FormatError
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import ClusterTruth, MetadataRead
-from snaprebuild.cluster.source.peers import read_peers
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import Judges
+from snaprebuild.cluster.source.verifier import Judges, read_peers
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.source.source import PartitionSource, Selection

@@ -20,8 +20,8 @@ from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition, 
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cluster.source.verifier import rejection, unknown_finding, word_needed
 from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusedError
-from snaprebuild.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.snapshots.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy
@@ -109,7 +109,7 @@ class _Partition:
         behind = sum(each.action is Action.BEHIND for each in self._segments)
         if behind and segment.action is not Action.WAITS:
             message = (
-                f"{counted(behind, 'later segment')} left: behind a gap brokers take what is missing for uploaded, and delete it"
+                f"{pluralize(behind, 'later segment')} left: behind a gap brokers take what is missing for uploaded, and delete it"
             )
             self._say("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
 
@@ -288,7 +288,7 @@ class _Partition:
         obstacle = neighbours.gap_below(segment.start_offset, self._done_to, path) or neighbours.cut_elsewhere(*offsets)
         if obstacle is None:
             if shared := neighbours.sharing(*offsets):
-                copies = counted(len(shared), "copy", "copies")
+                copies = pluralize(len(shared), "copy", "copies")
                 message = f"some of its offsets are in {copies} already, cut elsewhere, which brokers sort out"
                 self._say("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
             return False

@@ -1,0 +1,217 @@
+"""What a metadata log directory holds, as the rules see it, and where two logs first differ.
+
+Followers append the bytes that their leader wrote, so equal batches are equal byte for byte. Raft promises that two logs with the same
+epoch at the same offset are equal up to there. A tail that was never committed may differ: its node cuts it off when it follows a leader
+of a later epoch.
+
+Source: KIP-595, ``KafkaRaftClient.handleFetchResponse`` and ``ReplicatedLog.truncateToEndOffset`` of 4.3.1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from formats.log.control_record import Voter
+    from formats.metadata.quorum_state import QuorumState
+
+__all__ = ["BatchBelow", "BatchColumns", "CheckpointFacts", "Difference", "LogFacts", "epoch_before", "first_difference"]
+
+
+@dataclass(slots=True)
+class BatchColumns:
+    """The batches of a log, one element each: base offset, leader epoch and checksum; ascending by offset."""
+
+    base_offset: array[int] = field(default_factory=lambda: array("q"))
+    epoch: array[int] = field(default_factory=lambda: array("q"))
+    crc: array[int] = field(default_factory=lambda: array("q"))
+
+    def append(self, base_offset: int, epoch: int, crc: int) -> None:
+        """Adds the next batch."""
+        self.base_offset.append(base_offset)
+        self.epoch.append(epoch)
+        self.crc.append(crc)
+
+    def rows(self, begin: int, end: int, without: Iterable[tuple[int, int]]) -> np.ndarray:
+        """Batches that begin in a range of offsets, shape (n, 3); those that begin in one of the gaps are left out."""
+        columns = (self.base_offset, self.epoch, self.crc)
+        part = slice(bisect_left(self.base_offset, begin), bisect_left(self.base_offset, end))
+        rows = np.stack([np.array(each[part], dtype=np.int64) for each in columns], axis=1)
+        for gap_begin, gap_end in without:
+            rows = rows[(rows[:, 0] < gap_begin) | (rows[:, 0] >= gap_end)]
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two logs part.
+
+    Attributes:
+        offset: of the first batch that differs.
+        epochs: leader epochs there, of the one and of the other.
+        is_impossible: Raft cannot have made it: both have an epoch of one leader there or above.
+    """
+
+    offset: int
+    epochs: tuple[int, int]
+    is_impossible: bool
+
+
+def first_difference(
+    one: BatchColumns, other: BatchColumns, begin: int, end: int, gaps: tuple[Iterable[tuple[int, int]], Iterable[tuple[int, int]]]
+) -> Difference | None:
+    """The first difference of two logs within the offsets that both hold.
+
+    Args:
+        one: batches.
+        other: batches.
+        begin: where both logs hold something.
+        end: behind the last offset that both hold.
+        gaps: offsets that are missing inside the one and the other.
+    """
+    rows, others = one.rows(begin, end, gaps[1]), other.rows(begin, end, gaps[0])
+    shared = min(len(rows), len(others))
+    unequal = np.flatnonzero((rows[:shared] != others[:shared]).any(axis=1))
+    if not len(unequal) and len(rows) == len(others):
+        return None
+    at = int(unequal[0]) if len(unequal) else shared
+    here, there = (each[min(at, len(each) - 1)] if len(each) else None for each in (rows, others))
+    offset = min(int(each[at, 0]) for each in (rows, others) if at < len(each))
+    epochs = tuple(-1 if each is None else int(each[1]) for each in (here, there))
+    later = np.intersect1d(rows[at:, 1], others[at:, 1])
+    return Difference(offset, (epochs[0], epochs[1]), bool(len(later)) or epochs[0] == epochs[1])
+
+
+def epoch_before(offset: int, below: BatchBelow | None) -> int | None:
+    """Epoch of the record before an offset, where a batch that holds it is known."""
+    return below.epoch if below is not None and below.last_offset >= offset - 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBelow:
+    """The last batch of the log that begins below an offset: its offsets, leader epoch and greatest timestamp."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """A checkpoint on disk.
+
+    Attributes:
+        id: by its name.
+        path: of the file.
+        size_bytes: of the file.
+        fault: why it is not whole, or None.
+        timestamp_ms: of the last record that it contains, as its header says; None where that cannot be read.
+        below: last batch that begins below its end; None where the log does not hold it.
+    """
+
+    id: OffsetAndEpoch
+    path: str
+    size_bytes: int
+    fault: str | None
+    timestamp_ms: int | None
+    below: BatchBelow | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a metadata log directory holds.
+
+    Attributes:
+        path: of the directory.
+        first_base_offset: of the first segment; where a node that starts here begins. None without segments.
+        start_offset: where the log began before the node stopped (``memStart``).
+        first_epoch: of the first entry of ``leader-epoch-checkpoint``; None where there is none.
+        end_offset: behind the last batch.
+        last_epoch: of the last batch; 0 where there is none.
+        below_start: last batch that begins below the start; None where the log does not hold it.
+        cut_offset: behind the last whole batch before the first damage, where a node that starts cuts the log and drops the rest; None
+            without damage. A batch that is not whole at the end of the last segment is none.
+        is_torn: the last segment ends with a batch that is not whole, which a node that starts cuts off.
+        gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
+        checkpoints: by id.
+        batches: of all segments.
+        left_overs: names of files that were being written, or are deleted.
+        strange_names: that Kafka did not give.
+        bad_snapshots: producer snapshots that are not empty, and what is wrong.
+        leaders: leader id by leader epoch, as the log's own records name them.
+        voter_sets: voters that records of checkpoints and of the log name; the latest is last.
+        quorum_state: None where the file is absent.
+        is_quorum_state_bad: the file is there and cannot be read.
+    """
+
+    path: str
+    first_base_offset: int | None
+    start_offset: int
+    first_epoch: int | None
+    end_offset: int
+    last_epoch: int
+    below_start: BatchBelow | None
+    gaps: tuple[tuple[int, int], ...]
+    checkpoints: tuple[CheckpointFacts, ...]
+    batches: BatchColumns
+    left_overs: tuple[str, ...] = ()
+    cut_offset: int | None = None
+    is_torn: bool = False
+    strange_names: tuple[str, ...] = ()
+    bad_snapshots: tuple[tuple[str, str], ...] = ()
+    leaders: Mapping[int, int] = field(default_factory=dict)
+    voter_sets: tuple[tuple[Voter, ...], ...] = ()
+    quorum_state: QuorumState | None = None
+    is_quorum_state_bad: bool = False
+
+    @property
+    def base(self) -> int:
+        """First base offset; 0 without segments, where Kafka begins."""
+        return self.first_base_offset or 0
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether a node that starts empties the log and begins at its latest checkpoint (``truncateToLatestSnapshot``)."""
+        kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        if self.cut_offset is not None:
+            return any(each.offset > self.cut_offset for each in kept)
+        return bool(kept) and kept[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    def epoch_at(self, offset: int) -> int | None:
+        """Leader epoch of an offset; None where the log does not hold it."""
+        at = bisect_right(self.batches.base_offset, offset) - 1
+        is_missing = any(begin <= offset < end for begin, end in self.gaps)
+        return None if at < 0 or offset >= self.end_offset or is_missing else self.batches.epoch[at]
+
+    @property
+    def end_after_start(self) -> OffsetAndEpoch:
+        """Where the log ends once a node has started from it, with the epoch of its last record."""
+        kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        if self.is_emptied:
+            return kept[-1]
+        if self.cut_offset is not None:
+            return OffsetAndEpoch(self.cut_offset, self.epoch_at(self.cut_offset - 1) or 0)
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    @property
+    def start(self) -> OffsetAndEpoch | None:
+        """``startOffsetAndEpoch``; None where the epoch is not known."""
+        if not self.start_offset:
+            return OffsetAndEpoch(0, 0)
+        epoch = self.start_epoch
+        return None if epoch is None else OffsetAndEpoch(self.start_offset, epoch)
+
+    @property
+    def start_epoch(self) -> int | None:
+        """Epoch of the record before the start: of the checkpoint that ends there, else of the log."""
+        at_start = [each.id.epoch for each in self.checkpoints if each.id.offset == self.start_offset]
+        return max(at_start) if at_start else epoch_before(self.start_offset, self.below_start)

@@ -1,0 +1,55 @@
+"""What is the same in all documents: the head, the findings and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from snaprebuild import __version__
+from snaprebuild.documents.common import ExitCode, ReportedFinding
+from snaprebuild.documents.typed import Document, Natural, Part, Streamed, encoded_members
+from snaprebuild.findings import Finding, exit_code_of, unread_paths
+
+__all__ = ["Head", "Tail", "members_of_document"]
+
+
+class Head(Part, frozen=True):
+    """The first members of a document."""
+
+    schema_id: str = msgspec.field(name="schema")
+    snaprebuild: str
+    """Version of the program."""
+    unread: Natural
+    """Selected paths that were not read, or not to their end. Nothing else in the document covers them."""
+    unread_paths: Sequence[str]
+    """These paths."""
+
+
+class Tail(Part, frozen=True):
+    """The last members of a document."""
+
+    findings: Streamed[ReportedFinding]
+    exit_code: ExitCode
+    """Exit code of the process: the worst of 5, 3, 4, 1, 0 among the findings."""
+
+
+def members_of_document(document: Document, findings: Sequence[Finding]) -> dict[str, Any]:
+    """All members of a document, in order."""
+    paths = unread_paths(findings)
+    head = Head(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
+    tail = Tail(findings=map(_reported, findings), exit_code=exit_code_of(findings))
+    return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
+
+
+def _reported(finding: Finding) -> ReportedFinding:
+    """An offset below 0, which a damaged batch may claim, is none."""
+    return ReportedFinding(
+        code=finding.code,
+        severity=finding.severity.name.lower(),
+        path=finding.path,
+        message=finding.message,
+        offset=None if finding.offset is not None and finding.offset < 0 else finding.offset,
+        reason=finding.reason,
+    )

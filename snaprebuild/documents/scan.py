@@ -1,0 +1,332 @@
+"""The document of ``scan``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Streamed, one_of
+
+__all__ = [
+    "BlockedSegment",
+    "Blocker",
+    "Boundary",
+    "ClosedSegments",
+    "Files",
+    "LogDir",
+    "LogEnd",
+    "NextAttempt",
+    "NextStart",
+    "Outcome",
+    "Partition",
+    "Request",
+    "Scan",
+    "Segment",
+    "StraySnapshot",
+    "Topic",
+    "Totals",
+    "Upload",
+    "UploadAttempts",
+    "WayToStop",
+]
+
+AtNextStart = Annotated[str, one_of("kept", "removed", "rebuilt", "empty", "absent")]
+
+BlockerName = Annotated[
+    str,
+    one_of(
+        "missing-snapshot",
+        "snapshot-removed-at-start",
+        "irregular-snapshot",
+        "missing-offset-index",
+        "missing-time-index",
+        "no-leader-epochs",
+        "segment-too-large",
+    ),
+]
+
+
+class Request(Part, frozen=True):
+    """What was asked for."""
+
+    paths: Sequence[str]
+    server_properties: str | None
+    topics: Sequence[str]
+    partitions: Sequence[int]
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over partitions. Stuck bytes and blocked segments count closed segments only."""
+
+    partitions: Natural = 0
+    segments: Natural = 0
+    size_bytes: Natural = 0
+    """Of the segments."""
+    boundaries: Natural = 0
+    """Offsets at which a snapshot is due."""
+    missing: Natural = 0
+    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
+    not_needed: Natural = 0
+    """Boundaries without a snapshot where no broker uses one."""
+    made_by_broker: Natural = 0
+    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
+    unread: Natural = 0
+    """Selected paths that were not read, or not to their end. Nothing else in the document covers them."""
+    corrupt: Natural = 0
+    """Snapshots that do not parse."""
+    suspect: Natural = 0
+    """Snapshots that parse and cannot be true."""
+    misnamed: Natural = 0
+    """Files with names that no broker writes and that it fails at."""
+    stray: Natural = 0
+    """Snapshots at no boundary."""
+    blocked_segments: Natural = 0
+    """Closed segments that would not be uploaded."""
+    stuck_bytes: Natural = 0
+    """Bytes of the first blocked segment of each partition and of every later closed one."""
+    stuck_bytes_after_rebuild: Natural = 0
+    """The same, after everything is rebuilt and the broker was started."""
+
+    def add(self, other: Totals) -> None:
+        """Adds another sum."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class LogDir(Part, frozen=True):
+    """A log directory."""
+
+    path: str
+    node_id: int | None
+    cluster_id: str | None
+    directory_id: str | None
+    """From meta.properties since 3.7."""
+    shutdown: Annotated[str, one_of("clean", "unclean", "running", "unknown")]
+    """How the broker stopped; unknown: no file of a broker is there."""
+    held_by: int | None
+    """Process that holds the directory, -1 for one that is not visible."""
+    totals: Totals
+
+
+class Topic(Part, frozen=True):
+    """A topic over all log directories."""
+
+    topic: str
+    totals: Totals
+
+
+class LogEnd(Part, frozen=True):
+    """Log end offset, null where only reading the last segment shows it."""
+
+    offset: Natural | None
+    source: str | None
+    """The file that shows it."""
+    at_least: Natural
+
+
+class Segment(Part, frozen=True):
+    """A segment."""
+
+    base_offset: Natural
+    size_bytes: Natural
+    modified_ms: Int64
+
+
+class Boundary(Part, frozen=True):
+    """An offset at which a snapshot is due."""
+
+    offset: Natural
+    is_log_end: bool
+    state: Annotated[str, one_of("present", "missing", "corrupt", "suspect", "unreadable", "irregular", "regenerated", "not due")]
+    entries: Natural | None
+    """Producers in the snapshot; null without a snapshot that parses."""
+    at_next_start: AtNextStart | None
+    """What the next start of the broker leaves there; null where that is unknown."""
+    reasons: Sequence[str]
+    """What is wrong or suspicious."""
+    first_open_offset: Natural | None
+    """Where the oldest transaction begins that the snapshot has as open; null without one."""
+
+
+class StraySnapshot(Part, frozen=True):
+    """A snapshot at no boundary."""
+
+    offset: Natural
+    at_next_start: AtNextStart | None
+    """What the next start of the broker leaves there; null where that is unknown."""
+
+
+class Files(Part, frozen=True):
+    """Names that are not segments, indexes or snapshots as they should be; counts of files marked for deletion and of unknown names."""
+
+    misnamed: Sequence[str]
+    temporary: Sequence[str]
+    irregular: Sequence[str]
+    index_without_segment: Sequence[str]
+    deleted: Natural
+    unknown: Natural
+
+
+class Blocker(Part, frozen=True):
+    """A reason why segments are not uploaded."""
+
+    blocker: BlockerName
+    segments: Positive
+    freed_by: Annotated[str, one_of("rebuild", "broker start", "hand", "retention")]
+
+
+class BlockedSegment(Part, frozen=True):
+    """A closed segment that would not be uploaded."""
+
+    base_offset: Natural
+    next_base_offset: Natural
+    size_bytes: Natural
+    blockers: Sequence[BlockerName]
+
+
+class ClosedSegments(Part, frozen=True):
+    """Closed segments that follow one another and share their state."""
+
+    base_offset: Natural
+    next_base_offset: Natural
+    segments: Positive
+    size_bytes: Natural
+    state: Annotated[str, one_of("uploadable", "uploadable-with-bad-snapshot", "blocked", "behind-blocked", "waits", "not-known")]
+    blockers: Sequence[BlockerName]
+
+
+class Outcome(Part, frozen=True):
+    """The result of an attempt to upload."""
+
+    versions: str
+    exception: str | None
+    """Class; null where the segment is handed to the plugin."""
+    message: str | None
+    """Of the exception; of a NullPointerException as Java 14 and later has it."""
+    thrown_in: str | None
+    announces: bool
+    """The segment is announced in __remote_log_metadata before, under a new id: where an exception follows, a phantom is left."""
+
+
+class NextAttempt(Part, frozen=True):
+    """The first segment at which the upload of a leader fails, once it was started with the files that are there; else the first one."""
+
+    base_offset: Natural
+    next_base_offset: Natural
+    size_bytes: Natural
+    uploads_before: Natural
+    """Segments that are uploaded before it."""
+    assumes: Sequence[str]
+    outcomes: Sequence[Outcome]
+    """By versions of brokers."""
+
+
+class Upload(Part, frozen=True):
+    """What tiered storage would do with the segments."""
+
+    stuck_bytes: Natural
+    stuck_bytes_after_rebuild: Natural
+    last_stable_offset: Natural | None
+    """Null where snapshots do not show it."""
+    last_stable_offset_at_least: Natural
+    """It is not below this one."""
+    last_stable_offset_source: str | None
+    """What shows the two; null where nothing does."""
+    last_stable_offset_at_most: Natural | None
+    """It is not above this one; known only after a clean stop."""
+    waiting_segments: Natural
+    """Closed segments above the last stable offset or the high watermark; they wait by design."""
+    blockers: Sequence[Blocker]
+    blocked_segments: Sequence[BlockedSegment]
+    closed_segments: Sequence[ClosedSegments]
+    """All closed segments above the log start offset, ascending. Empty where the topic is never uploaded."""
+    next_attempt: NextAttempt | None
+    """Null where there is nothing to try."""
+
+
+class NextStart(Part, frozen=True):
+    """What the next start of a broker since 2.8 does to the snapshots."""
+
+    after: Annotated[str, one_of("a clean stop", "an unclean stop")]
+    """What is assumed; of a running broker a clean stop."""
+    loaded_offset: Natural | None
+    """The snapshot that the state is taken from; null when it begins empty."""
+    replay_from_offset: Natural | None
+    removes_stray: Sequence[Natural]
+    removes_out_of_range: Sequence[Natural]
+    removes_corrupt: Sequence[Natural]
+    writes_empty: Sequence[Natural]
+    rebuilds: Sequence[Natural]
+
+
+class Partition(TopicPartition, frozen=True):
+    """A partition."""
+
+    path: str
+    log_dir: str
+    topic_id: str | None
+    """From partition.metadata; null where it is absent, as before 2.8, or does not parse."""
+    form: Annotated[str, one_of("plain")]
+    """Form of the directory's name; others are skipped, with a finding."""
+    topic_kind: Annotated[str, one_of("ordinary", "internal", "remote_log_metadata", "cluster_metadata")]
+    is_compacted: bool
+    """The log cleaner has a checkpoint for it."""
+    can_be_tiered: bool
+    """Neither internal nor compacted. The segments of other topics are never uploaded, so none is blocked."""
+    is_tiered: bool
+    """Remote storage is on: without it a broker checkpoints no log start at or below the first segment."""
+    log_start_offset: Natural
+    log_end: LogEnd
+    high_watermark: Natural | None
+    """From replication-offset-checkpoint; null where it does not show it."""
+    leader_epoch: Natural | None
+    """The last one of leader-epoch-checkpoint; null without any."""
+    totals: Totals
+    missing_offsets: Sequence[Natural]
+    """Boundaries that need a snapshot and have none."""
+    segments: Sequence[Segment]
+    """Ascending."""
+    boundaries: Sequence[Boundary]
+    """Ascending: the base offset of each segment but the first, and the log end where it is known."""
+    other_snapshots: Sequence[StraySnapshot]
+    """Genuine names at no boundary."""
+    files: Files
+    upload: Upload
+    next_start: NextStart | None
+
+
+class WayToStop(Part, frozen=True):
+    """A setting that stops the attempts."""
+
+    versions: str
+    setting: str
+    effect: str
+
+
+class UploadAttempts(Part, frozen=True):
+    """How often a broker tries, what stops it until it can be started again, and what else decides and is not in these files."""
+
+    interval: str
+    ways_to_stop: Sequence[WayToStop]
+    not_looked_at: Sequence[str]
+
+
+class Scan(Document, frozen=True):
+    """What `snaprebuild scan --output json` prints. Offsets are int64."""
+
+    NAME = "scan"
+    VERSION = 2
+
+    request: Request
+    run: Run
+    totals: Totals
+    log_dirs: Sequence[LogDir]
+    """By path."""
+    topics: Sequence[Topic]
+    """By name, over all log directories."""
+    partitions: Streamed[Partition]
+    """The worst first."""
+    upload_attempts: UploadAttempts

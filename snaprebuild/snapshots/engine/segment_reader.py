@@ -1,0 +1,198 @@
+"""Reads one segment, or a range of one, to its summary. This is what worker processes and Spark tasks run."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from formats.partition.offset_index import split_positions
+from snaprebuild.errors import ChangedFileError
+from snaprebuild.replay.segment_facts import IndexEntries
+from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.segment_file import check_parts
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import FileIdentity, NarrowStore, OpenBytes, ReadStore
+
+__all__ = ["Pieces", "ReadTask", "read_range", "read_segment", "read_tasks"]
+
+Pieces = tuple[SegmentSummary, ...]
+"""The summary of a segment, or those of its pieces if it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """One segment to read.
+
+    Attributes:
+        index_path: of its offset index, which is a hint; None without one.
+        identity: from the listing.
+        is_last: of its partition: a live broker may append to it.
+        cuts: offsets inside it at which it is cut in pieces, ascending.
+        with_statistics: also count its batches by kind and by producer.
+        traced_producer: id of the producer whose deciding batches are wanted, or None.
+        deadline: nothing is read after this ``time.monotonic()``, which all processes of a machine share; None for none.
+        until: batches from this offset on do not count; None if all do.
+        check_indexes: compare the indexes next to it with its batches.
+    """
+
+    path: str
+    index_path: str | None
+    base_offset: int
+    identity: FileIdentity
+    check_crc: bool
+    is_last: bool = False
+    cuts: tuple[int, ...] = ()
+    with_statistics: bool = False
+    traced_producer: int | None = None
+    deadline: float | None = None
+    store: ReadStore = LOCAL
+    until: int | None = None
+    check_indexes: bool = False
+
+
+def read_tasks(
+    directory: PartitionDir,
+    indices: Iterable[int],
+    *,
+    check_crc: bool,
+    cuts: Sequence[int] = (),
+    with_statistics: bool = False,
+    traced_producer: int | None = None,
+    deadline: float | None = None,
+) -> list[ReadTask]:
+    """One task for each of these segments, in the order given.
+
+    Args:
+        directory: the listing.
+        indices: of the segments.
+        check_crc: see ``ReadTask``, as for the other arguments.
+        cuts: offsets at which the state is wanted, ascending and distinct: a segment is cut at those inside it.
+        with_statistics: see ``ReadTask``.
+        traced_producer: see ``ReadTask``.
+        deadline: see ``ReadTask``.
+    """
+    segments, store = directory.segments, directory.store
+    tasks = []
+    for index in indices:
+        segment = segments[index]
+        is_last = index == len(segments) - 1
+        first = bisect_right(cuts, segment.base_offset)
+        path = directory.file_path(segment.log.name)
+        tasks.append(
+            ReadTask(
+                path=path,
+                index_path=None if segment.offset_index is None else directory.file_path(segment.offset_index),
+                base_offset=segment.base_offset,
+                identity=segment.log.identity,
+                check_crc=check_crc,
+                is_last=is_last,
+                deadline=deadline,
+                store=store.narrowed(path) if isinstance(store, NarrowStore) else store,
+                until=segment.until_offset,
+                cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
+                with_statistics=with_statistics,
+                traced_producer=traced_producer,
+                check_indexes=segment.has_checked_indexes,
+            )
+        )
+    return tasks
+
+
+@contextlib.contextmanager
+def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
+    """The segment of a task and its index hint. The hint of an object costs a request, so it is read only to split the object.
+
+    Raises:
+        RefusedError: it is not the listed file or changed while it was read (``ChangedFileError``), or the deadline has passed.
+        ReadFailedError: it cannot be opened.
+    """
+    with task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source:
+        hint = None
+        if task.index_path is not None and (splits or task.store.is_local):
+            hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
+        yield source, hint
+
+
+def _index_entries(task: ReadTask) -> IndexEntries | None:
+    if not task.check_indexes:
+        return None
+    from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
+
+    return read_index_entries(task.store, task.path, task.base_offset)
+
+
+def read_segment(task: ReadTask) -> Pieces:
+    """Reads one segment. If it changes meanwhile, it is read once more.
+
+    Raises:
+        RefusedError: it is not the listed file or changed both times (``ChangedFileError``), or the deadline has passed.
+        SnaprebuildError: it cannot be read.
+    """
+    try:
+        return _read_once(task)
+    except ChangedFileError:
+        return _read_once(task)
+
+
+def _read_once(task: ReadTask) -> Pieces:
+    cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
+    with _opened(task) as (source, hint):
+        pieces = summarise_pieces(
+            source,
+            task.base_offset,
+            cuts,
+            is_last=task.is_last,
+            check_crc=task.check_crc,
+            hint=hint,
+            with_statistics=task.with_statistics,
+            traced_producer=task.traced_producer,
+            indexes=_index_entries(task),
+        )
+    return pieces if task.until is None else tuple(_before(pieces, task.until))
+
+
+def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
+    """The pieces up to a cut, which becomes the end of the segment; all of them if the segment ends before it."""
+    for piece in pieces:
+        is_end = piece.cut_offset == until
+        yield replace(piece, cut_offset=None, cut_batch_offset=None) if is_end else piece
+        if is_end:
+            return
+
+
+def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, ...]:
+    """Reads one of ``ranges`` ranges of a segment. Each call for the segment finds the same places to split at.
+
+    Returns:
+        For ``replay.segment_ranges.join_ranges``. Empty if there are fewer ranges, as without an index.
+
+    Raises:
+        As ``read_segment``.
+    """
+    with _opened(task, splits=True) as (source, hint):
+        check_parts(task.path, task.identity, source.identity)
+        starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
+        if number >= len(starts):
+            return ()
+        end = starts[number + 1] if number + 1 < len(starts) else None
+        if end is not None:
+            source.will_stop_at(end)
+        return summarise_range(
+            source,
+            task.base_offset,
+            starts[number],
+            end,
+            check_crc=task.check_crc,
+            hint=hint,
+            with_statistics=task.with_statistics,
+            traced_producer=task.traced_producer,
+            cuts=task.cuts,
+            indexes=_index_entries(task),
+        )

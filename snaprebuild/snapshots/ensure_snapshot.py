@@ -1,0 +1,399 @@
+"""The snapshot that belongs to a segment: one partition is replayed up to one boundary, within a byte budget and a deadline.
+
+Implements ``snaprebuild.hooks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.limits import SNAPSHOT_BYTES_MAX
+from formats.partition.file_names import snapshot_file_name
+from formats.partition.producer_snapshot import read_entries, write_entries
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.source.output_directory import check_output
+from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.stores import store_of
+
+__all__ = [
+    "BoundaryRequest",
+    "EnsuredSnapshot",
+    "OneBoundaryTask",
+    "Origin",
+    "ValidatedSnapshot",
+    "Validity",
+    "replay_to_boundary",
+]
+
+Result = TypeVar("Result")
+
+
+class Origin(Enum):
+    """Where the bytes of a snapshot come from."""
+
+    ON_DISK = "on_disk"
+    """From the file in the partition directory, which the log proves correct."""
+    REBUILT = "rebuilt"
+    """From a replay of the log: there is no such file, or it is wrong or unproven."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsuredSnapshot:
+    """A snapshot that belongs to a segment.
+
+    Attributes:
+        offset: the next base offset of the segment, which is the snapshot's own.
+        data: the whole file, as Kafka writes it.
+        path: of a file with these bytes: below ``out``, or the partition's own; None without one.
+        snapshot_class: confidence of the bytes (docs/evidence.md).
+        reasons: why that class, and why a file on disk was not taken.
+        entries: count of producers.
+        bytes_read: of segments.
+        point: opaque; the next call resumes from it (``after``). None if none can: at the log end, or if a window was replayed.
+        index_fault: what is wrong with the ``.txnindex`` of the segment, by the replay; None if nothing is known to be.
+    """
+
+    offset: int
+    data: bytes = field(repr=False)
+    path: str | None
+    origin: Origin
+    snapshot_class: SnapshotClass
+    reasons: tuple[str, ...]
+    entries: int
+    bytes_read: int
+    point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
+    index_fault: str | None = field(default=None, repr=False)
+
+
+class Validity(Enum):
+    """Whether a snapshot is the right one for its boundary."""
+
+    EQUAL = "equal"
+    """The one that belongs there: the log proves it, but for entries that a broker drops when it loads them now."""
+    FALSE_EMPTY = "false_empty"
+    """Has no entries although the log fixes live ones: a broker that starts from it forgets producers and open transactions."""
+    MISSING_PRODUCERS = "missing_producers"
+    WRONG = "wrong"
+    """Holds what the log contradicts: an older state of a producer, or a producer that never was."""
+    CORRUPT = "corrupt"
+    """Does not parse, or holds what no snapshot of this offset can hold."""
+    UNPROVEN = "unproven"
+    """Nothing contradicts it, and the log does not prove it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedSnapshot:
+    """A snapshot, compared with the log.
+
+    Attributes:
+        offset: the boundary that it was compared at.
+        reasons: the most important one first.
+        snapshot_class: of the replay (docs/evidence.md); None if that was not needed or did not get there.
+        entries: count of producers in it; None if it does not parse.
+        expected_entries: by replay; None without one.
+        costs: what a broker would do that starts from it, for each producer that differs, the certain ones first, at most 1,000.
+        bytes_read: of segments.
+        point: opaque; the next call resumes from it (``after``). None if none can.
+    """
+
+    offset: int
+    validity: Validity
+    reasons: tuple[str, ...]
+    snapshot_class: SnapshotClass | None = None
+    entries: int | None = None
+    expected_entries: int | None = None
+    costs: tuple[str, ...] = ()
+    bytes_read: int = 0
+    point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryRequest:
+    """One boundary of a partition, as callers of ``snaprebuild.hooks`` ask for it.
+
+    Attributes:
+        directory: of the partition, absolute.
+        offset: the boundary.
+        byte_budget: of segments that may be read; None for any number.
+        deadline: nothing is read after this ``time.monotonic()``; None for none.
+        out: where the snapshot is written to as well; None for nowhere.
+        after: where an earlier replay ended; None without one.
+        source: the partition, already listed; None to list it.
+    """
+
+    directory: str
+    offset: int
+    clock: Clock
+    mode: ReplayFrom
+    check_crc: bool
+    byte_budget: int | None
+    deadline: float | None
+    out: str | None
+    after: ReplayCheckpoint | None
+    s3: S3Settings
+    source: PartitionSource | None = None
+
+
+def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryTask], Result]) -> Result:
+    """Replays up to the boundary, and gives what ``take`` makes of that.
+
+    When a broker deletes a segment during the replay, the partition is listed again.
+
+    Raises:
+        SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted during the replay.
+    """
+    bytes_read, gone = 0, None
+    for listing in range(LISTINGS_MAX):
+        task: OneBoundaryTask | None = None
+        try:
+            task = _opened(request)
+            run([task], jobs)
+            if task.failure is not None:
+                raise task.failure
+            return take(task)
+        except SnapshotRefusedError:
+            raise
+        except GoneFileError as error:
+            bytes_read += 0 if task is None else task.outcome.bytes_read
+            if listing + 1 == LISTINGS_MAX:
+                raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
+            budget = None if request.byte_budget is None else max(request.byte_budget - bytes_read, 0)
+            request, gone = replace(request, source=None, byte_budget=budget), error
+        except UsageError as error:
+            if gone is None:
+                raise
+            message = f"{error.message}: a segment was deleted during the replay"
+            raise SnapshotRefusedError(message, path=error.path, bytes_read=bytes_read) from error
+        except (RefusedError, FormatError) as error:
+            message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
+            raise SnapshotRefusedError(
+                message, path=path, bytes_read=bytes_read + (task.outcome.bytes_read if task else 0)
+            ) from error
+    raise AssertionError
+
+
+def _opened(request: BoundaryRequest) -> OneBoundaryTask:
+    """The partition, and where its replay begins and ends."""
+    partition = opened_partition(request.directory, request.s3) if request.source is None else request.source
+    directory = partition.directory
+    check_segments_are_files(directory)
+    if request.out is not None:
+        check_output(request.out, [request.out], [partition], store_of(request.out, request.s3))
+    bases = [segment.base_offset for segment in directory.segments]
+    is_log_end = request.offset not in bases[1:]
+    if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
+        raise UsageError(f"{request.offset} is neither the base offset of a later segment nor the log end", path=directory.path)
+    # The end of the last segment is read only where it matters: without an index that is all of it.
+    if is_log_end:
+        _check_budget(request, directory.segments[-1].size_bytes)
+    end = log_end_offset(directory, request.deadline) if is_log_end else 0
+    if is_log_end and request.offset != end:
+        message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
+        raise UsageError(message, path=directory.path)
+    stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
+    resumed = request.after
+    if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
+        resumed = None
+    # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
+    needs_window = resumed is None or is_log_end
+    window = replay_window(partition, request.mode, request.clock, request.deadline) if needs_window else 0
+    remote_from = partition.remote_from
+    replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
+    if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
+        # From the beginning of the log on nothing above the boundary has to prove anything.
+        replay.window_index, replay.stop_index = 0, bases.index(request.offset)
+    return OneBoundaryTask(request, partition, replay)
+
+
+def _check_budget(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
+    if request.byte_budget is not None and wanted_bytes > request.byte_budget:
+        message = f"{wanted_bytes} bytes of segments would have to be read, and the budget is {request.byte_budget}"
+        raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotTaken:
+    reason: str
+
+
+class OneBoundaryTask(ReplayTask):
+    """The replay of one partition up to the one boundary that is wanted."""
+
+    def __init__(self, request: BoundaryRequest, partition: PartitionSource, replay: PartitionReplay) -> None:
+        reads = partial(read_tasks, partition.directory, check_crc=request.check_crc, deadline=request.deadline)
+        super().__init__(partition, TaskOutcome(), reads, replay)
+        self.failure: SnaprebuildError | FormatError | None = None
+        self._request = request
+        self._state: BoundaryState | None = None
+        self._checkpoint: ReplayCheckpoint | None = None
+
+    def next_segments(self, *, is_first: bool) -> list[int]:
+        """Raises SnapshotRefusedError if they exceed the budget."""
+        indices, read = super().next_segments(is_first=is_first), self.outcome.bytes_read
+        _check_budget(self._request, read + sum(self.source.directory.segments[index].size_bytes for index in indices), read)
+        return indices
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        """No more is wanted once the boundary is there."""
+        return super().take_segment(index, summary) and self._state is None
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """Keeps the error for the caller."""
+        self.failure = error
+
+    def finish(self) -> None:
+        """As ``PartitionTask.finish``."""
+        if self._state is None:
+            super().finish()
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Keeps the one that is wanted."""
+        if state.offset == self._request.offset:
+            self._state, self._checkpoint = state, self.replay.checkpoint(state)
+
+    def refusal(self, reason: str, judgement: Judgement | None = None) -> SnapshotRefusedError:
+        """A refusal that counts what was read."""
+        return SnapshotRefusedError(
+            reason,
+            path=self.path,
+            bytes_read=self.outcome.bytes_read,
+            snapshot_class=None if judgement is None else judgement.snapshot_class.value,
+            reasons=() if judgement is None else judgement.reasons,
+        )
+
+    def ensured(self, *, allow_unproven: bool, allow_unsound: bool) -> EnsuredSnapshot:
+        """The snapshot on disk where it is proven right, else what the replay gave.
+
+        Raises:
+            SnapshotRefusedError: neither may be relied on.
+        """
+        state = self._state
+        if state is None:
+            damage = self.replay.damage
+            raise self.refusal(
+                "the log changed while it was read" if damage is None else f"{damage.reason}: no broker gets past it"
+            )
+        judgement = state.judgement
+        klass = judgement.snapshot_class
+        if (klass is SnapshotClass.UNSOUND and not allow_unsound) or (klass is SnapshotClass.UNPROVEN and not allow_unproven):
+            raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
+        found = self._on_disk(state, allow_less=allow_unproven)
+        if isinstance(found, EnsuredSnapshot):
+            return found
+        impossible = impossible_entries(state.entries, state.offset)
+        if impossible is not None:
+            raise self.refusal(f"the log leads to a state that no snapshot can hold: {impossible}", judgement)
+        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found.reason}")
+        data = write_entries(state.entries)
+        return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
+
+    def validated(self, entries: np.ndarray) -> ValidatedSnapshot:
+        """The verdict on the entries of a snapshot."""
+        if self._state is None:
+            damage = self.replay.damage
+            reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
+            return ValidatedSnapshot(
+                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.outcome.bytes_read
+            )
+        return _judged(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
+
+    def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
+        klass, reasons = judgement.snapshot_class, judgement.reasons
+        assert self._state is not None
+        index = self.cross.transaction_index(self._state)
+        fault = None if index is None else index.message
+        offset, read = self._request.offset, self.outcome.bytes_read
+        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
+
+    def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | _NotTaken | None:
+        """The file on disk, if it is proven correct; else why it is not taken, or None without one.
+
+        Raises:
+            SnapshotRefusedError: it may be right and hold more than the replay knows, and ``allow_less`` is not set.
+        """
+        directory = self.source.directory
+        path = directory.file_path(snapshot_file_name(state.offset))
+        listed = dict(directory.snapshots).get(state.offset)
+        if listed is not None and listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
+            return _NotTaken(f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}")
+        try:
+            data = directory.store.read_small(path, SNAPSHOT_BYTES_MAX)
+            if data is None:
+                return None
+            entries = read_entries(data, file=path)
+        except FormatError as error:
+            return _NotTaken(str(error))
+        except ReadFailedError as error:
+            if error.errno is not None or not directory.store.is_local:
+                raise
+            return _NotTaken(error.message)  # no regular file
+        comparison = self.cross.judge(state, entries)
+        judgement = state.judgement
+        if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
+            judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
+        elif (
+            comparison.status is SnapshotStatus.UNVERIFIABLE
+            and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+            and not allow_less
+        ):
+            # A broker keeps producers whose batches were deleted meanwhile.
+            message = (
+                f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
+            )
+            raise self.refusal(message, judgement)
+        elif comparison.status is not SnapshotStatus.EQUAL:
+            return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
+        return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
+
+
+_VALIDITIES = {
+    SnapshotStatus.EQUAL: Validity.EQUAL,
+    SnapshotStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
+    SnapshotStatus.UNVERIFIABLE: Validity.UNPROVEN,
+    SnapshotStatus.EXTRA: Validity.WRONG,
+    SnapshotStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
+    SnapshotStatus.STALE: Validity.WRONG,
+    SnapshotStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
+    SnapshotStatus.CORRUPT: Validity.CORRUPT,
+}
+
+
+def _judged(state: BoundaryState, comparison: Comparison, bytes_read: int, point: ReplayCheckpoint | None) -> ValidatedSnapshot:
+    """The verdict on a snapshot that was compared with the replay at a boundary."""
+    return ValidatedSnapshot(
+        offset=state.offset,
+        validity=_validity(comparison, state.judgement),
+        reasons=(comparison.reason, *state.judgement.reasons),
+        snapshot_class=state.judgement.snapshot_class,
+        entries=comparison.found_entries,
+        expected_entries=comparison.expected_entries,
+        costs=tuple(f"producer {each.producer_id}: {each.consequence}" for each in comparison.differences),
+        bytes_read=bytes_read,
+        point=point,
+    )
+
+
+def _validity(comparison: Comparison, judgement: Judgement) -> Validity:
+    validity = _VALIDITIES[comparison.status]
+    if validity is Validity.EQUAL:
+        # Equal to a replay that proves nothing itself.
+        trusted = judgement.snapshot_class not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
+        return Validity.EQUAL if trusted else Validity.UNPROVEN
+    return validity if comparison.proven_wrong else Validity.UNPROVEN

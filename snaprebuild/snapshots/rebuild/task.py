@@ -1,0 +1,343 @@
+"""Rebuilds one partition: replays it, compares what is there, and hands each wanted snapshot to its writer."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from formats.errors import FormatError
+from formats.partition.producer_snapshot import write_entries
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    ChangedFileError,
+    DeadlinePassedError,
+    ReadFailedError,
+    SnaprebuildError,
+    StorageError,
+    WriteFailedError,
+)
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, has_lost_a_file
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, remote_log_start
+from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
+from snaprebuild.snapshots.rebuild.result import (
+    EQUAL,
+    FAILED,
+    REFUSED,
+    SKIPPED,
+    WRITTEN,
+    BoundaryResult,
+    PartitionResult,
+    RebuildOutcome,
+)
+from snaprebuild.snapshots.rebuild.staged_writer import StageWriter
+from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report
+from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
+from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.stores import store_of
+
+__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
+
+WRITERS = 8
+"""Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
+
+PENDING_MAX, PENDING_BYTES_MAX = 4 * WRITERS, 128 << 20
+"""Snapshots of one partition that wait to be written, and their entries: 46 MB where there are a million producers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildJob(Job):
+    """One partition of a plan, as a value. The process that sends it holds the lock of the log directory.
+
+    Attributes:
+        reported_corrupt: offsets of snapshots that the plan has already reported to be corrupt.
+        report: takes the events about files; None for no receipt.
+        deadline: see ``rebuild``.
+        earlier_ns: an earlier attempt, not before this moment (ns since 1970), may have written some files; None for the only attempt.
+    """
+
+    plan: PartitionPlan
+    request: Request
+    clock: Clock
+    dry_run: bool
+    reported_corrupt: frozenset[int | None]
+    report: Report | None
+    deadline: float | None = None
+    earlier_ns: int | None = None
+
+    def replay(self) -> PartitionReplay:
+        """As ``Job.replay``."""
+        plan, request = self.plan, self.request
+        return PartitionReplay(
+            plan.source.directory,
+            ReplayFrom(request.replay_from),
+            self.clock,
+            plan.window_index,
+            plan.stop_index,
+            plan.boundaries[0].offset,
+            plan.log_end_offset or 0,
+            plan.resumed,
+            plan.given,
+            remote_log_start(plan.source, request),
+        )
+
+    def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
+        """As ``Job.read_tasks``."""
+        return read_tasks(self.plan.source.directory, indices, check_crc=self.request.check_crc, deadline=self.deadline)
+
+    @contextlib.contextmanager
+    def started(self, replay: PartitionReplay | None = None) -> Iterator[RebuildTask]:
+        """As ``Job.started``."""
+        with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+            yield RebuildTask(self, PartitionResult(self.plan), writers, partial(ListedDifferences().add, 0), replay)
+
+
+class RebuildTask(ReplayTask):
+    """One partition: its replay, its cross-checks, its files."""
+
+    lost_above_damage = "nothing above it can be rebuilt"
+    outcome: RebuildOutcome
+
+    def __init__(
+        self,
+        job: RebuildJob,
+        result: PartitionResult,
+        writers: ThreadPoolExecutor,
+        list_differences: Callable[[int, Comparison], None],
+        replay: PartitionReplay | None = None,
+        *,
+        lock: HeldLock | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        replay = job.replay() if replay is None else replay
+        super().__init__(job.plan.source, result.outcome, job.read_tasks, replay, progress)
+        self._job = job
+        self._result = result
+        self._writers = writers
+        self._list_differences = list_differences
+        self._request = job.request
+        self._store = store_of(job.plan.target, job.request.s3)
+        self._write_one = _write_function(job, result, lock)
+        self._wanted = {boundary.offset: boundary for boundary in job.plan.boundaries}
+        self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
+        self._pending_bytes = 0
+        self._denied: list[int] = []
+        self._started = time.perf_counter()
+
+    def job(self, report: Callable[[object], None]) -> RebuildJob:
+        """As ``PartitionTask.job``. Attempts of it may follow one another."""
+        return replace(self._job, report=None if self._job.report is None else report, deadline=None, earlier_ns=time.time_ns())
+
+    def on_event(self, event: WriteEvent) -> None:
+        """Takes an event about a file that the job writes."""
+        if self._job.report is not None:
+            self._job.report(event)
+
+    def adopt(self, outcome: RebuildOutcome) -> None:
+        """As ``PartitionTask.adopt``."""
+        self._result.outcome = self.outcome = outcome
+        for boundary in outcome.boundaries:
+            if boundary.comparison is not None:
+                self._list_differences(boundary.offset, boundary.comparison)
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """As ``PartitionTask.fail``. What was written stays."""
+        failures = [error]
+        while self._pending:
+            try:
+                self._collect()
+            except (SnaprebuildError, FormatError) as another:
+                failures.append(another)
+        if isinstance(error, DeadlinePassedError):
+            failures.remove(error)
+            self._report_deadline(error)
+        self.outcome.findings += [finding_of_error(each, self.path) for each in failures]
+        self.outcome.ended = self.outcome.ended or str(error)
+        self._close()
+
+    def _report_deadline(self, error: DeadlinePassedError) -> None:
+        """One finding for all that is left, which may be a long list on a broker that had no time at all."""
+        done = {boundary.offset for boundary in self.outcome.boundaries}
+        left = [wanted for wanted in self._job.plan.boundaries if wanted.offset not in done]
+        message, severity = f"{error.message}: nothing is missing, and not all that was there is compared", Severity.NOTE
+        if left:
+            message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
+        self._result.say("deadline-passed", severity, message, left[0].offset if left else None)
+        self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
+
+    def finish(self) -> None:
+        """As ``PartitionTask.finish``."""
+        super().finish()
+        while self._pending:
+            self._collect()
+        self._close()
+
+    def _close(self) -> None:
+        self.outcome.seconds += time.perf_counter() - self._started
+        if self._denied:
+            self.outcome.findings.append(denied_finding(_existing(self._job.plan.target), len(self._denied)))
+
+    def settle(self) -> None:
+        """Reports the boundaries that the replay did not reach, and sorts everything by offset."""
+        outcome, done = self.outcome, {boundary.offset for boundary in self.outcome.boundaries}
+        start = self.replay.start_index, self.replay.start_reason
+        outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
+        why = outcome.ended or "the replay did not come to this boundary: the log changed while it was read"
+        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
+        action = REFUSED if is_refused else SKIPPED if has_lost_a_file(outcome.findings) else FAILED
+        for wanted in self._job.plan.boundaries:
+            if wanted.offset not in done:
+                outcome.boundaries.append(unfinished(wanted, action, why))
+                self._result.say("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+        outcome.boundaries.sort(key=lambda boundary: boundary.offset)
+        outcome.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+
+    # ---------------------------------------------------------------------------------------------------------- boundaries
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Compares what is there, and writes what is wanted."""
+        findings = self.outcome.findings
+        differs = self.cross.transaction_index(state)
+        if differs is not None:
+            findings.append(differs)
+        wanted = self._wanted.get(state.offset)
+        comparison: Comparison | None = None
+        try:
+            comparison = self.cross.snapshot(state)
+        except ChangedFileError as error:
+            findings.append(in_flux(error, self.path, state.offset))
+        except ReadFailedError as error:
+            findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
+            if wanted is not None:
+                self.outcome.boundaries.append(self._rebuilt(wanted, state, None).not_written(str(error), FAILED))
+            return
+        if comparison is not None and comparison.proven_wrong and not (wanted and self._request.set_aside):
+            self._report_wrong(state.offset, comparison)
+        if wanted is not None:
+            rebuilt = self._rebuilt(wanted, state, comparison)
+            size_bytes = rebuilt.entries.nbytes
+            while self._pending and (len(self._pending) >= PENDING_MAX or self._pending_bytes + size_bytes > PENDING_BYTES_MAX):
+                self._collect()
+            self._pending.append((self._writers.submit(self._write, rebuilt), size_bytes))
+            self._pending_bytes += size_bytes
+
+    def _report_wrong(self, offset: int, comparison: Comparison) -> None:
+        status = comparison.status
+        if status is SnapshotStatus.CORRUPT and offset in self._job.reported_corrupt:
+            return
+        is_local = self.source.directory.store.is_local
+        remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
+        message = f"the snapshot is {status.value.replace('_', ' ')}: {comparison.reason}; {remedy}"
+        self._result.say("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
+
+    def _collect(self) -> None:
+        """Takes the oldest file that is being written; an error of it is raised here."""
+        future, size_bytes = self._pending.popleft()
+        self._pending_bytes -= size_bytes
+        result = future.result()
+        if result.comparison is not None:
+            self._list_differences(result.offset, result.comparison)
+        self.outcome.boundaries.append(result)
+
+    def _write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """An I/O error skips this file; a refusal ends the partition."""
+        offset = rebuilt.wanted.offset
+        try:
+            impossible = impossible_entries(rebuilt.entries, offset)
+            if impossible is not None:
+                message = f"the log leads to a state that no snapshot can hold: {impossible}"
+                self._result.say("impossible-state", Severity.DAMAGED, message, offset)
+                return rebuilt.not_written(message, FAILED)
+            result = self._write_one(rebuilt)
+            return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
+        except AlreadyExistsError as error:
+            if (earlier := self._written_earlier(rebuilt)) is not None:
+                return earlier
+            message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
+            self._result.say("refused", Severity.REFUSED, message, offset)
+            return rebuilt.not_written(str(error))
+        except (StorageError, FormatError) as error:
+            if is_denied(error):
+                self._denied.append(offset)
+            else:
+                self.outcome.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
+            return rebuilt.not_written(str(error), FAILED)
+
+    def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
+        """The result for an existing file if an earlier attempt of this job wrote it; else None."""
+        earlier_ns, report = self._job.earlier_ns, self._job.report
+        was_there = self._request.in_place and rebuilt.found is not None
+        if earlier_ns is None or self._job.dry_run or was_there:
+            return None
+        data = write_entries(rebuilt.entries)
+        with contextlib.suppress(ReadFailedError):
+            if self._store.read_small(rebuilt.path, len(data)) != data:
+                return None
+            if not self._store.wrote(rebuilt.path, earlier_ns):
+                return None
+            found = fingerprint_at(rebuilt.path) if self._store.is_local else Fingerprint.of(data, 0)
+            if report is not None:
+                report(rebuilt.announcement(found))
+                report(WriteSettled(rebuilt.wanted.offset))
+            return rebuilt.result(WRITTEN)
+        return None
+
+    def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
+        """With --drop-expired the entries that a load at as-of drops are removed; the replay itself keeps them."""
+        entries, judgement = state.entries, state.judgement
+        if self._request.drop_expired:
+            expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
+            entries = entries[~expired]
+            if expired.any() and judgement.snapshot_class.may_go_in_place:
+                reason = f"{int(expired.sum())} expired entries were dropped as asked"
+                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
+        return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
+
+
+def _write_function(job: RebuildJob, result: PartitionResult, lock: HeldLock | None) -> Callable[[RebuiltSnapshot], BoundaryResult]:
+    """Writes one snapshot; several calls may run at once."""
+    if job.request.stage:
+        return StageWriter(result, job.request, job.report, dry_run=job.dry_run).write
+    if job.request.out is None:
+        return InPlaceWriter(result, job.request, lock, job.report, dry_run=job.dry_run).write
+    return OutWriter(result, job.request, job.clock, job.report, dry_run=job.dry_run).write
+
+
+def _existing(target: str) -> str:
+    """The directory itself, or the nearest existing one above it."""
+    while not os.path.lexists(target) and os.path.dirname(target) != target:
+        target = os.path.dirname(target)
+    return target
+
+
+def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
+    """The result of a boundary that was not rebuilt."""
+    return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether this user may not write there."""
+    return isinstance(error, WriteFailedError) and error.errno in (errno.EACCES, errno.EPERM)
+
+
+def denied_finding(directory: str, count: int) -> Finding:
+    """One for all snapshots of a directory that this user may not write, with the user that may."""
+    owner = "its owner"
+    with contextlib.suppress(OSError):
+        owner = f"its owner (uid {os.stat(directory).st_uid})"
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. Run as {owner} or as root"
+    return Finding("storage-failed", Severity.STORAGE, directory, message)

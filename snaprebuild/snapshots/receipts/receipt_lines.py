@@ -1,0 +1,163 @@
+"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/json.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.documents.file_facts import InputFile, MadeFile, check_ascending
+from snaprebuild.documents.typed import Natural, Part, Positive
+from snaprebuild.storage.local.whole_file import aside_name
+
+__all__ = [
+    "SCHEMA",
+    "EndStep",
+    "NotWrittenStep",
+    "PartitionStep",
+    "ReceiptHeader",
+    "SetAsideStep",
+    "Step",
+    "UndoingStep",
+    "UndoneStep",
+    "WriteStep",
+    "WrittenStep",
+    "line_of",
+]
+
+SCHEMA = "snaprebuild.receipt/2"
+
+Location = Annotated[str, msgspec.Meta(pattern=r"\A(/|s3://)[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]
+"""An absolute path, or an object."""
+
+
+class _Run(Part, frozen=True, kw_only=True):
+    at_ms: Natural
+    host: str | None
+    command: str
+    cluster_ids: tuple[str, ...]
+
+
+class ReceiptHeader(Part, frozen=True, kw_only=True):
+    """The first line.
+
+    Attributes:
+        snaprebuild: version of the program.
+        began_ms: when the first file was announced.
+    """
+
+    schema: str
+    snaprebuild: str
+    began_ms: Natural
+    in_place: bool
+    run: _Run
+    request: dict[str, Any]
+    expiration_ms: Positive
+
+
+class _Numbered(Part, frozen=True, kw_only=True, tag_field="step"):
+    """A step. ``number`` is that of a partition, as its line has it."""
+
+    number: Natural
+
+
+class PartitionStep(_Numbered, frozen=True, kw_only=True, tag="partition"):
+    """Before the first file of a partition: how a broker would have found it.
+
+    Attributes:
+        source: directory of its segments.
+        target: directory of the files, without links.
+        without_index: base offsets of segments that had no offset index.
+    """
+
+    topic_partition: str
+    source: Location
+    target: Location
+    checkpointed_log_start: Natural
+    log_end_offset: Natural | None
+    clean_shutdown: bool
+    recovery_point: Natural
+    is_tiered: bool
+    segments: tuple[InputFile, ...]
+    without_index: tuple[Natural, ...]
+    snapshots: tuple[InputFile, ...]
+
+    def __post_init__(self) -> None:
+        check_ascending(each.offset for each in self.segments)
+        check_ascending(each.offset for each in self.snapshots)
+
+
+class _FileStep(MadeFile, frozen=True, kw_only=True, tag_field="step"):
+    """A file. Its name follows from its offset, and only from it."""
+
+    number: Natural
+    offset: Natural
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name != snapshot_file_name(self.offset):
+            raise ValueError(f"expected the name of a snapshot at {self.offset}")
+
+
+class SetAsideStep(_FileStep, frozen=True, kw_only=True, tag="set_aside"):
+    """Before a wrong snapshot is moved to another name."""
+
+    set_aside: str
+
+    def __post_init__(self) -> None:
+        _FileStep.__post_init__(self)
+        number = re.fullmatch(r".*\.([0-9]{1,9})", self.set_aside, re.DOTALL)
+        if number is None or int(number[1]) < 1 or self.set_aside != aside_name(self.offset, int(number[1])):
+            raise ValueError(f"expected the name of a snapshot at {self.offset} that is set aside")
+
+
+class WriteStep(_FileStep, frozen=True, kw_only=True, tag="write"):
+    """Before a snapshot that is whole gets its name."""
+
+    snapshot_class: str = msgspec.field(name="class")
+    entries: Natural
+
+
+class WrittenStep(_Numbered, frozen=True, kw_only=True, tag="written"):
+    """The file that was announced last at this offset has its name."""
+
+    offset: Natural
+
+
+class NotWrittenStep(_Numbered, frozen=True, kw_only=True, tag="not_written"):
+    """It does not have it."""
+
+    offset: Natural
+
+
+class EndStep(Part, frozen=True, kw_only=True, tag_field="step", tag="end"):
+    """The last line of a run that was not killed."""
+
+    ended_ms: Natural
+    written: Natural
+
+
+class UndoingStep(_Numbered, frozen=True, kw_only=True, tag="undoing"):
+    """``undo`` is about to remove these files."""
+
+    offsets: tuple[Natural, ...]
+
+
+class UndoneStep(_Numbered, frozen=True, kw_only=True, tag="undone"):
+    """``undo`` has removed these files. It ends what ``undoing`` began for the partition."""
+
+    offsets: tuple[Natural, ...]
+
+
+Step = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | EndStep | UndoingStep | UndoneStep
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take a receipt for one and replace it."""
+
+
+def line_of(part: ReceiptHeader | Step) -> str:
+    """A line, without its end."""
+    return _encode(msgspec.to_builtins(part))
