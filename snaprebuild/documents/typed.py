@@ -15,7 +15,6 @@ else:
     Streamed = list
 
 __all__ = [
-    "INT64_MAX",
     "Document",
     "Int64",
     "Natural",

@@ -718,8 +718,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "receipt: a line is not on the device before what it announces",
         RECEIPT,
-        "journal.append(self._line(step, number, event.offset, **facts, **_facts(event.file)))",
-        "journal.append(self._line(step, number, event.offset, **facts, **_facts(event.file)), sync=False)",
+        "self.announce_all(partition, [event], sync=True)",
+        "self.announce_all(partition, [event], sync=False)",
     ),
     BrokenCode(
         "receipt: a file is not announced",

@@ -155,7 +155,7 @@ class UndoneStep(_Numbered, frozen=True, kw_only=True, tag="undone"):
 Step = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | EndStep | UndoingStep | UndoneStep
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take a receipt for one and replace it."""
+"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take a receipt for one and replace it."""
 
 
 def line_of(part: ReceiptHeader | Step) -> str:
