@@ -223,7 +223,7 @@ class WindowTask(PartitionTask):
             offset, _ = boundary_after(self._directory.segments, index, summary)
             if offset is None:
                 continue
-            doubts = record.standing().doubts
+            doubts = record.evidence().doubts
             self._tell_unsound(offset, doubts)
             judged += self._judged_at(offset, summary, prefix, doubts[0] if doubts else None)
         return judged, None
