@@ -13,7 +13,7 @@ from formats.log.batch_headers import TailKind
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass", "Standing"]
+__all__ = ["Damage", "Judgement", "ReplayEvidence", "ReplayRecord", "SnapshotClass"]
 
 REASONS_LISTED_MAX = 10
 """Reasons that are listed. A compacted log of 10,000 segments has one in each segment, and as many boundaries."""
@@ -75,7 +75,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplayEvidence:
     """The evidence of a replay up to one boundary, without the state there.
 
     Attributes:
@@ -189,9 +189,9 @@ class ReplayRecord:
         # In other segments even a torn end means that batches after it are gone.
         self.damage = self.damage or Damage(summary.facts.next_offset, str(tail.error))
 
-    def standing(self) -> Standing:
+    def evidence(self) -> ReplayEvidence:
         """The evidence at the end of what was taken."""
         doubts = self.doubts if self.doubt_at_cut is None else [*self.doubts, self.doubt_at_cut]
         more = len(doubts) - REASONS_LISTED_MAX
         listed = [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
-        return Standing(tuple(listed), tuple(self.notes))
+        return ReplayEvidence(tuple(listed), tuple(self.notes))

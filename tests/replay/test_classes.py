@@ -41,7 +41,7 @@ def record_of(*summaries: SegmentSummary, follow: int | None = None) -> ReplayRe
 
 
 def judged(record: ReplayRecord, state: SegmentEffect = IDENTITY, *, zero: bool = True, base: bool = False) -> Judgement:
-    return record.standing().judge(RunningEffect(state), starts_at_zero=zero, has_trusted_base=base)
+    return record.evidence().judge(RunningEffect(state), starts_at_zero=zero, has_trusted_base=base)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from functools import cache, cached_property, partial
 
 import numpy as np
 
-from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass, Standing
+from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -387,7 +387,7 @@ class PartitionReplay:
         if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
             return
         first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
-        standing, has_base = self._record.standing(), self._base is not None
+        evidence, has_base = self._record.evidence(), self._base is not None
         knows_below = has_base if self.given is None else self.given.is_complete
         yield BoundaryState(
             offset=offset,
@@ -395,11 +395,11 @@ class PartitionReplay:
             prefix=prefix,
             replayed_from=first,
             is_complete=knows_below or first == 0,
-            is_unsound=bool(standing.doubts),
+            is_unsound=bool(evidence.doubts),
             segment=summary,
             closes=closes if summary.cut_offset is None else None,
             make_entries=lambda: entries_of(prefix.total()),
-            make_judgement=lambda: self._judged(standing.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base)),
+            make_judgement=lambda: self._judged(evidence.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base)),
         )
 
     def _judged(self, judgement: Judgement) -> Judgement:
@@ -459,24 +459,24 @@ class PartitionReplay:
             offset, is_log_end = boundary_after(self.directory.segments, index, summary)
             if offset is None:
                 continue
-            standing, settled = self._record.standing(), cache(partial(proof.settled, prefix, self.clock))
+            evidence, settled = self._record.evidence(), cache(partial(proof.settled, prefix, self.clock))
             yield BoundaryState(
                 offset=offset,
                 is_log_end=is_log_end,
                 prefix=prefix,
                 replayed_from=self.directory.segments[self.start_index].base_offset,
-                is_unsound=bool(standing.doubts),
+                is_unsound=bool(evidence.doubts),
                 segment=summary,
                 make_entries=lambda settled=settled: settled().entries,  # type: ignore[misc]
-                make_judgement=partial(self._judged_in_window, proof, settled, prefix, standing),
+                make_judgement=partial(self._judged_in_window, proof, settled, prefix, evidence),
             )
 
     def _judged_in_window(
-        self, proof: WindowProof, settled: Callable[[], WindowState], prefix: RunningEffect, standing: Standing
+        self, proof: WindowProof, settled: Callable[[], WindowState], prefix: RunningEffect, evidence: ReplayEvidence
     ) -> Judgement:
         below = LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW
         return proof.judge(
-            settled(), standing.judge(prefix, starts_at_zero=True, has_trusted_base=False), below, standing, self.clock
+            settled(), evidence.judge(prefix, starts_at_zero=True, has_trusted_base=False), below, evidence, self.clock
         )
 
     def _below_window(self) -> Iterator[BoundaryState]:

@@ -14,7 +14,7 @@ from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass, Standing
+from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
@@ -257,14 +257,14 @@ class WindowProof:
         """The state after ``prefix``, which begins with the window."""
         return settle(prefix.total(), self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
 
-    def judge(self, settled: WindowState, judged: Judgement, below: str, standing: Standing, clock: Clock) -> Judgement:
+    def judge(self, settled: WindowState, judged: Judgement, below: str, evidence: ReplayEvidence, clock: Clock) -> Judgement:
         """The judgement of a state.
 
         Args:
             settled: the state.
             judged: what it would be if the log began with the window.
             below: the sentence about what was looked at below the window.
-            standing: of the replay.
+            evidence: of the replay.
             clock: for expiry.
         """
         if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
@@ -284,7 +284,7 @@ class WindowProof:
             klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
             reasons = [*judged.reasons, *(reasons if self.fault is not None or settled.gaps else ())]
         else:
-            reasons += standing.notes
+            reasons += evidence.notes
         return Judgement(klass, tuple(reasons))
 
 

@@ -222,17 +222,16 @@ class WindowTask(PartitionTask):
             offset, _ = boundary_after(self._directory.segments, index, summary)
             if offset is None:
                 continue
-            unproven = next(iter(record.standing().doubts), None)
+            unproven = next(iter(record.evidence().doubts), None)
             self._find_unsound(offset, unproven)
             judged += self._judged_at(offset, summary, prefix, unproven)
         return judged, None
 
     def _find_unsound(self, offset: int, unproven: str | None) -> None:
         """As ``verify``: from where on the log proves nothing, once."""
-        findings = self._verdict.findings
-        if unproven is not None and not any(each.code == UNSOUND or each.severity is Severity.DAMAGED for each in findings):
+        if unproven is not None and not self.outcome.is_unsound_reported:
             message = f"from here on the log proves nothing: {unproven}"
-            findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
+            self.outcome.findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
