@@ -34,8 +34,7 @@ from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
-from snaprebuild.tier.upload.prepare import prepare_segment
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+from snaprebuild.tier.upload.prepare import PreparedUpload, prepare_segment
 
 __all__ = [
     "EnsuredSnapshot",

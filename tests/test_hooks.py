@@ -34,7 +34,7 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, pa
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
-from snaprebuild.snapshots import ensure_snapshot as one_boundary
+from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_model import Request
@@ -299,7 +299,7 @@ def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monk
         runs.append(jobs)
         schedule.run(works, jobs)
 
-    monkeypatch.setattr(one_boundary, "run", run_behind_retention)
+    monkeypatch.setattr(ensure_snapshot_module, "run", run_behind_retention)
     assert replace(ensured(meanwhile, bases[-2]), path=None) == expected
     assert len(runs) == 2
     runs.clear()

@@ -1,1 +1,16 @@
 """Followers that start from remote storage: offsets, plan, build, check, repair."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Profile"]
+
+
+class Profile(StrEnum):
+    """Whose rules a follower or a leader follows. Here, because the help of commands must not load more than this."""
+
+    PROPOSAL = "kip-1023"
+    """Those of the proposal."""
+    KAFKA = "kafka-4.3"
+    """Those of brokers of 4.3 and 4.4."""

@@ -1,6 +1,6 @@
 """The directory of a follower that starts where remote storage ends, made before its broker starts (KIP-1023, KIP-405).
 
-What a broker does on the wire (``TierStateMachine``) is done here on a stopped one: its log begins behind the copy that holds the offset
+What a broker does on the wire (``TierStateMachine``) is done here on a stopped one: its log begins after the copy that holds the offset
 below the target, with the leader epochs and the producer snapshot of that copy. Brokers up to 4.4 lose that snapshot again when they do it
 themselves; one that finds it at its start loads it.
 """
@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from formats.broker.broker_files import Properties
 from formats.partition.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
 from formats.partition.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -25,26 +26,39 @@ from formats.partition.file_names import (
 )
 from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
 from formats.partition.producer_snapshot import write_entries
-from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
+from formats.remote.remote_log_metadata import RemoteSegment
+from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source.verdict import SourceVerdict, judge
+from snaprebuild.cluster.source.verifier import SourceVerifier, rejection, unknown_finding
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.findings import Finding
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.partition_dir import BROKER_FILES
-from snaprebuild.storage.store import Ownership
+from snaprebuild.storage.store import Ownership, S3Settings
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
-from snaprebuild.tier.remote_partition import RemotePartition, Tier
+from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
 
-__all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "check_build", "check_log_dir", "plan_follower"]
+__all__ = [
+    "BuiltFile",
+    "FollowerPlan",
+    "PartitionWanted",
+    "build_follower",
+    "check_build",
+    "check_log_dir",
+    "judge_target",
+    "plan_follower",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,7 @@ class FollowerPlan:
         epoch: leader epoch of the offset below the target.
         epochs: of its log.
         state: the producers.
-        warnings: what is assumed, or worth less than it looks.
+        warnings: what is assumed, or less certain than it looks.
     """
 
     topic: str
@@ -130,7 +144,7 @@ class FollowerPlan:
 
     @property
     def checkpoints(self) -> dict[str, OffsetCheckpointEntry]:
-        """Lines for the checkpoints of the log directory, by file name: whoever runs the broker puts them there.
+        """Lines for the checkpoints of the log directory, by file name, for the operator to add.
 
         Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
         """
@@ -163,16 +177,15 @@ def plan_follower(
 
     Raises:
         UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
-        RefusedError: no copy holds the offset below the target, or what is right there cannot be told.
+        RefusedError: no copy holds the offset below the target, or the right state there is unknown.
         ReadFailedError: objects are missing.
         FormatError: an object does not parse.
     """
-    found: list[Finding] = []
-    remote = partition_named(tier, wanted.topic, wanted.number, wanted.topic_id, found)
+    remote = tier.partition_named(wanted.topic, wanted.number, wanted.topic_id)
     if remote is None:
         raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
     newest = _newest(remote)
-    log_epochs, log_end = leader_epochs_at(remote, newest), newest.end_offset + 1
+    log_epochs, log_end = remote.leader_epochs_at(newest), newest.end_offset + 1
     target = highest_remote_offset(remote.log, log_epochs, log_end) + 1 if wanted.target is None else wanted.target
     if target <= 0:
         raise UsageError(f"a follower that starts at {target} takes nothing from remote storage", path=remote.place)
@@ -185,18 +198,20 @@ def plan_follower(
         raise RefusedError(
             f"the copy {uuid_to_text(taken.segment.segment_id)} is of a log that was truncated away", path=remote.place
         )
-    epochs = leader_epochs_at(remote, taken.segment)
-    chain = chain_below(remote, epochs, taken.next_offset)
+    epochs = remote.leader_epochs_at(taken.segment)
+    chain = remote.chain_below(epochs, taken.next_offset)
     if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
-        told = f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends behind it"
-        raise RefusedError(told, path=remote.place)
+        message = (
+            f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends after it"
+        )
+        raise RefusedError(message, path=remote.place)
     log_start = _log_start(remote, chain) if wanted.log_start is None else wanted.log_start
     if log_start >= taken.next_offset:
-        told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
-        raise UsageError(told, path=remote.place)
+        message = f"a broker deletes the snapshot at {taken.next_offset}, because it is not above the log start {log_start}"
+        raise UsageError(message, path=remote.place)
     known = wanted.log_start or 0
     state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
-    warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
+    warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in remote.findings))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
 
@@ -207,7 +222,7 @@ def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
-        log_dirs: as for ``check_build``; ``allow_unproven`` likewise.
+        log_dirs: as for ``check_build``, as ``allow_unproven``.
         allow_unproven: see there.
 
     Raises:
@@ -243,16 +258,18 @@ def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (
     judgement = plan.state.judgement
     is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
     if not (judgement.snapshot_class.may_go_in_place or (is_unproven and allow_unproven)):
-        told = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        message = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
         if is_unproven:
-            told += " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
-        raise RefusedError(told, path=plan.directory_name)
+            message += (
+                " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
+            )
+        raise RefusedError(message, path=plan.directory_name)
     check_log_dir(log_dir, plan.directory_name, log_dirs)
     _check_log_dirs(plan, log_dir, log_dirs)
 
 
 def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None:
-    """Makes sure that a partition may be put into a directory, as far as its name tells.
+    """Makes sure that a partition may be put into a directory, as far as names show.
 
     Args:
         log_dir: the directory.
@@ -286,26 +303,18 @@ def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -
             raise RefusedError("is there already, and a broker does not start with a partition in two log directories", path=path)
 
 
-def _finished(remote: RemotePartition) -> list[RemoteSegment]:
-    return [
-        each
-        for each in remote.log.segments.values()
-        if each.state is SegmentState.COPY_SEGMENT_FINISHED and each.leader_epochs and remote.log.is_referenced(each)
-    ]
-
-
 def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
-    """Where the copies begin, if none lies below: a hole is not where a log begins, and what is below it would be deleted for it."""
-    first = min(each.start_offset for each in _finished(remote))
+    """Where the copies begin, if none is below: a log does not begin at a gap, and a broker would delete what is below it."""
+    first = min(each.start_offset for each in remote.live)
     if first < chain.start_offset:
-        told = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
-        raise RefusedError(f"{told}. Where the log begins --log-start says (of the leader)", path=remote.place)
+        message = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
+        raise RefusedError(f"{message}. Give the leader's log start with --log-start", path=remote.place)
     return chain.start_offset
 
 
 def _newest(remote: RemotePartition) -> RemoteSegment:
     """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
-    finished = _finished(remote)
+    finished = remote.live
     if not finished:
         raise RefusedError("holds no finished copy", path=remote.place)
     return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))
@@ -314,12 +323,12 @@ def _newest(remote: RemotePartition) -> RemoteSegment:
 def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
     found = []
     if not tier.knows_all:
-        found.append("which copies brokers know is not verified: --metadata-log tells")
+        found.append("which copies brokers have is not verified: give --metadata-log")
     if state.offset > target:
-        found.append(f"{target} lies inside of a copy: the follower starts behind it, at {state.offset}")
+        found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
     if wanted.log_start is None:
         found.append(
-            f"the log start is taken to be {log_start}, where remote storage begins; the leader's may lie above: --log-start"
+            f"the log start is taken to be {log_start}, where remote storage begins; give the leader's with --log-start if it is higher"
         )
     elif log_start < state.first_offset:
         found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
@@ -328,3 +337,41 @@ def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, 
     if not state.judgement.snapshot_class.may_go_in_place:
         found.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
     return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- the broker
+
+
+def judge_target(
+    plan: FollowerPlan, log_dir: str, properties: Properties | None, metadata: str | None, settings: S3Settings
+) -> tuple[SourceVerdict, list[Finding]]:
+    """The verdict on a replica that is yet to be made, and what could not be asked.
+
+    Args:
+        plan: of the follower.
+        log_dir: that it is to go to, absolute.
+        properties: of the broker, where they are known.
+        metadata: location of the cluster's metadata log; None for the broker's own.
+        settings: of object stores.
+
+    Raises:
+        RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
+        UsageError: what was named is no metadata log.
+        RefusedError: it is damaged.
+        StorageError: it cannot be read.
+    """
+    logs = MetadataLogs(metadata, settings)
+    logs.named()
+    verifier = SourceVerifier(Purpose.BOOTSTRAP, logs)
+    state = read_log_dir(os.path.realpath(log_dir))
+    log_dirs = () if properties is None else log_dirs_of(properties)
+    own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
+    verifier.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    path = os.path.join(log_dir, plan.directory_name)
+    log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
+    verdict = judge(verifier.evidence_for(state, log))
+    if verdict.is_rejected:
+        raise RefusedError(rejection(verdict, path).message, path=path)
+    findings = [*logs.findings, *verifier.findings]
+    unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
+    return verdict, findings if unknown is None else [*findings, unknown]

@@ -6,15 +6,19 @@ Source: ``AbstractFetcherThread.fetchOffsetAndTruncate`` and ``handleOffsetsMove
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from formats.errors import FormatError
+from formats.log.batch_headers import HeaderReader
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import (
     Action,
     AuxiliaryState,
@@ -27,7 +31,7 @@ from snaprebuild.followers.bootstrap_rules import (
     decide,
     order_faults,
 )
-from snaprebuild.followers.leader_view import PartitionView, view_partition
+from snaprebuild.followers.leader_view import PartitionView, view_partitions
 from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
@@ -37,21 +41,21 @@ from snaprebuild.followers.list_offsets import (
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.offsets import log_offsets_of
-from snaprebuild.followers.replication_cost import Share, drawback, share_of
 from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
-from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["BootstrapPlan", "Call", "PlannedBootstrap", "Step", "Supposed", "plan_bootstrap"]
+__all__ = ["BootstrapPlan", "Call", "PlannedBootstrap", "Share", "Step", "Supposed", "plan_bootstrap"]
 
 UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Supposed:
-    """What is taken for the leader's in place of what its files tell; None for that. Attributes as of ``PartitionView``."""
+    """Values that replace those of the leader's files; None for those. Attributes as of ``PartitionView``."""
 
     log_start: int | None = None
     log_end: int | None = None
@@ -82,13 +86,28 @@ class Step:
     epochs: tuple[LeaderEpochEntry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What is replicated, bytes.
+
+    Attributes:
+        replicated: from where the follower starts; None where it does not start.
+        local: of all segments on the leader's disk: what it replicates without the feature.
+        everything: and of the copies below them.
+    """
+
+    replicated: int | None
+    local: int
+    everything: int
+
+
 @dataclass(slots=True)
 class PlannedBootstrap:
     """One partition.
 
     Attributes:
         view: with what was supposed.
-        high_watermark: that is used; likewise ``last_stable``.
+        high_watermark: that is used, as ``last_stable``.
         leader: what the follower can ask it for.
         faults: what contradicts KIP-405's order of offsets.
         follower: as it is taken to be.
@@ -115,16 +134,24 @@ class PlannedBootstrap:
     state_epochs: tuple[LeaderEpochEntry, ...] = ()
     steps: list[Step] = field(default_factory=list)
     drawback: str | None = None
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def last(self) -> Decision:
         """The decision that it ends with."""
         return self.decision if self.then is None else self.then
 
+    @last.setter
+    def last(self, decision: Decision) -> None:
+        if self.then is None:
+            self.decision = decision
+        else:
+            self.then = decision
+
 
 @dataclass(slots=True)
 class BootstrapPlan:
-    """All partitions, and what is to be told of them."""
+    """All partitions, with their findings."""
 
     profile: Profile
     follower: Follower
@@ -146,29 +173,23 @@ def plan_bootstrap(
     Args:
         source: from ``open_source``: directories of the leader.
         tier: the store.
-        follower: where it is, and how it is set; compacted topics are told by the cleaner's checkpoint, too.
-        profile: whose answer.
+        follower: where it is, and how it is set; the cleaner's checkpoint shows compacted topics, too.
+        profile: whose rules.
         clock: for which snapshot at the first offset is trusted.
-        supposed: in place of what the leader's files tell.
+        supposed: replaces values of the leader's files.
         jobs: worker processes for the replay that the last stable offset takes.
 
     Raises:
         RefusedError: a limit of the run is used up.
         UsageError: what is supposed contradicts itself.
     """
-    plan = BootstrapPlan(profile, follower, findings=[*source.findings, *tier.findings, *live_broker_notes(source)])
-    views = []
-    for partition in source.partitions:
-        try:
-            view = _supposed(view_partition(partition, tier, supposed.remote_storage), supposed)
-        except UsageError:
-            raise
-        except (FormatError, SnaprebuildError) as error:
-            plan.findings.append(finding_of_error(error, partition.directory.path))
-            continue
-        plan.findings += view.findings
-        if not view.has_remote or view.remote is not None:  # else which of the copies are its own nobody can tell, and that is told
-            views.append((view, view.high_watermark_of(supposed.high_watermark)))
+    found, findings = view_partitions(source, tier, supposed.remote_storage)
+    plan = BootstrapPlan(profile, follower, findings=findings)
+    known = [_supposed(view, supposed) for view in found]
+    # Else which of the copies are its own is unknown, and a finding.
+    views = [
+        (view, view.high_watermark_of(supposed.high_watermark)) for view in known if not view.has_remote or view.remote is not None
+    ]
     if supposed.last_stable is None:
         stable = last_stable_offsets(
             [(view.source, view.log_start.value, mark) for view, mark in views], clock, plan.findings, jobs
@@ -178,16 +199,19 @@ def plan_bootstrap(
     for view, mark in views:
         path = view.directory.path
         if path not in stable:
-            continue  # damaged, and told
+            continue  # damaged, and a finding
         own = replace(
             follower,
             has_remote=follower.has_remote and view.has_remote,
             is_compacted=follower.is_compacted or view.source.is_compacted,
         )
         try:
-            plan.partitions.append(_planned(view, own, profile, mark, stable[path], plan.findings))
+            planned = _planned(view, own, profile, mark, stable[path])
         except (FormatError, SnaprebuildError) as error:
             plan.findings.append(finding_of_error(error, path))
+        else:
+            plan.partitions.append(planned)
+            plan.findings += planned.findings
     return plan
 
 
@@ -209,14 +233,7 @@ def _supposed(view: PartitionView, supposed: Supposed) -> PartitionView:
     return view
 
 
-def _planned(
-    view: PartitionView,
-    follower: Follower,
-    profile: Profile,
-    mark: Known,
-    stable: Known,
-    findings: list[Finding],
-) -> PlannedBootstrap:
+def _planned(view: PartitionView, follower: Follower, profile: Profile, mark: Known, stable: Known) -> PlannedBootstrap:
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.value
     pending = UNKNOWN if highest == UNKNOWN else highest + 1
     leader = Leader(view.log_start.value, view.local_start.value, pending, view.log_end.value)
@@ -226,7 +243,7 @@ def _planned(
     planned = PlannedBootstrap(view, mark, stable, leader, faults, follower, decision, then, Share(None, 0, 0))
     log, _ = log_offsets_of(view, mark.value, stable.value, None)
     if planned.last.action is Action.BUILD_STATE:
-        _build(planned, log, findings)
+        _take_state(planned, log)
     planned.calls = list(_calls(planned, planned.decision, follower, profile, log))
     if planned.then is not None:
         assert decision.offset is not None, "row 2 leads to an offset"
@@ -236,11 +253,11 @@ def _planned(
     planned.share = share_of(view, _start_of(planned))
     if planned.state is not None:
         planned.drawback = drawback(view, planned.share, planned.state.log_start, planned.state.next_offset)
-    findings += (Finding("offsets-out-of-order", Severity.FINDING, view.directory.path, fault) for fault in planned.faults)
-    last = planned.last
+    path, last = view.directory.path, planned.last
+    planned.findings += (Finding("offsets-out-of-order", Severity.FINDING, path, fault) for fault in planned.faults)
     if last.action is Action.RETRY_FOREVER:
         message = f"row {last.row}: the follower never starts: {last.why}"
-        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.directory.path, message, last.offset))
+        planned.findings.append(Finding("bootstrap-never-ends", Severity.FINDING, path, message, last.offset))
     return planned
 
 
@@ -249,12 +266,12 @@ def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[s
         return []
     first, local = view.log_start.value, view.local_start.value
     if highest < first:
-        highest = local - 1 if highest == UNKNOWN else first - 1  # a leader that knows of none yet cannot tell where they end
+        highest = local - 1 if highest == UNKNOWN else first - 1  # a leader that has none yet does not know where they end
     return order_faults(lx=local, ly=last_stable, lz=view.log_end.value, rx=first, ry=highest)
 
 
-def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) -> None:
-    """What is in remote storage for the target of the decision."""
+def _take_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
+    """Finds what remote storage has for the target of the decision, which changes if that is not what the follower needs."""
     view, decision = planned.view, planned.last
     assert decision.offset is not None
     assert view.remote is not None
@@ -265,28 +282,20 @@ def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) 
         )
     except NotInRemoteStorageError as error:
         why = f"{decision.why}; {error}: it begins anew each time"
-        _decide_at_last(planned, replace(decision, action=Action.RETRY_FOREVER, why=why))
+        planned.last = replace(decision, action=Action.RETRY_FOREVER, why=why)
         return
     if state.next_offset > decision.offset and decision.row in (5, 9):
-        why = f"{decision.why}; {decision.offset} lies inside of a copy, so that the follower starts behind it"
-        _decide_at_last(planned, replace(decision, row=12, why=why))
+        why = f"{decision.why}; {decision.offset} is inside of a copy, so that the follower starts after it"
+        planned.last = replace(decision, row=12, why=why)
     place = view.remote.place
     try:
         data = view.remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
-        findings.append(
-            Finding("tier-lost", Severity.DAMAGED, place, f"{error.message}: the follower fails and tries again each time")
-        )
+        message = f"{error.message}: the follower fails and tries again each time"
+        planned.findings.append(Finding("tier-lost", Severity.DAMAGED, place, message))
         return
-    planned.state_epochs = read_leader_epoch_checkpoint(data or b"", file=place)
+    planned.state_epochs = read_leader_epoch_checkpoint(data, file=place)
     planned.state = state
-
-
-def _decide_at_last(planned: PlannedBootstrap, decision: Decision) -> None:
-    if planned.then is None:
-        planned.decision = decision
-    else:
-        planned.then = decision
 
 
 def _calls(planned: PlannedBootstrap, decision: Decision, follower: Follower, profile: Profile, log: LogOffsets) -> Iterator[Call]:
@@ -328,7 +337,7 @@ def _calls(planned: PlannedBootstrap, decision: Decision, follower: Follower, pr
 
 def _asked(log: LogOffsets, timestamp: SpecialTimestamp, profile: Profile) -> Call:
     found: ListedOffset
-    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.KIP_1023:
+    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.PROPOSAL:
         found = pending_upload_of_proposal(log)
     else:
         found = list_offset(log, timestamp, Isolation.REPLICA, _NoSearch())
@@ -369,6 +378,67 @@ def _steps(planned: PlannedBootstrap) -> Iterator[Step]:
         state.next_offset,
         planned.state_epochs,
     )
-    # A leader epoch comes to a follower with its first batch: that of a leader to which nobody has written since does not.
+    # A leader epoch comes to a follower with its first batch: that of a leader without a later batch does not.
     following = tuple(entry for entry in planned.view.epochs if state.next_offset <= entry.start_offset < leader.log_end)
     yield Step("everything is fetched", state.log_start, state.next_offset, leader.log_end, (*planned.state_epochs, *following))
+
+
+# ---------------------------------------------------------------------------------------------------------------- what it replicates
+
+
+def drawback(view: PartitionView, share: Share, log_start: int, next_offset: int) -> str | None:
+    """The drawback that KIP-1023 names: the follower has few segments on disk. None where it has what the leader has.
+
+    Args:
+        view: the leader's.
+        share: of the same start.
+        log_start: of the follower.
+        next_offset: where it begins on disk.
+    """
+    segments = view.directory.segments
+    kept = sum(segment.base_offset >= next_offset for segment in segments)
+    if share.replicated is None or kept == len(segments):
+        return None
+    return (
+        f"as a leader, or for consumers that fetch from it as their closest replica, it has {kept} of the leader's "
+        f"{pluralize(len(segments), 'segment')} on disk: reads of {log_start} to {next_offset - 1} go to remote storage, "
+        f"{share.local - share.replicated} bytes of them from the leader's disk today"
+    )
+
+
+def share_of(view: PartitionView, start: int | None) -> Share:
+    """The share of a follower that starts at an offset, None for one that does not.
+
+    Raises:
+        ReadFailedError: a segment cannot be read.
+    """
+    segments = view.directory.segments
+    local = sum(segment.size_bytes for segment in segments)
+    below = 0
+    if view.remote is not None and segments:
+        first = segments[0].base_offset
+        below = sum(
+            copy.size_bytes for copy in view.remote.live if copy.start_offset < first and copy.end_offset >= view.log_start.value
+        )
+    return Share(None if start is None else local - _bytes_below(view.directory, start), local, local + below)
+
+
+def _bytes_below(directory: PartitionDir, offset: int) -> int:
+    """Bytes of the batches on disk that end below an offset."""
+    segments = directory.segments
+    index = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if index < 0:
+        return 0
+    whole = sum(segment.size_bytes for segment in segments[:index])
+    if segments[index].base_offset == offset:
+        return whole
+    with directory.open_segment(segments[index]) as source:
+        reader = HeaderReader(
+            source, columns=("base_offset", "last_offset_delta", "length"), read_markers=False, block_bytes=1 << 20
+        )
+        for block in reader:
+            reaches = block.column("base_offset") + block.column("last_offset_delta") >= offset
+            if reaches.any():
+                return whole + int(block.position_bytes[int(np.argmax(reaches))])
+        assert reader.tail is not None
+        return whole + reader.tail.position_bytes

@@ -1,7 +1,7 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
-Two profiles answer. ``kip-1023`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
-remote storage: there a follower looks for it in vain, for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
+There are two profiles: ``kip-1023`` are the rules of the proposal, ``kafka-4.3`` those of 4.3 and 4.4, which differ where nothing usable is
+in remote storage: there a follower retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
 
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import RemoteSegment
-from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers import Profile
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.tier.remote_log import RemoteLog
 
@@ -95,7 +95,7 @@ class Decision:
 
     Attributes:
         row: of the table.
-        action: what; to build the state turns out to be in vain where ``auxiliary_state`` finds nothing.
+        action: what; building the state fails if ``auxiliary_state`` finds nothing.
         offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
         log_start: of the follower's log afterwards; None where it does not change.
         why: in words.
@@ -115,7 +115,7 @@ def after_reset(leader: Leader, follower: Follower, decision: Decision, profile:
         leader: its offsets.
         follower: before the decision.
         decision: the first one.
-        profile: whose answer.
+        profile: whose rules.
     """
     if decision.row != 2 or decision.offset is None or not leader.log_start <= decision.offset < leader.local_start:
         return None
@@ -133,8 +133,8 @@ def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
         ry: last offset in remote storage; below ``rx`` by one where there is nothing.
     """
     rules = (
-        (lz >= ly, f"Lz >= Ly: the log end {lz} lies below the last stable offset {ly}"),
-        (ly >= lx, f"Ly >= Lx: the last stable offset {ly} lies below the local start {lx}"),
+        (lz >= ly, f"Lz >= Ly: the log end {lz} is below the last stable offset {ly}"),
+        (ly >= lx, f"Ly >= Lx: the last stable offset {ly} is below the local start {lx}"),
         (ly >= ry, f"Ly >= Ry: remote storage reaches to {ry}, beyond the last stable offset {ly}"),
         (ry >= rx - 1, f"Ry >= Rx: remote storage ends at {ry}, before it begins at {rx}"),
         (lx <= ry + 1 or lx == rx, f"Lx <= Ry + 1: offsets {ry + 1} to {lx - 1} are neither local nor in remote storage"),
@@ -142,13 +142,13 @@ def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
     return [fault for holds, fault in rules if not holds]
 
 
-def decide(leader: Leader, follower: Follower, profile: Profile = Profile.KIP_1023) -> Decision:
+def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOSAL) -> Decision:
     """What a follower does that is about to fetch.
 
     Args:
         leader: its offsets.
         follower: where it is, and how it is set.
-        profile: whose answer.
+        profile: whose rules.
     """
     start, local, end = leader.log_start, leader.local_start, leader.log_end
     asked = follower.fetch_offset
@@ -186,17 +186,17 @@ def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> D
 
 
 def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
-    """What it is told is a target always, also where nothing below can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
+    """The leader's answer is always a target, even if nothing below it can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
     start, pending = leader.log_start, leader.pending_upload
-    told = UNKNOWN if pending == UNKNOWN else max(pending, start)
-    if told == UNKNOWN or told >= leader.log_end:
-        row = 6 if told == UNKNOWN else 9
+    answer = UNKNOWN if pending == UNKNOWN else max(pending, start)
+    if answer == UNKNOWN or answer >= leader.log_end:
+        row = 6 if answer == UNKNOWN else 9
         if leader.local_start == start:
             nothing = f"nothing was uploaded: the leader answers its log start, {start}, which"
             why = nothing if row == 6 else f"the leader answers -1, and its local start, {start},"
             return _built(row, start, leader, follower, f"{why} is taken for the end of remote storage")
         if row == 9:
-            why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
+            why = "everything is uploaded, and the active segment is empty: the leader answers -1 until the next record"
             return Decision(9, Action.RETRY, None, None, why)
         return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
     if pending <= start:
@@ -227,7 +227,7 @@ class AuxiliaryState:
     Attributes:
         segment: whose leader epochs and producer snapshot it takes.
         epoch: leader epoch of the offset right below the target.
-        next_offset: behind that segment: where it starts to fetch; above the target where that lies inside the segment (row 12).
+        next_offset: after that segment: where it starts to fetch; above the target if that is inside the segment (row 12).
         log_start: of its log.
     """
 

@@ -1,6 +1,6 @@
 """Replicas that lost their producer state when they started from remote storage, and what they lost.
 
-Brokers up to 4.4 download the producer snapshot of the copy that a follower starts behind, and delete it again before it is loaded
+Brokers up to 4.4 download the producer snapshot of the copy after which a follower starts, and delete it again before it is loaded
 (``TierStateMachine``, then ``ProducerStateManager.truncateFullyAndReloadSnapshots``). So the state of such a replica begins empty at its
 first local offset, and every snapshot that it takes later lacks the producers that wrote only below.
 
@@ -21,7 +21,7 @@ from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.followers.remote_state import RemoteState, UntoldStateError, remote_state
+from snaprebuild.followers.remote_state import RemoteState, UnknownStateError, remote_state
 from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
 from snaprebuild.snapshots.engine.partition_replay import InitialState
@@ -30,7 +30,6 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_chain import metadata_findings, partition_named
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
 __all__ = [
@@ -44,7 +43,7 @@ __all__ = [
 
 
 class Cause(StrEnum):
-    """Why a replica lacks producers, as far as its files tell."""
+    """Why a replica lacks producers, as far as its files show."""
 
     DISCARDED = "discarded-at-bootstrap"
     """Its first snapshot is empty, as a broker leaves it that bootstraps a follower."""
@@ -55,12 +54,12 @@ class Cause(StrEnum):
 CAUSES = {
     Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the "
     "state of such a follower begins empty: the first snapshot is empty here",
-    Cause.UNKNOWN: "Its first snapshot does not tell why",
+    Cause.UNKNOWN: "Its first snapshot does not show why",
 }
 
 
 class ReplicaVerdict(StrEnum):
-    """What became of the producer state of a replica."""
+    """On the producer state of a replica."""
 
     INTACT = "intact"
     """It begins with what remote storage has, as far as producers have not expired."""
@@ -68,7 +67,7 @@ class ReplicaVerdict(StrEnum):
     NOT_BOOTSTRAPPED = "not-bootstrapped"
     """Its first segment begins at offset 0 or at the log start: nothing of it is in remote storage alone."""
     UNKNOWN = "unknown"
-    """Remote storage does not tell what is right."""
+    """Remote storage does not have the right state."""
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class CheckedReplica:
         first_offset: base offset of its first segment.
         verdict: see there.
         why: in words.
-        remote: the state at ``first_offset``; None where nobody tells.
+        remote: the state at ``first_offset``; None if unknown.
         snapshots: those on disk and the boundaries without one, ascending.
         findings: about it.
         bytes_read: of its own segments.
@@ -111,7 +110,7 @@ class CheckedReplica:
 
     @property
     def is_wrong(self) -> bool:
-        """Something in its snapshots is to be repaired."""
+        """Its snapshots need a repair."""
         return self.verdict is ReplicaVerdict.LOST or any(each.proven_wrong for each in self.snapshots)
 
 
@@ -121,7 +120,7 @@ class FollowerCheck:
 
     Attributes:
         clock: expiry.
-        has_metadata: a metadata log told which copies are live.
+        has_metadata: a metadata log was given.
         replicas: in the order of the source.
         source_findings: what was skipped or refused, and what is wrong with the metadata logs.
     """
@@ -146,7 +145,7 @@ def follower_check(
     jobs: int | None = None,
     announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerCheck:
-    """Looks at every replica of a source.
+    """Checks every replica of a source.
 
     Args:
         source: from ``open_source``.
@@ -167,7 +166,7 @@ def follower_check(
         replicas.append(replica)
         _check(replica, tier, look, clock, jobs, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *metadata_findings(tier)))
+    return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
 def given_state(remote: RemoteState) -> InitialState:
@@ -185,13 +184,14 @@ def _check(
         replica.why = (
             "its first segment begins at offset 0"
             if first == 0
-            else f"its log begins at {log_start}, on its own disk: who wrote below, nothing tells any more"
+            else f"its log begins at {log_start}, on its own disk: who wrote below is no longer known"
         )
         return
     try:
         check_segments_are_files(replica.source.directory)
         name = replica.source.directory.name
-        remote = partition_named(tier, name.topic, name.partition, _topic_id(replica.source), replica.findings)
+        remote = tier.partition_named(name.topic, name.partition, _topic_id(replica.source))
+        replica.findings += () if remote is None else remote.findings
         if remote is None and not replica.source.is_tiered:
             replica.verdict, replica.why = ReplicaVerdict.NOT_BOOTSTRAPPED, "nothing of it is in remote storage"
             return
@@ -199,7 +199,7 @@ def _check(
     except (SnaprebuildError, FormatError) as error:
         replica.why = str(error)
         found = finding_of_error(error, path)
-        severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else found.severity
+        severity = Severity.FINDING if isinstance(error, (UnknownStateError, UsageError)) else found.severity
         message = f"not checked: {error}"
         replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
         return
@@ -212,14 +212,14 @@ def _check(
 
 def _remote_state(partition: PartitionSource, remote: RemotePartition | None, look: Callable[..., RemoteState]) -> RemoteState:
     if remote is None:
-        raise UntoldStateError("remote storage has nothing of this partition")
+        raise UnknownStateError("remote storage has nothing of this partition")
     first = partition.directory.segments[0].base_offset
     epochs = tuple(LeaderEpochEntry(*each) for each in read_leader_epochs(partition.directory) or ())
     if not epochs or epochs[0].start_offset >= first:
-        raise UntoldStateError(
-            "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
+        raise UnknownStateError(
+            "its leader epochs do not reach below its first segment, so that it is unknown which copies are of its log"
         )
-    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which lies above what is meant
+    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which is above what is meant
     return look(remote, epochs, first, log_start=log_start)
 
 
@@ -258,7 +258,7 @@ def _judge(replica: CheckedReplica) -> None:
 
 
 def _differing(snapshots: Iterable[CheckedSnapshot], path: str) -> list[Finding]:
-    """Those that lack nobody, and are wrong all the same."""
+    """Those that lack no producer, and are wrong all the same."""
     return [
         Finding(
             "wrong-snapshot",

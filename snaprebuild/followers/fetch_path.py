@@ -1,4 +1,4 @@
-"""Where an offset is served from: the leader's disk, a copy in remote storage, or nowhere; and what deleting the records below it removes.
+"""Where a fetch is served from: the leader's disk, a copy in remote storage, or nothing; and what DeleteRecords removes below its offset.
 
 Source: ``UnifiedLog.read``, ``LocalLog.read``, ``ReplicaManager.handleOffsetOutOfRangeError``, ``RemoteLogManager.read``,
 ``Partition.deleteRecordsOnLeader``, ``UnifiedLog.deleteLogStartOffsetBreachedSegments``, ``RemoteLogManager.RLMExpirationTask``; 4.3.1.
@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.followers.leader_view import PartitionView, view_partition
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.followers.leader_view import PartitionView, view_partitions
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.last_stable import Known
-from snaprebuild.snapshots.source.source import Source, TopicKind, live_broker_notes
+from snaprebuild.snapshots.source.source import Source, TopicKind
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["Deletion", "Fetch", "PartitionPlace", "Served", "WhereResult", "where"]
+__all__ = ["Deletion", "Fetch", "FetchPathResult", "PartitionFetchPath", "Served", "fetch_path"]
 
 
 class Served(StrEnum):
@@ -89,7 +88,7 @@ class Deletion:
 
 
 @dataclass(slots=True)
-class PartitionPlace:
+class PartitionFetchPath:
     """One partition, and the high watermark that is used."""
 
     view: PartitionView
@@ -100,17 +99,17 @@ class PartitionPlace:
 
 
 @dataclass(slots=True)
-class WhereResult:
-    """All partitions, and what is to be told of them."""
+class FetchPathResult:
+    """All partitions, with their findings."""
 
     offset: int
-    partitions: list[PartitionPlace] = field(default_factory=list)
+    partitions: list[PartitionFetchPath] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
-def where(
+def fetch_path(
     source: Source, tier: Tier | None, offset: int, high_watermark: int | None = None, remote_storage: bool | None = None
-) -> WhereResult:
+) -> FetchPathResult:
     """Where an offset is in each partition.
 
     Args:
@@ -118,24 +117,19 @@ def where(
         tier: the store, or None.
         offset: asked for, 0 or above.
         high_watermark: of the leader; None for that of the checkpoint.
-        remote_storage: whether remote storage is on; None for what checkpoints and copies tell.
+        remote_storage: whether remote storage is on; None to take it from checkpoints and copies.
 
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    result = WhereResult(offset, findings=[*source.findings, *(() if tier is None else tier.findings), *live_broker_notes(source)])
-    for partition in source.partitions:
-        try:
-            view = view_partition(partition, tier, remote_storage)
-        except (FormatError, SnaprebuildError) as error:
-            result.findings.append(finding_of_error(error, partition.directory.path))
-            continue
+    views, findings = view_partitions(source, tier, remote_storage)
+    result = FetchPathResult(offset, findings=findings)
+    for view in views:
         known = view.high_watermark_of(high_watermark)
-        result.findings += view.findings
         consumer = _fetch(view, offset, known.value, is_consumer=True)
         follower = _fetch(view, offset, known.value, is_consumer=False)
-        place = PartitionPlace(view, known, consumer, follower, _deletion(view, offset, known.value))
-        result.findings += _told(place, offset)
+        place = PartitionFetchPath(view, known, consumer, follower, _deletion(view, offset, known.value))
+        result.findings += _findings(place, offset)
         result.partitions.append(place)
     return result
 
@@ -160,9 +154,7 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
         why = f"the disk begins at {view.local_start.value}: the follower takes its state from remote storage"
         return Fetch(Served.MOVED_TO_TIERED_STORAGE, None, why)
     if view.remote is None:
-        return Fetch(
-            Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and what is in remote storage is not known"
-        )
+        return Fetch(Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and what is in remote storage is unknown")
     return _remote_fetch(view, offset)
 
 
@@ -171,24 +163,24 @@ def _remote_fetch(view: PartitionView, offset: int) -> Fetch:
     epoch = epoch_of(view.epochs, offset)
     copy = None if epoch is None else view.remote.log.lookup(epoch, offset)
     if copy is None:
-        told = "no leader epoch of the log" if epoch is None else f"leader epoch {epoch}, of which no finished copy holds it"
-        return Fetch(Served.OUT_OF_RANGE, None, f"it was written in {told}")
+        what = "no leader epoch of the log" if epoch is None else f"leader epoch {epoch}, of which no finished copy holds it"
+        return Fetch(Served.OUT_OF_RANGE, None, f"it was written in {what}")
     name = uuid_to_text(copy.segment_id)
     try:
         objects = view.remote.objects_of(copy)
     except ReadFailedError as error:
         return Fetch(Served.REMOTE, name, f"{error.message}: the fetch fails", is_lost=True)
-    key = next(found.key for found in objects.objects.values() if found.key.endswith(".log"))
+    key = view.remote.files.name(objects)
     return Fetch(Served.REMOTE, name, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}", key)
 
 
-def _told(place: PartitionPlace, offset: int) -> list[Finding]:
+def _findings(place: PartitionFetchPath, offset: int) -> list[Finding]:
     fetch, view = place.consumer, place.view
     if fetch.is_lost:
         assert view.remote is not None
         return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.why, offset)]
     if fetch.served is Served.OUT_OF_RANGE and view.log_start.value <= offset <= view.log_end.value:
-        message = f"a consumer is told OFFSET_OUT_OF_RANGE inside of the log: {fetch.why}"
+        message = f"a consumer gets OFFSET_OUT_OF_RANGE inside of the log: {fetch.why}"
         return [Finding("offset-lost", Severity.FINDING, view.directory.path, message, offset)]
     return []
 
@@ -201,7 +193,7 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion
     if view.source.topic_kind is TopicKind.INTERNAL:
         return Deletion("INVALID_TOPIC_EXCEPTION", start, "brokers delete no records of internal topics on request")
     if view.source.is_compacted:
-        why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not tell"
+        why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not show"
         return Deletion("POLICY_VIOLATION", start, why)
     if offset > high_watermark:
         return Deletion("OFFSET_OUT_OF_RANGE", start, f"only what is below the high watermark {high_watermark} can be deleted")
@@ -213,7 +205,7 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion
     copies = [] if view.remote is None else _breached(view.remote.log, view.epochs, offset, view.log_end.value)
     why = "whole segments below the new log start go; the one that holds it stays, and readers skip what is below"
     if view.has_remote and view.remote is None:
-        why += "; which copies go is not known without a STORE"
+        why += "; which copies go is unknown without a STORE"
     return Deletion(None, offset, why, gone, copies)
 
 

@@ -1,6 +1,6 @@
 """One partition as its leader sees it: the log on disk and the copies in remote storage, and where each offset was taken from.
 
-A disk does not hold all that a broker knows. What it does not tell is assumed, and marked so.
+A disk does not hold all that a broker knows. The rest is assumed, and marked so.
 
 Source: ``UnifiedLog``, ``LogLoader``, ``RemoteLogManager`` (``findLogStartOffset``, ``findHighestRemoteOffset``); 4.3.1.
 """
@@ -9,20 +9,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, REPLICATION_OFFSET_CHECKPOINT
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import Known
-from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, with_new_listings
+from snaprebuild.snapshots.source.source import (
+    PartitionSource,
+    Source,
+    check_segments_are_files,
+    live_broker_notes,
+    with_new_listings,
+)
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.remote_log import highest_remote_offset
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
-__all__ = ["PartitionView", "view_partition"]
+__all__ = ["PartitionView", "view_partition", "view_partitions"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
@@ -37,12 +45,13 @@ class PartitionView:
         source: the partition on disk.
         topic_id: 16 bytes; None where ``partition.metadata`` is absent.
         epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
-        has_remote: remote storage is on for the topic; ``has_remote_origin`` what tells it, ``has_remote_assumed`` whether nothing does.
-        remote: what remote storage has of it; None where no store was named, or nobody can tell which of its partitions it is.
-        log_start: where the log starts, wherever those records are; likewise ``local_start``, the first offset on disk.
+        has_remote: remote storage is on for the topic; ``has_remote_origin`` is the evidence, ``has_remote_assumed`` whether there is none.
+        remote: what remote storage has of it; None if no store was named, or which of its partitions it is is unknown.
+        log_start: where the log starts, wherever those records are.
+        local_start: first offset on disk.
         log_end: where the next record goes.
         high_watermark: offsets below are committed.
-        highest_remote: last offset in remote storage as a leader takes it, -1 for none; None where remote storage is on and no store tells.
+        highest_remote: last offset in remote storage as a leader takes it, -1 for none; None if that is unknown: no store was named.
         findings: what could not be read, or is missing.
     """
 
@@ -66,10 +75,36 @@ class PartitionView:
         return self.source.directory
 
     def high_watermark_of(self, wanted: int | None) -> Known:
-        """The high watermark, or the one that somebody gave, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
+        """The high watermark, or the given one, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
         if wanted is None:
             return self.high_watermark
         return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--high-watermark")
+
+
+def view_partitions(
+    source: Source, tier: Tier | None, remote_storage: bool | None = None
+) -> tuple[list[PartitionView], list[Finding]]:
+    """Views every partition of a source that can be read. Gives the findings about all of them, the source and the store, too.
+
+    Args:
+        source: from ``open_source``.
+        tier: the store, or None.
+        remote_storage: as for ``view_partition``.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    findings = [*source.findings, *(() if tier is None else tier.findings), *live_broker_notes(source)]
+    views = []
+    for partition in source.partitions:
+        try:
+            view = view_partition(partition, tier, remote_storage)
+        except (FormatError, SnaprebuildError) as error:
+            findings.append(finding_of_error(error, partition.directory.path))
+        else:
+            views.append(view)
+            findings += view.findings
+    return views, findings
 
 
 def view_partition(source: PartitionSource, tier: Tier | None = None, remote_storage: bool | None = None) -> PartitionView:
@@ -97,11 +132,12 @@ def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | N
     topic_id = read_topic_id(directory)
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
-        remote = _remote_of(source, topic_id, tier, findings)
+        remote, found = _remote_of(source, topic_id, tier)
+        findings += found
     if remote_storage and not source.can_be_tiered:
         message = f"remote storage is not on, as --remote-storage has it: {NEVER_TIERED}"
         findings.append(Finding("never-tiered", Severity.FINDING, directory.path, message))
-    has_remote, told, is_assumed = _has_remote(source, tier, remote, remote_storage)
+    has_remote, origin, is_assumed = _has_remote(source, tier, remote, remote_storage)
     log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
     if has_remote:
         epochs = _cut(epochs, log_start.value, end)
@@ -119,7 +155,7 @@ def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | N
         log_end=log_end,
         high_watermark=_high_watermark(source, log_start.value, log_end.value),
         highest_remote=_highest_remote(remote, epochs, log_end.value) if has_remote else Known(-1, "remote storage is off"),
-        has_remote_origin=told,
+        has_remote_origin=origin,
         has_remote_assumed=is_assumed,
         findings=findings,
     )
@@ -128,7 +164,7 @@ def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | N
 def _has_remote(
     source: PartitionSource, tier: Tier | None, remote: RemotePartition | None, wanted: bool | None
 ) -> tuple[bool, str, bool]:
-    """Whether remote storage is on, what tells it, and whether that is an assumption."""
+    """Whether remote storage is on, the evidence, and whether that is an assumption."""
     if not source.can_be_tiered:
         return False, NEVER_TIERED, False
     if wanted is not None:
@@ -139,15 +175,14 @@ def _has_remote(
         return True, LOG_START_OFFSET_CHECKPOINT, False
     if tier is not None and remote is None:
         return True, "a store is named, and what it holds of the partition is not known", True
-    return False, "neither a checkpointed log start nor a copy tells of it", True
+    return False, "neither a checkpointed log start nor a copy shows it", True
 
 
-def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier, findings: list[Finding]) -> RemotePartition | None:
+def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> tuple[RemotePartition | None, list[Finding]]:
     name = source.directory.name
     if topic_id is None:
-        message = f"has no {PARTITION_METADATA}, which tells the topic id: what remote storage has of it is not known"
-        findings.append(Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message))
-        return None
+        message = f"has no {PARTITION_METADATA}, which has the topic id: what remote storage has of it is unknown"
+        return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
     if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:
         copies = tier.partitions[topic_id, name.partition].copies
@@ -155,15 +190,15 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier, find
         (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_recorded=False, knows_all=True).values())
         assert state is not None
         place, first = f"{tier.root}: {source.topic_partition}", copies[0].base_offset
-        findings.append(unrecorded_finding(tier.logs, wanted, place, state, len(copies), first))
-        return None
-    remote = tier.partition(wanted, findings)
+        return None, [unrecorded_finding(tier.logs, wanted, place, state, len(copies), first)]
+    remote = tier.partition(wanted)
+    findings = list(remote.findings)
     segments = source.directory.segments
     if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
         first = segments[0].base_offset
         message = f"the log starts at {source.checkpointed_log_start}, the disk begins at {first}, and the store has no copy"
         findings.append(Finding("remote-part-missing", Severity.FINDING, source.directory.path, f"{message}: is it the right one?"))
-    return remote
+    return remote, findings
 
 
 def _starts(
@@ -195,8 +230,8 @@ def _starts(
 def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | None) -> tuple[LeaderEpochEntry, ...]:
     """Leader epochs that are of the log (``truncateFromStart`` and ``truncateFromEnd`` of ``LeaderEpochFileCache``).
 
-    One that begins at the log end stays: that of a leader to whom nobody wrote yet. A broker takes it away when it loads the log, and gives
-    it back when it becomes leader.
+    One that begins at the log end stays: that of a leader without a batch yet. A broker removes it when it loads the log, and adds it
+    again when it becomes leader.
     """
     before = [entry for entry in epochs if entry.start_offset <= log_start]
     first = (LeaderEpochEntry(before[-1].epoch, log_start),) if before else ()
@@ -222,7 +257,7 @@ def _clamped(mark: int, log_start: int, log_end: int) -> int:
 def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> Known | None:
     if remote is None:
         return None
-    told = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
+    origin = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
     if not remote.is_verified and not remote.copies:
-        told = "the store has no copy: nothing was uploaded, or it is another store or prefix"
-    return Known(highest_remote_offset(remote.log, epochs, log_end), told, not remote.is_verified)
+        origin = "the store has no copy: nothing was uploaded, or it is another store or prefix"
+    return Known(highest_remote_offset(remote.log, epochs, log_end), origin, not remote.is_verified)

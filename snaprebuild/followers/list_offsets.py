@@ -252,7 +252,7 @@ def _earliest(log: LogOffsets) -> ListedOffset:
 def _pending_upload(log: LogOffsets) -> ListedOffset:
     if log.highest_remote != UNKNOWN:
         pending = max(log.highest_remote + 1, log.log_start)
-        return _named(log, pending, "behind the last offset in remote storage, but not below the log start offset")
+        return _named(log, pending, "after the last offset in remote storage, but not below the log start offset")
     if log.local_start == log.log_start:
         return _earliest(log)
     return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the leader does not know yet what is in remote storage")
@@ -263,7 +263,7 @@ def pending_upload_of_proposal(log: LogOffsets) -> ListedOffset:
     if not log.has_remote:
         return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
     if log.highest_remote != UNKNOWN:
-        return _named(log, log.highest_remote + 1, "right behind the last offset in remote storage")
+        return _named(log, log.highest_remote + 1, "right after the last offset in remote storage")
     return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "nothing was uploaded: the follower asks for -4 next")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, finding_of_error
-from snaprebuild.followers.answer_profile import Profile
-from snaprebuild.followers.leader_view import PartitionView, view_partition
+from snaprebuild.followers import Profile
+from snaprebuild.followers.leader_view import PartitionView, view_partitions
 from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
@@ -20,7 +20,7 @@ from snaprebuild.followers.list_offsets import (
 from snaprebuild.followers.time_search import LogSearch
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
-from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.snapshots.source.source import Source
 from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
 """Of special timestamps those that ask what is in remote storage."""
 
-ALWAYS_TOLD = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
+UNCOMPARED = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
 """Those whose answer is not compared with what may be fetched."""
 
 
@@ -47,10 +47,10 @@ class OffsetsQuestion:
         timestamps: ms since 1970, or special ones.
         isolation: who asks.
         version: of the request.
-        profile: whose answer to -6.
+        profile: whose rules for -6.
         leader_epoch: of today's leader; None for the last one in the checkpoint, of a leader that has settled.
         high_watermark: None for that of the checkpoint.
-        remote_storage: whether remote storage is on; None for what checkpoints and copies tell.
+        remote_storage: whether remote storage is on; None to take it from checkpoints and copies.
     """
 
     timestamps: tuple[int, ...]
@@ -68,9 +68,9 @@ class Answer:
 
     Attributes:
         timestamp: asked for.
-        listed: the answer; None where it cannot be told.
+        listed: the answer; None if it is unknown.
         found_in: the segment or copy that a search ended in, or None.
-        why: the rule that gave it, or why it cannot be told.
+        why: the rule that gave it, or why it is unknown.
     """
 
     timestamp: int
@@ -84,8 +84,9 @@ class PartitionOffsets:
     """One partition.
 
     Attributes:
-        view: what its files and the store tell.
-        high_watermark: that is used; likewise ``last_stable``, None where nobody asked for committed records alone, ``leader_epoch``.
+        view: of its files and the store.
+        high_watermark: that is used, as ``leader_epoch``.
+        last_stable: that is used; None unless only committed records are asked for.
         answers: in the order of the question.
     """
 
@@ -94,11 +95,12 @@ class PartitionOffsets:
     last_stable: Known | None
     leader_epoch: Known
     answers: list[Answer] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class OffsetsResult:
-    """All partitions, and what is to be told of them."""
+    """All partitions, with their findings."""
 
     question: OffsetsQuestion
     partitions: list[PartitionOffsets] = field(default_factory=list)
@@ -120,40 +122,36 @@ def list_offsets(
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    result = OffsetsResult(question, findings=[*source.findings, *(() if tier is None else tier.findings)])
-    result.findings += live_broker_notes(source)
-    views = []
-    for partition in source.partitions:
-        try:
-            view = view_partition(partition, tier, question.remote_storage)
-        except (FormatError, SnaprebuildError) as error:
-            result.findings.append(finding_of_error(error, partition.directory.path))
-            continue
-        result.findings += view.findings
-        views.append((view, view.high_watermark_of(question.high_watermark)))
-    is_committed = question.isolation is Isolation.READ_COMMITTED
-    stable = (
-        last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, result.findings, jobs)
-        if is_committed
-        else {}
-    )
+    found, findings = view_partitions(source, tier, question.remote_storage)
+    views = [(view, view.high_watermark_of(question.high_watermark)) for view in found]
+    stable = dict[str, Known]()
+    if question.isolation is Isolation.READ_COMMITTED:
+        stable = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, findings, jobs)
+    result = OffsetsResult(question, findings=findings)
     for view, mark in views:
         path = view.directory.path
         try:
-            result.partitions.append(_answered(view, mark, question, stable.get(path), result.findings))
+            offsets = _answered(view, mark, question, stable.get(path))
         except (FormatError, SnaprebuildError) as error:
-            result.findings.append(finding_of_error(error, path))
+            findings.append(finding_of_error(error, path))
+        else:
+            result.partitions.append(offsets)
+            findings += offsets.findings
     return result
 
 
-def _answered(
-    view: PartitionView, mark: Known, question: OffsetsQuestion, stable: Known | None, findings: list[Finding]
-) -> PartitionOffsets:
+def _answered(view: PartitionView, mark: Known, question: OffsetsQuestion, stable: Known | None) -> PartitionOffsets:
     log, epoch = log_offsets_of(view, mark.value, mark.value if stable is None else stable.value, question.leader_epoch)
     offsets = PartitionOffsets(view, mark, stable, epoch)
     search = LogSearch(view)
     for timestamp in question.timestamps:
-        offsets.answers.append(_answer(view, log, timestamp, question, search, findings, knows_stable=stable is not None))
+        try:
+            answer = _answer(view, log, timestamp, question, search, knows_stable=stable is not None)
+        except (FormatError, SnaprebuildError) as error:
+            offsets.findings.append(finding_of_error(error, view.directory.path))
+            why = error.message if isinstance(error, FormatError) else str(error)
+            answer = Answer(timestamp, None, search.found_in, f"the search ended: {why}")
+        offsets.answers.append(answer)
     return offsets
 
 
@@ -189,23 +187,16 @@ def _answer(
     timestamp: int,
     question: OffsetsQuestion,
     search: LogSearch,
-    findings: list[Finding],
     *,
     knows_stable: bool,
 ) -> Answer:
-    if question.isolation is Isolation.READ_COMMITTED and not knows_stable and timestamp not in ALWAYS_TOLD:
-        return Answer(timestamp, None, None, "the last stable offset is not known, because the log on disk is damaged")
+    if question.isolation is Isolation.READ_COMMITTED and not knows_stable and timestamp not in UNCOMPARED:
+        return Answer(timestamp, None, None, "the last stable offset is unknown, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
     if asks_remote and view.has_remote and view.remote is None:
-        return Answer(timestamp, None, None, "remote storage is on for the topic, and no store that is known tells what is in it")
+        return Answer(timestamp, None, None, "remote storage is on for the topic, and what is in it is unknown: name the store")
     search.found_in = None
-    try:
-        listed = list_offset(log, timestamp, question.isolation, search, question.version)
-        if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.KIP_1023 and listed.error is None:
-            listed = pending_upload_of_proposal(log)
-    except (FormatError, SnaprebuildError) as error:
-        findings.append(finding_of_error(error, view.directory.path))
-        return Answer(
-            timestamp, None, search.found_in, f"the search ended: {error.message if isinstance(error, FormatError) else error}"
-        )
+    listed = list_offset(log, timestamp, question.isolation, search, question.version)
+    if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.PROPOSAL and listed.error is None:
+        listed = pending_upload_of_proposal(log)
     return Answer(timestamp, listed, search.found_in if listed.offset >= 0 else None, listed.why)

@@ -1,7 +1,7 @@
-"""The producer state at an offset, as remote storage has it: the snapshot of the copy that ends there, held against a replay of the copies.
+"""The producer state at an offset from remote storage: the snapshot of the copy that ends there, compared with a replay of the copies.
 
 A follower takes such a snapshot as it is (KIP-405, ``TierStateMachine``). Here it is taken where the segments confirm it, or where nothing
-contradicts it; a wrong one gives way to what the segments say, and where these do not tell either, nothing is given.
+contradicts it; a wrong one is replaced by the result of the replay, and without that either, nothing is given.
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
-from snaprebuild.tier.remote_chain import RemoteChain, chain_below, small_file
-from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 
-__all__ = ["Origin", "RemoteState", "UntoldStateError", "remote_state"]
+__all__ = ["Origin", "RemoteState", "UnknownStateError", "remote_state"]
 
 
-class UntoldStateError(RefusedError):
-    """Remote storage does not tell what is right."""
+class UnknownStateError(RefusedError):
+    """Remote storage does not have the right state."""
 
 
 class Origin(StrEnum):
-    """Where the entries come from."""
+    """Source of the entries."""
 
     SNAPSHOT = "remote-snapshot"
     """The copy's own."""
     REBUILT = "rebuilt"
     """A replay of the copies, because the snapshot is wrong."""
     REPLAYED = "replayed"
-    """A replay of the copies, because the offset lies inside of one, where no snapshot is."""
+    """A replay of the copies, because the offset is inside of one, where no snapshot is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +61,11 @@ class RemoteState:
         offset: see there.
         segment: the copy that holds the offset right below.
         first_offset: where the copies begin that follow one another up to there.
-        verdict: on the snapshot of that copy; None where the offset lies inside of it.
+        verdict: on the snapshot of that copy; None if the offset is inside of it.
         why: in words.
         origin: of the entries.
         entries: of ``ENTRY_DTYPE``, by producer id.
-        judgement: what they are worth.
+        judgement: class and reasons.
         data: the snapshot of the copy, where it is taken; None else.
         bytes_read: of segments.
         findings: about the indexes of the copies that were read.
@@ -103,34 +102,33 @@ def remote_state(
         epochs: leader epochs of the log that is meant.
         offset: above 0.
         clock: for expiry: entries that a load at that moment drops are not compared.
-        log_start: of the log that is meant; 0 where nobody tells. What lies above it, below the copies, was not replayed.
+        log_start: of the log that is meant; 0 if unknown. What is above it, below the copies, was not replayed.
         replays: read the segments; without them the snapshot is taken as it is.
         jobs: worker processes, None for as many as processors.
-        announce: told what the replay is going to read, before it does; where the first snapshot is no base, it is read again.
+        announce: called with what the replay is going to read, before it does; if the first snapshot is no base, it is read again.
 
     Raises:
-        UntoldStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not tell what is right.
-        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they lie in
+        UnknownStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not show the right state.
+        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they are in
             cold storage classes, and there is no limit of bytes.
         ReadFailedError: objects of the copy are missing.
         FormatError: its manifest does not parse.
     """
-    chain = chain_below(partition, epochs, offset)
+    chain = partition.chain_below(epochs, offset)
     if chain is None:
-        raise UntoldStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
+        raise UnknownStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
-    data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    data = partition.file(segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
     if replays:
-        _tell_cost(chain, announce)
-    found, fault = _own_entries(partition, segment, data, offset)
-    replayed, told = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
-    return _decided(chain, log_start, offset, data, found, fault, replayed, told)
+        _check_cost(chain, announce)
+    own = _own_snapshot(partition, segment, data, offset)
+    replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
+    return _decided(chain, log_start, offset, own, replayed, reason)
 
 
-def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
+def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
     partition = chain.remote
-    assert partition.layout is not None, "it has objects"
-    cost = audit_cost([CopyRead.unknown(partition.layout, partition.objects_of(each)) for each in chain.segments])
+    cost = audit_cost([CopyRead.unknown(partition.files.layout, partition.objects_of(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
     refuse_cold(cost, partition.settings, partition.place)
@@ -138,11 +136,11 @@ def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Replay:
-    """What the copies say.
+    """The result of a replay of the copies.
 
     Attributes:
         state: at the offset.
-        task: that came to it.
+        task: that read them.
         bytes_read: of segments, all attempts together.
     """
 
@@ -151,28 +149,42 @@ class _Replay:
     bytes_read: int
 
 
-def _own_entries(
-    partition: RemotePartition, segment: RemoteSegment, data: bytes | None, offset: int
-) -> tuple[np.ndarray | None, tuple[Verdict, str] | None]:
-    """Entries of the snapshot of a copy; and what is wrong with it by itself, if anything is."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _OwnSnapshot:
+    """The snapshot of a copy.
+
+    Attributes:
+        data: its bytes; None if the offset is inside of the copy.
+        entries: by producer id; None without any, or if it is wrong by itself.
+        verdict: on it by itself; None if it may be right.
+    """
+
+    data: bytes | None
+    entries: np.ndarray | None = None
+    verdict: Verdict | None = None
+    why: str = ""
+
+
+def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: bytes | None, offset: int) -> _OwnSnapshot:
     if data is None:
-        return None, None
+        return _OwnSnapshot(None)
     if not data:
-        return None, (Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers")
+        why = "it has no bytes: a broker takes it and starts without producers"
+        return _OwnSnapshot(data, None, Verdict.ZERO_BYTES, why)
     try:
         entries = read_entries(data, file=f"{partition.place}: copy {uuid_to_text(segment.segment_id)}")
     except FormatError as error:
-        return None, (Verdict.CORRUPT, error.message)
+        return _OwnSnapshot(data, None, Verdict.CORRUPT, error.message)
     impossible = impossible_entries(entries, offset)
     if impossible is not None:
-        return None, (Verdict.CORRUPT, impossible)
-    return entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")], None
+        return _OwnSnapshot(data, None, Verdict.CORRUPT, impossible)
+    return _OwnSnapshot(data, entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")])
 
 
 def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -> tuple[_Replay | None, str]:
     """The state by replay, or why there is none.
 
-    Where the copies do not begin at offset 0, the snapshot of the first one is what tells of the data before: the rest is replayed on it,
+    Where the copies do not begin at offset 0, the snapshot of the first one has the state before it: the rest is replayed on it,
     as a broker replays what it retains on the snapshot at its first offset, and it counts if every later snapshot follows from it.
 
     So it is where the oldest copies hold nothing but what has expired: the younger ones are replayed on the snapshot in front of them,
@@ -181,14 +193,14 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
     whole = chain.segments
     attempts: list[tuple[Sequence[RemoteSegment], ReplayFrom, Sequence[RemoteSegment]]] = []
     if chain.start_offset > 0 and len(whole) > 1:
-        # Where the snapshot that is looked at does not follow, the others may agree without it.
-        attempts += [(whole[1:], ReplayFrom.AUTO, told) for told in (whole, whole[:-1]) if len(told) > 1]
+        # If the snapshot of the last copy does not follow, the others may agree without it.
+        attempts += [(whole[1:], ReplayFrom.AUTO, evidence) for evidence in (whole, whole[:-1]) if len(evidence) > 1]
     elif (window := _window(whole, clock)) > 0:
         attempts.append((whole[window:], ReplayFrom.AUTO, whole[window - 1 :]))
     attempts.append((whole, ReplayFrom.LOG_START, ()))
     bytes_read = 0
-    for segments, mode, told in attempts:
-        task = _StateTask(chain.source(segments, told), mode, clock, offset)
+    for segments, mode, evidence in attempts:
+        task = _StateTask(chain.source(segments, evidence), mode, clock, offset)
         run([task], jobs)
         bytes_read += task.outcome.bytes_read
         if isinstance(task.error, RefusedError):
@@ -202,37 +214,40 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
 
 
 def _window(segments: Sequence[RemoteSegment], clock: Clock) -> int:
-    """Index of the first copy that holds anything younger than the expiration, as their metadata say."""
+    """Index of the first copy that holds anything younger than the expiration, by their metadata."""
     largest = [None if each.max_timestamp_ms < 0 else each.max_timestamp_ms for each in segments]
     return min(window_start(largest, clock.as_of_ms, clock.expiration_ms), len(segments) - 1)
 
 
 def _decided(
-    chain: RemoteChain,
-    log_start: int,
-    offset: int,
-    data: bytes | None,
-    found: np.ndarray | None,
-    fault: tuple[Verdict, str] | None,
-    replayed: _Replay | None,
-    told: str,
+    chain: RemoteChain, log_start: int, offset: int, own: _OwnSnapshot, replayed: _Replay | None, reason: str
 ) -> RemoteState:
-    segment = chain.segments[-1]
-    bytes_read = 0 if replayed is None else replayed.bytes_read
-    name = f"the snapshot of the copy {uuid_to_text(segment.segment_id)}"
+    """Takes the snapshot of the copy, or the result of the replay where that is wrong."""
+    name = f"the snapshot of the copy {uuid_to_text(chain.segments[-1].segment_id)}"
 
-    def state(verdict: Verdict | None, why: str, origin: Origin, entries: np.ndarray, judgement: Judgement) -> RemoteState:
-        kept = data if origin is Origin.SNAPSHOT else None
-        findings = () if replayed is None else tuple(replayed.task.outcome.findings)
+    def state(verdict: Verdict | None, why: str, judgement: Judgement, rebuilt: np.ndarray | None = None) -> RemoteState:
+        entries = own.entries if rebuilt is None else rebuilt
+        assert entries is not None
+        origin = Origin.SNAPSHOT if rebuilt is None else Origin.REPLAYED if verdict is None else Origin.REBUILT
         return RemoteState(
-            offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read, findings
+            offset=offset,
+            segment=chain.segments[-1],
+            first_offset=chain.start_offset,
+            verdict=verdict,
+            why=why,
+            origin=origin,
+            entries=entries,
+            judgement=judgement,
+            data=own.data if rebuilt is None else None,
+            bytes_read=0 if replayed is None else replayed.bytes_read,
+            findings=() if replayed is None else tuple(replayed.task.outcome.findings),
         )
 
-    verdict, why = fault or (None, "")
-    if found is not None:
+    verdict, why = own.verdict, own.why
+    if own.entries is not None:
         if replayed is None:
-            return state(Verdict.UNPROVEN, told, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, (told,)))
-        comparison = replayed.task.cross.judge(replayed.state, found)
+            return state(Verdict.UNPROVEN, reason, Judgement(SnapshotClass.UNPROVEN, (reason,)))
+        comparison = replayed.task.cross.judge(replayed.state, own.entries)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
             if not replayed.state.is_complete:
@@ -240,26 +255,24 @@ def _decided(
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
-            return state(verdict, why, Origin.SNAPSHOT, found, judgement)
-        is_sound = replayed.state.judgement.snapshot_class.may_go_in_place
-        if verdict not in WRONG and is_sound:
+            return state(verdict, why, judgement)
+        if verdict not in WRONG and replayed.state.judgement.snapshot_class.may_go_in_place:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
-            return state(verdict, why, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, reasons))
+            return state(verdict, why, Judgement(SnapshotClass.UNPROVEN, reasons))
     if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
-        because = told if replayed is None else replayed.state.judgement.reasons[0]
-        what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot lies at {offset}"
-        raise UntoldStateError(f"{what}; and what is right cannot be told: {because}", path=chain.remote.place)
-    origin = Origin.REPLAYED if verdict is None else Origin.REBUILT
+        because = reason if replayed is None else replayed.state.judgement.reasons[0]
+        what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot is at {offset}"
+        raise UnknownStateError(f"{what}; and the right state is unknown: {because}", path=chain.remote.place)
     judgement = _below(chain, log_start, replayed.state.judgement)
-    return state(verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, judgement)
+    return state(verdict, why or "the offset is inside of a copy", judgement, replayed.state.entries)
 
 
 def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgement:
     start, found = chain.start_offset, judgement.snapshot_class
     reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
     if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
-        told = f"the log begins at {log_start}, and what producers did below {start} is not known: {chain.ends_at}"
-        return Judgement(SnapshotClass.UNPROVEN, (told, *reasons))
+        unknown = f"the log begins at {log_start}, and what producers did below {start} is unknown: {chain.ends_at}"
+        return Judgement(SnapshotClass.UNPROVEN, (unknown, *reasons))
     return Judgement(found, reasons)
 
 

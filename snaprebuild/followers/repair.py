@@ -28,7 +28,7 @@ __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_pl
 
 @dataclass(frozen=True)
 class FollowerRepair:
-    """What became of the replicas.
+    """The result of a repair.
 
     Attributes:
         check: what was found.
@@ -76,7 +76,7 @@ def refuse_live_broker(source: Source) -> None:
 
 
 def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
-    """What is to be written, and which replicas cannot be repaired.
+    """Plans what is written, and finds which replicas cannot be repaired.
 
     Args:
         check: what was found.
@@ -137,12 +137,12 @@ def follower_repair(
 
     Args:
         check: what was found.
-        plan: what is to be written, or None.
+        plan: what is written, or None.
         refused: findings of ``repair_plan``.
         dry_run: replay and judge, write nothing.
         receipt: gets what is written; None leaves none.
         jobs: worker processes, None for as many as processors.
-        progress: told of every segment.
+        progress: called for every segment.
 
     Raises:
         RefusedError, StorageError: as ``rebuild``.
@@ -183,5 +183,5 @@ def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
         stop_index=stop,
         bytes_least=size,
         bytes_most=size,
-        replay_reason="remote storage tells the state there",
+        replay_reason="remote storage has the state there",
     )

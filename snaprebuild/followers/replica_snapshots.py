@@ -1,4 +1,4 @@
-"""The snapshots of a replica, each beside its own segments replayed on a state that is known from elsewhere."""
+"""Compares the snapshots of a replica with a replay of its own segments, which begins with a state from remote storage."""
 
 from __future__ import annotations
 

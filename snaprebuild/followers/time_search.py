@@ -10,9 +10,10 @@ Source: ``LogSegment.findOffsetByTimestamp``, ``UnifiedLog.searchOffsetInLocalLo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from formats.log.record_batch import BatchHeader
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
 from formats.partition.partition_metadata import uuid_to_text
-from formats.partition.time_index import TimeIndexEntry, read_time_index
+from formats.partition.time_index import read_time_index
 from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.followers.leader_view import PartitionView
@@ -40,6 +41,8 @@ __all__ = ["LogSearch"]
 
 NO_TIMESTAMP = -1
 BLOCK_BYTES = 1 << 20
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +155,11 @@ class LogSearch:
         )
 
     def _largest(self) -> list[int]:
-        """The greatest timestamp of each segment as a broker has it: of a closed one as its time index tells, else of its batches."""
+        """The greatest timestamp of each segment as a broker has it: of a closed one from its time index, else from its batches."""
         if self._greatest is None:
             view = self._view
             each = here_for([view.directory.store])
-            last = len(view.directory.segments) - 1  # its index lags behind its data, unless the broker stopped cleanly
+            last = len(view.directory.segments) - 1  # its index lags its data, unless the broker stopped cleanly
             hints = [*each(partial(largest_timestamp_hint, view.source), range(last)), None]
             self._greatest = [
                 hint
@@ -230,42 +233,35 @@ def _check_end(reader: HeaderReader, source: OpenBytes) -> None:
 
 def _position_of(directory: PartitionDir, segment: SegmentFiles, timestamp: int, start_offset: int) -> int:
     """Where a broker begins to look for a timestamp in a segment, bytes."""
-    index = _time_index(directory, segment)
+    index = _read_index(directory, segment.time_index, read_time_index)
     at = 0 if index is None else int(np.searchsorted(index.column("timestamp"), timestamp, side="right"))
     relative = int(index.columns["relative_offset"][at - 1]) if index is not None and at else 0
     return _position_at(directory, segment, max(relative, start_offset - segment.base_offset))
 
 
 def _position_of_greatest(directory: PartitionDir, segment: SegmentFiles) -> int:
-    """Where a broker begins to look for the greatest timestamp of a closed segment, bytes; 0 of the active one, whose index lags behind."""
-    index = None if segment is directory.segments[-1] else _time_index(directory, segment)
+    """Where a broker begins to look for the greatest timestamp of a closed segment, bytes; 0 of the active one, whose index lags."""
+    index = None if segment is directory.segments[-1] else _read_index(directory, segment.time_index, read_time_index)
     return _position_at(directory, segment, int(index.columns["relative_offset"][-1])) if index is not None and len(index) else 0
 
 
-def _time_index(directory: PartitionDir, segment: SegmentFiles) -> Index[TimeIndexEntry] | None:
-    """None where it is absent or bad."""
-    if segment.time_index is None:
-        return None
-    path = directory.file_path(segment.time_index)
-    try:
-        data = directory.store.read_small(path, limits.INDEX_BYTES_MAX)
-        return None if data is None else read_time_index(data, file=path)
-    except (FormatError, ReadFailedError):
-        return None
-
-
 def _position_at(directory: PartitionDir, segment: SegmentFiles, relative: int) -> int:
-    """The greatest position that the offset index has for a relative offset or one before it; 0 where it is absent or bad."""
-    if segment.offset_index is None:
-        return 0
-    path = directory.file_path(segment.offset_index)
-    try:
-        data = directory.store.read_small(path, limits.INDEX_BYTES_MAX)
-        index = None if data is None else read_offset_index(data, file=path)
-    except (FormatError, ReadFailedError):
-        return 0
+    """The greatest position that the offset index has for a relative offset or one before it; 0 if it is absent or bad."""
+    index = _read_index(directory, segment.offset_index, read_offset_index)
     if index is None or not len(index):
         return 0
     at = int(np.searchsorted(index.column("relative_offset"), relative, side="right"))
     position = int(index.column("position")[at - 1]) if at else 0
     return position if position < segment.size_bytes else 0
+
+
+def _read_index(directory: PartitionDir, name: str | None, read: Callable[..., Index[E]]) -> Index[E] | None:
+    """An index of a segment; None if it is absent or bad."""
+    if name is None:
+        return None
+    path = directory.file_path(name)
+    try:
+        data = directory.store.read_small(path, limits.INDEX_BYTES_MAX)
+        return None if data is None else read(data, file=path)
+    except (FormatError, ReadFailedError):
+        return None

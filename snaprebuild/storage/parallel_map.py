@@ -1,4 +1,4 @@
-"""The same done to each of many partitions, where no order matters: here, or wherever else."""
+"""Pluggable map over partitions: in this process or elsewhere; the order of execution is irrelevant."""
 
 from __future__ import annotations
 

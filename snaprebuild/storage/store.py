@@ -54,7 +54,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Status(Protocol):
-    """What a listing says of a file: ``os.stat_result``, or its likeness for an object."""
+    """The status of a file in a listing: ``os.stat_result``, or its counterpart for an object."""
 
     @property
     def st_size(self) -> int:
@@ -83,7 +83,7 @@ class Status(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What tells that a file has changed: size in bytes, modification time in ns, inode; of an object the ETag instead."""
+    """What shows that a file has changed: size in bytes, modification time in ns, inode; of an object the ETag instead."""
 
     size_bytes: int
     mtime_ns: int
@@ -92,7 +92,7 @@ class FileIdentity:
 
     @classmethod
     def of(cls, status: Status) -> FileIdentity:
-        """From a ``stat`` result, or its likeness for an object."""
+        """From a ``stat`` result, or its counterpart for an object."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
 
     def is_still(self, found: FileIdentity, *, may_grow: bool = False) -> bool:
@@ -162,7 +162,7 @@ class OpenBytes(SegmentBytes, Protocol):
 
 
 class ReadStore(Protocol):
-    """Bytes at rest, read by whoever knows where they are."""
+    """Bytes at rest, read by their location."""
 
     @property
     def is_local(self) -> bool:
@@ -215,13 +215,13 @@ class NarrowStore(Protocol):
 
 @runtime_checkable
 class Store(ReadStore, Protocol):
-    """And what is there beside them, and creation that never replaces."""
+    """Listings, and creation that never replaces."""
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that are taken in a directory.
 
         Raises:
-            ReadFailedError: it cannot be told.
+            ReadFailedError: it is unknown.
         """
 
     def holds_segments(self, directory: str) -> bool:
@@ -253,7 +253,7 @@ class Store(ReadStore, Protocol):
 
         Raises:
             RefusedError: the store would replace what is there.
-            StorageError: it cannot be told.
+            StorageError: it is unknown.
         """
 
     def wrote(self, location: str, since_ns: int) -> bool:
@@ -264,7 +264,7 @@ class Store(ReadStore, Protocol):
             since_ns: when the run began, ns since 1970.
 
         Raises:
-            ReadFailedError: it cannot be told.
+            ReadFailedError: it is unknown.
             RefusedError: a limit of the run is used up.
         """
 
@@ -284,8 +284,8 @@ class Store(ReadStore, Protocol):
             directory: that it goes to; made where it is missing.
             name: inside the directory.
             data: all of its bytes.
-            owner: whom it must belong to, where the store knows owners; None for the process.
-            temporary_name: to write under, where the store needs one.
+            owner: it must have, if the store knows owners; None for that of the process.
+            temporary_name: to write under, if the store needs one.
             before_name: told the modification time, ns, before the file gets its name; 0 where the store sets that itself. What it
                 raises leaves nothing behind.
 
@@ -306,7 +306,7 @@ class LargeObjects(Protocol):
 
         Raises:
             RefusedError: the store would replace what is there.
-            StorageError: it cannot be told.
+            StorageError: it is unknown.
         """
 
     def create(self, location: str, source: OpenBytes) -> None:
@@ -322,7 +322,7 @@ class LargeObjects(Protocol):
         """Whether a file has the bytes of an open one; None where there is none.
 
         Raises:
-            ReadFailedError: it cannot be told.
+            ReadFailedError: it is unknown.
         """
 
 
@@ -359,7 +359,7 @@ class ReplacingStore(Protocol):
 
         Raises:
             RefusedError: they are not.
-            StorageError: it cannot be told.
+            StorageError: it is unknown.
         """
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
@@ -369,7 +369,7 @@ class ReplacingStore(Protocol):
             RefusedError: it is another one now, or gone, or may not be written; it was not touched.
             BusyError: another run writes it now.
             WriteFailedError: nothing took effect.
-            OutcomeUnknownError: it is the old one or the new one, and nobody tells which.
+            OutcomeUnknownError: it is the old one or the new one; which is unknown.
         """
 
 

@@ -1,7 +1,7 @@
 """Requests that mostly wait, several at once: one bounded pool of threads for everything in this process.
 
-Who does an item in a thread of the pool may ask for more items in turn: an item that no thread has begun when it is due is done by the one
-who waits for it, so that nobody waits for a thread that cannot come.
+A function that runs in a thread of the pool may itself map more items: the caller does an item that no thread has begun when it is due, so
+that no thread waits for another one in a circle.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TypeVar
 __all__ = ["THREADS", "at_once"]
 
 THREADS = 16
-"""Of this process, whoever asks."""
+"""Of this process."""
 
 AHEAD_MAX = 2 * THREADS
 """Items that are begun at most before the first of them is taken."""
 
 AHEAD_BYTES_MAX = 64 << 20
-"""Of what is begun before it is due, for whomever, as far as sizes are known. What is due does not count."""
+"""Of all items that are begun before they are due, as far as sizes are known. Items that are due do not count."""
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

@@ -1,11 +1,9 @@
-"""What the objects of a copy say of it: its offsets, its sizes, and which of them are missing."""
+"""What is known of a copy without its segment: its offsets, its sizes, and which of its objects are missing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from formats.errors import FormatError
@@ -19,14 +17,21 @@ from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aive
 from formats.remote.local_tier_name import LocalTierFile
 from formats.text_lines import shown_json
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Severity
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.storage.remote.store import INDEX_OF
-from snaprebuild.storage.store import ReadStore, Store
-from snaprebuild.storage.thread_pool import at_once
-from snaprebuild.tier.cost import COLD
+from snaprebuild.storage.store import ReadStore
 
-__all__ = ["CopyFacts", "copy_facts", "fault_code", "listed_partitions", "manifest_bytes", "missing_objects", "torn_index"]
+__all__ = [
+    "PARTITION_MEMBERS",
+    "CopyFacts",
+    "copy_facts",
+    "fault_finding",
+    "json_member",
+    "manifest_bytes",
+    "missing_objects",
+    "torn_index",
+]
 
 OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.AIVEN: tuple(AivenObject),
@@ -34,25 +39,28 @@ OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
 }
 """Objects without which a copy cannot be read."""
 
+PARTITION_MEMBERS = ("remoteLogSegmentId", "topicIdPartition")
+"""Path of the partition in the segment metadata of a manifest."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
     """What is known of a copy without its segment.
 
     Attributes:
-        end_offset: last offset; None where no object tells it.
-        leader_epochs: (epoch, first offset in the segment), ascending; none where no object tells.
-        segment_bytes: size of the segment; None where nothing tells.
+        end_offset: last offset; None if unknown.
+        leader_epochs: (epoch, first offset in the segment), ascending; none if unknown.
+        segment_bytes: size of the segment; None if unknown.
         snapshot_bytes: of its producer snapshot, as it is stored; None where there is none.
         index_bytes: of its transaction index, as it is stored; None where there is none.
         key_id: of the key that it is encrypted for; None where it is not.
-        max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
-        event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
+        max_timestamp_ms: greatest of its records, ms since 1970; None if unknown.
+        event_timestamp_ms: when its copy began, ms since 1970; None if unknown.
         fault: why its manifest cannot be read, or None.
-        index_hits: of its offset and time index (``replay.segment_facts``), by their sizes; None where these are torn or nothing tells.
+        index_hits: of its offset and time index (``replay.index_hits``), by their sizes; None where these are torn or unknown.
         compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
-        is_unread: the store did not hand it out, so that the fault says nothing of the copy.
+        is_unread: the store did not hand it out, so that the copy may be good.
         manifest: its bytes, where it could be read; None in a layout without one.
     """
 
@@ -72,9 +80,10 @@ class CopyFacts:
     manifest: bytes | None = None
 
 
-def fault_code(*, is_unread: bool) -> tuple[str, Severity]:
-    """How a fault is told: of the store, which may hand it out another time, or of the copy."""
-    return ("storage-failed", Severity.STORAGE) if is_unread else ("tier-bad-copy", Severity.DAMAGED)
+def fault_finding(place: str, segment_id: bytes, base_offset: int, message: str, *, is_unread: bool) -> Finding:
+    """What is wrong with a copy, or that the store did not hand it out, which another run may see."""
+    code, severity = ("storage-failed", Severity.STORAGE) if is_unread else ("tier-bad-copy", Severity.DAMAGED)
+    return Finding(code, severity, place, f"copy {uuid_to_text(segment_id)}: {message}", base_offset, is_unread=is_unread)
 
 
 def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...]:
@@ -122,7 +131,7 @@ def manifest_bytes(copy: TierCopy) -> int:
 
 
 def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
-    """What the listing tells, or in Aiven's layout the manifest, which is read.
+    """What the listing shows, or in Aiven's layout the manifest, which is read.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -151,56 +160,9 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
     return _of_manifest(manifest, data, copy)
 
 
-def listed_partitions(
-    store: Store, root: str, unknown: UnknownObjects, known: Collection[tuple[bytes, int]] = (), key_prefix: str = ""
-) -> list[TierPartition]:
-    """``list_tier`` with the true names of topics: of each that is not known, one manifest is read.
-
-    ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
-
-    Args:
-        store: as for ``list_tier``.
-        root: likewise.
-        unknown: likewise.
-        known: topic ids and numbers of partitions whose names the metadata log has.
-        key_prefix: as for ``list_tier``.
-    """
-    found = list_tier(store, root, unknown, key_prefix)
-    asked = dict[tuple[str, bytes], TierCopy]()
-    for each in found:
-        if each.layout is TierLayout.AIVEN and (each.topic_id, each.partition) not in known:
-            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
-            if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
-                asked.setdefault((each.head, each.topic_id), copy)
-    topics = dict(zip(asked, at_once(partial(_topic_of, store, root), list(asked.values())), strict=True))
-    return [_named(each, topics.get((each.head, each.topic_id))) for each in found]
-
-
-def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
-    """The topic that a manifest names, whose bytes are kept; None where it names none, or cannot be read."""
-    manifest = copy.objects[AivenObject.MANIFEST]
-    location, key = f"{root}/{manifest.key}", parse_aiven_key(manifest.key)
-    topic_id = None if key is None else uuid_to_text(key.topic_id)
-    try:
-        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
-        copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
-        found: Any = read_aiven_manifest(data, file=location).segment
-    except (FormatError, ReadFailedError):
-        return None
-    for name in ("remoteLogSegmentId", "topicIdPartition", "topicPartition", "topic"):
-        found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, dict) and found.get("topicId", topic_id) != topic_id:
-            return None  # of another topic: ``copy_facts`` finds it
-    return found if isinstance(found, str) and found and (key is None or key.topic.endswith(found)) else None
-
-
-def _named(partition: TierPartition, topic: str | None) -> TierPartition:
-    return partition if topic is None else replace(partition, named=topic)
-
-
 def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFacts:
-    told = manifest.segment
-    end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
+    metadata = manifest.segment
+    end, epochs = metadata.get("endOffset"), metadata.get("segmentLeaderEpochs")
     pairs = epochs.items() if isinstance(epochs, dict) else ()
     known = tuple(
         sorted((int(epoch), start) for epoch, start in pairs if re.fullmatch(r"[0-9]{1,10}", epoch) and _is_offset(start, 0))
@@ -221,9 +183,9 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
         snapshot_bytes=None if snapshot is None else snapshot.size,
         index_bytes=None if index is None else index.size,
         key_id=None if manifest.encryption is None else manifest.encryption.key_id,
-        max_timestamp_ms=_time(told.get("maxTimestampMs")),
-        event_timestamp_ms=_time(told.get("eventTimestampMs")),
-        fault=_contradiction(told, copy)
+        max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
+        event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
+        fault=_contradiction(metadata, copy)
         or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
         index_hits=_index_hits(sizes),
         compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
@@ -239,33 +201,34 @@ def _plain_sizes(manifest: AivenManifest) -> dict[LocalTierFile, int]:
     return {kind: place.size - (added if place.size else 0) for kind, place in places.items() if place is not None}
 
 
-def _contradiction(told: dict[str, Any], copy: TierCopy) -> str | None:
-    """What the metadata in a manifest names otherwise than the keys of the copy; None where nothing is.
+def _contradiction(metadata: dict[str, Any], copy: TierCopy) -> str | None:
+    """Where the metadata in a manifest differs from the keys of the copy; None where it does not.
 
     The plugin makes both of one ``RemoteLogSegmentMetadata``.
     """
     key = parse_aiven_key(copy.objects[AivenObject.MANIFEST].key)
     if key is None:
         return None
-    segment = told.get("remoteLogSegmentId")
-    segment = segment if isinstance(segment, dict) else {}
-    partition = segment.get("topicIdPartition")
-    partition = partition if isinstance(partition, dict) else {}
-    named = partition.get("topicPartition")
-    named = named if isinstance(named, dict) else {}
-    topic = named.get("topic")
+    topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
     # A prefix without a separator is a part of the name in the key.
     if topic is not None and not (isinstance(topic, str) and key.topic.endswith(topic)):
         return f"its manifest names the topic {shown_json(topic)}, and its key {key.topic}"
     for name, value, expected in (
-        ("partition", named.get("partition"), key.partition),
-        ("segment", segment.get("id"), uuid_to_text(copy.segment_id)),
-        ("topic id", partition.get("topicId"), uuid_to_text(key.topic_id)),
-        ("start offset", told.get("startOffset"), copy.base_offset),
+        ("partition", json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "partition"), key.partition),
+        ("segment", json_member(metadata, "remoteLogSegmentId", "id"), uuid_to_text(copy.segment_id)),
+        ("topic id", json_member(metadata, *PARTITION_MEMBERS, "topicId"), uuid_to_text(key.topic_id)),
+        ("start offset", metadata.get("startOffset"), copy.base_offset),
     ):
         if value is not None and value != expected:
             return f"its manifest names the {name} {shown_json(value)}, and its key {expected}"
     return None
+
+
+def json_member(value: Any, *path: str) -> Any:
+    """What JSON has below a path of member names; None where it has no such object."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _time(value: object) -> int | None:
@@ -273,5 +236,5 @@ def _time(value: object) -> int | None:
 
 
 def _is_offset(value: object, least: int) -> bool:
-    """Whether JSON has an offset there: it may have anything."""
+    """Whether JSON has an offset there: a manifest may hold anything."""
     return type(value) is int and least <= value < 2**63

@@ -1,4 +1,4 @@
-"""What an audit is going to read, and what that costs, told before anything but manifests is read."""
+"""Estimates what an audit reads, and what that costs, before anything but manifests is read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.tier.copies import CopyFacts
 
 __all__ = ["COLD", "LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
 
@@ -32,7 +33,7 @@ COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
 _SMALL_REQUESTS = {TierLayout.AIVEN: 16, TierLayout.LOCAL_TIERED_STORAGE: 5}
-"""For each copy of which nothing is known yet, beside the ranges of its segment: manifest, identity and range of the snapshot and of the
+"""For each copy of which nothing is known yet, without the ranges of its segment: manifest, identity and range of the snapshot and of the
 transaction index, the same for three indexes, and the manifest and identity of the segment, whose end some are asked for twice; in
 files of their own the small files alone."""
 
@@ -44,7 +45,6 @@ class CopyRead:
     """What is going to be read of a copy.
 
     Attributes:
-        copy: its objects.
         parts: kind of object, bytes, and requests for them.
     """
 
@@ -52,9 +52,51 @@ class CopyRead:
     parts: list[tuple[str, int, int]] = field(default_factory=list)
 
     def add(self, kind: str, size_bytes: int) -> None:
-        """A file, or a range of an object: in as many requests as its size takes; of one without bytes nothing is asked."""
+        """A file, or a range of an object: in as many requests as its size takes; nothing without bytes."""
         if size_bytes:
             self.parts.append((kind, size_bytes, -(-size_bytes // RANGE_BYTES)))
+
+    @classmethod
+    def of(
+        cls,
+        layout: TierLayout,
+        copy: TierCopy,
+        facts: CopyFacts,
+        *,
+        segment: bool = False,
+        compared: bool = False,
+        snapshot: bool = False,
+        index: bool = False,
+        end: bool = False,
+    ) -> CopyRead:
+        """Of a copy whose manifest was read.
+
+        Args:
+            layout: of the copy.
+            copy: its objects.
+            facts: of it.
+            segment: it is read.
+            compared: so are its indexes, which are compared with it.
+            snapshot: so is its producer snapshot.
+            index: so is its transaction index.
+            end: so are the end of the segment, which only its batches have, and its leader epochs.
+        """
+        found = cls(copy)
+        is_aiven = layout is TierLayout.AIVEN
+        small: list[tuple[LocalTierFile, int]] = list(facts.compared) if compared else []
+        if segment:
+            found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
+        if snapshot:
+            small.append((LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0))
+        if index:
+            small.append((LocalTierFile.TRANSACTION_INDEX, facts.index_bytes or 0))
+        for kind, size in small:
+            found.add(AivenObject.INDEXES if is_aiven else kind, size)
+        if end:
+            files = (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS, LocalTierFile.TIME_INDEX)
+            kinds = (LOG_OF[layout], *((AivenObject.INDEXES,) * len(files) if is_aiven else files))
+            found.parts += [(kind, 0, 1) for kind in kinds]
+        return found
 
     @classmethod
     def unknown(cls, layout: TierLayout, copy: TierCopy) -> CopyRead:
@@ -95,7 +137,7 @@ class AuditCost:
 
 
 def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
-    """Of what is to be read of some copies."""
+    """Adds up what is read of some copies."""
     copies = objects = requests = size = 0
     classes: Counter[str] = Counter()
     requests_of: Counter[str] = Counter()
@@ -117,7 +159,7 @@ def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
 
 
 def refuse_cold(cost: AuditCost, settings: S3Settings | None, place: str) -> None:
-    """Cold storage classes are read only where somebody says how much.
+    """Refuses to read cold storage classes without a limit of bytes.
 
     Raises:
         RefusedError: some are cold, and the settings have no limit of bytes.
@@ -141,5 +183,5 @@ def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None,
 def _refuse(cold: dict[str, int], settings: S3Settings | None, place: str) -> None:
     if cold and (settings is None or settings.max_read_bytes is None):
         named = ", ".join(f"{size} bytes in {name}" for name, size in cold.items())
-        message = f"{named}: to read them is charged for each byte, or takes a restore first: --max-read-bytes says how many may be"
+        message = f"{named}: to read them is charged for each byte, or takes a restore first: allow a number with --max-read-bytes"
         raise RefusedError(message, path=place)

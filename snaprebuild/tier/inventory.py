@@ -1,7 +1,7 @@
-"""What is in remote storage: the copies of segments, partition by partition, and what the metadata log says of each.
+"""What is in remote storage: the copies of segments, partition by partition, with the state that the metadata log has of each.
 
-A bucket alone does not tell which copies brokers still know: a broker that fails leaves objects behind, and announcements without objects.
-``__remote_log_metadata`` tells.
+A bucket alone does not show which copies brokers still read: a broker that fails leaves objects without records, and records without
+objects. The records are in ``__remote_log_metadata``.
 
 Source: KIP-405; ``RemoteLogManager`` of 3.6 to 4.4, ``RemoteLogMetadataCache``.
 """
@@ -12,49 +12,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
-from formats.errors import BadVersionError, FormatError
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
+from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.snapshots.source.log_records import log_records
-from snaprebuild.storage.log_dir import find_partitions
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.thread_pool import at_once
-from snaprebuild.tier.copies import (
-    copy_facts,
-    fault_code,
-    listed_partitions,
-    manifest_bytes,
-    missing_objects,
-    torn_index,
-)
+from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_finding, manifest_bytes, missing_objects, torn_index
+from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 
 __all__ = [
-    "ICEBERG_LACKS",
     "CopyState",
     "InventoryCopy",
     "PartitionInventory",
     "TierInventory",
-    "read_remote_logs",
     "tier_inventory",
-    "unknown_objects",
     "unrecorded_finding",
     "unrecorded_states",
 ]
 
-ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
-"""Missing where the records went into a table instead."""
-
 
 class CopyState(StrEnum):
-    """What a copy is worth."""
+    """State of a copy; Kafka's own states are those of ``RemoteLogSegmentState``."""
 
     LIVE = "live"
     """Finished, and reads are served from it."""
@@ -63,9 +47,9 @@ class CopyState(StrEnum):
     LOST = "lost"
     """Finished, and objects of it are missing: reads of it fail."""
     PHANTOM = "phantom"
-    """Announced, and no object was ever written."""
+    """COPY_SEGMENT_STARTED, and no object was ever written."""
     UNFINISHED = "unfinished"
-    """Announced, with objects: it is being written, or its writer failed."""
+    """COPY_SEGMENT_STARTED, with objects: it is being written, or its writer failed."""
     DELETING = "deleting"
     """Its deletion has begun, or that of its partition."""
     DELETED = "deleted"
@@ -73,11 +57,11 @@ class CopyState(StrEnum):
     UNKNOWN = "unknown"
     """Objects whose records would be in a partition of the metadata topic that was not given."""
     ORPHAN = "orphan"
-    """Objects that the metadata log does not know, although the partition that would hold their records was given."""
+    """Objects without a record, although the partition of the metadata topic that would hold it was given."""
     UNVERIFIED = "unverified"
-    """Complete, as far as the store alone tells, or what could be read of a damaged metadata log."""
+    """Complete, as far as the store alone shows, or what could be read of a damaged metadata log."""
     UNREADABLE = "unreadable"
-    """Objects are missing, or its manifest is bad, and nobody tells what it should be."""
+    """Objects are missing, or its manifest is bad, and no record has what it should be."""
 
 
 SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
@@ -92,14 +76,14 @@ class InventoryCopy:
         segment_id: 16 bytes.
         state: see there.
         start_offset: of the segment.
-        end_offset: last offset; None where only the metadata log could tell.
-        leader_epochs: (epoch, first offset in the segment), ascending; none where nobody tells.
-        segment_bytes: size of the segment; None where nobody tells.
+        end_offset: last offset; None if only the metadata log could have it.
+        leader_epochs: (epoch, first offset in the segment), ascending; none if unknown.
+        segment_bytes: size of the segment; None if unknown.
         stored_bytes: of its objects.
         event_timestamp_ms: when its state began, ms since 1970; None without the metadata log.
         missing: kinds of objects that it needs and does not have.
         fault: why its manifest cannot be read, or which of its sizes is wrong, or None.
-        is_unread: the store did not hand the manifest out, so that the fault says nothing of the copy.
+        is_unread: the store did not hand the manifest out, so that the copy may be good.
     """
 
     segment_id: bytes
@@ -160,9 +144,9 @@ class TierInventory:
     Attributes:
         root: its location.
         has_metadata: a metadata log was given, so that states are known.
-        knows_all: and all of it could be read, so that what it does not know nobody knows.
+        knows_all: and all of it could be read: brokers have no other copies.
         partitions: in the order of the store, then those that only the metadata log knows.
-        findings: what is wrong, and what is worth knowing.
+        findings: what is wrong, and notes.
         unknown: objects of no known layout.
     """
 
@@ -177,7 +161,7 @@ class TierInventory:
 def tier_inventory(
     store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None, key_prefix: str = ""
 ) -> TierInventory:
-    """Looks at everything below a location.
+    """Lists everything below a location.
 
     Args:
         store: that holds it.
@@ -191,90 +175,50 @@ def tier_inventory(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    inventory = TierInventory(root, bool(metadata_logs))
-    logs = read_remote_logs(metadata_logs, settings or S3Settings(), inventory.findings)
-    inventory.knows_all = inventory.has_metadata and not inventory.findings
+    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    logs = listing.logs
+    inventory = TierInventory(root, listing.has_metadata, listing.knows_all, findings=listing.findings, unknown=listing.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
-    known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    for found in listed_partitions(store, root, inventory.unknown, known, key_prefix):
+    known = listing.recorded
+    for found in listing.partitions:
         partition = known.pop((found.topic_id, found.partition), None)
-        inventory.partitions.append(_looked_at(store, found, partition, logs, inventory))
+        inventory.partitions.append(_partition_of_objects(store, found, partition, listing))
     for partition in known.values():
-        copies = [_copy(None, TierLayout.AIVEN, segment, logs, partition) for segment in _segments(logs.partitions[partition])]
-        inventory.partitions.append(_summed(partition.topic, partition.topic_id, partition.partition, None, copies))
+        copies = [_recorded_copy(None, TierLayout.AIVEN, each, logs, partition) for each in _segments(logs.partitions[partition])]
+        inventory.partitions.append(_with_gaps(partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
-        raise UsageError("no copy of a segment lies below it", path=root)
-    _tell(inventory, logs)
+        raise UsageError("has no copy of a segment", path=root)
+    inventory.findings += _findings(inventory, logs)
     return inventory
 
 
-def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[Finding]) -> RemoteLogs:
-    """What the metadata logs below some directories say. Of partitions that several brokers have, the largest is read.
-
-    Raises:
-        UsageError: there is no partition of ``__remote_log_metadata``.
-    """
-    logs = RemoteLogs()
-    if not paths:
-        return logs
-    by_number: dict[int, PartitionDir] = {}
-    found = find_partitions(paths, settings)
-    findings += [finding_of_error(error, error.path or "") for error in found.faults]
-    for log_dir in found.log_dirs:
-        for directory in log_dir.partitions:
-            other = by_number.get(directory.name.partition)
-            if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
-                by_number[directory.name.partition] = directory
-    if not by_number:
-        raise UsageError(f"no partition of {METADATA_TOPIC} lies there", path=paths[0])
-    for number, directory in sorted(by_number.items()):
-        try:
-            for record in log_records(directory):
-                place = f"{directory.path}, offset {record.offset}"
-                value = None if record.value is None else read_remote_log_record(record.value, file=place)
-                logs.take_keyed(record.key, value)
-        except BadVersionError as error:
-            message = f"{error}: the cluster may use a newer remote.log.metadata.version; what follows is not known"
-            findings.append(Finding("unknown-metadata-version", Severity.REFUSED, directory.path, message, is_unread=True))
-        except FormatError as error:
-            findings.append(
-                Finding(
-                    "damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known", is_unread=True
-                )
-            )
-        logs.has_read(number)
-    return logs
-
-
-# ---------------------------------------------------------------------------------------------------------------- copies
-
-
-def _segments(log: RemoteLog) -> Iterable[RemoteSegment]:
+def _segments(log: RemoteLog) -> list[RemoteSegment]:
     return sorted(log.segments.values(), key=lambda segment: segment.start_offset)
 
 
-def _looked_at(
-    store: Store, found: TierPartition, partition: TopicIdPartition | None, logs: RemoteLogs, inventory: TierInventory
+def _partition_of_objects(
+    store: Store, found: TierPartition, partition: TopicIdPartition | None, listing: TierListing
 ) -> PartitionInventory:
-    copies = {copy.segment_id: copy for copy in found.copies}
+    logs, copies = listing.logs, {copy.segment_id: copy for copy in found.copies}
     rows = []
     for segment in () if partition is None else _segments(logs.partitions[partition]):
         assert partition is not None
-        rows.append(_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition))
+        rows.append(_recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition))
     named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
-    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, knows_all=inventory.knows_all)
-    rows += _by_their_objects(store, found, list(copies.values()), states, inventory)
-    topic = found.topic if partition is None else partition.topic
-    return _summed(topic, found.topic_id, found.partition, found.layout, rows)
+    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, knows_all=listing.knows_all)
+    left = list(copies.values())
+    facts = at_once(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
+    rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
+    return _with_gaps(named, found.layout, rows)
 
 
-def _copy(
+def _recorded_copy(
     copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, logs: RemoteLogs, partition: TopicIdPartition
 ) -> InventoryCopy:
-    """One that the metadata log knows."""
+    """One that the metadata log has."""
     log = logs.partitions[partition]
     missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
@@ -290,44 +234,39 @@ def _copy(
     fault = None
     if copy is not None and state is CopyState.LIVE and layout is not TierLayout.AIVEN:
         size = copy.objects[LocalTierFile.LOG].identity.size_bytes
-        told = f"its .log has {size} bytes, and the metadata log says {segment.size_bytes}"
-        fault = told if size != segment.size_bytes else torn_index(copy)
+        fault = torn_index(copy)
+        if size != segment.size_bytes:
+            fault = f"its .log has {size} bytes, and the metadata log has {segment.size_bytes}"
     return InventoryCopy(
-        segment.segment_id,
-        state,
-        segment.start_offset,
-        segment.end_offset,
-        tuple((entry.epoch, entry.start_offset) for entry in segment.leader_epochs),
-        segment.size_bytes,
-        0 if copy is None else copy.size_bytes,
-        segment.event_timestamp_ms,
-        missing,
-        fault,
+        segment_id=segment.segment_id,
+        state=state,
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        leader_epochs=tuple((entry.epoch, entry.start_offset) for entry in segment.leader_epochs),
+        segment_bytes=segment.size_bytes,
+        stored_bytes=0 if copy is None else copy.size_bytes,
+        event_timestamp_ms=segment.event_timestamp_ms,
+        missing=missing,
+        fault=fault,
     )
 
 
-def _by_their_objects(
-    store: Store, found: TierPartition, copies: list[TierCopy], states: dict[bytes, CopyState | None], inventory: TierInventory
-) -> Iterator[InventoryCopy]:
-    """Those that only their objects tell of."""
-    for copy, facts in zip(
-        copies, at_once(lambda each: copy_facts(store, inventory.root, found.layout, each), copies, manifest_bytes), strict=True
-    ):
-        missing, fault = missing_objects(found.layout, copy), facts.fault or facts.torn_index
-        by_itself = CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED
-        yield InventoryCopy(
-            copy.segment_id,
-            states[copy.segment_id] or by_itself,
-            copy.base_offset,
-            facts.end_offset,
-            facts.leader_epochs,
-            facts.segment_bytes,
-            copy.size_bytes,
-            None,
-            missing,
-            fault,
-            facts.is_unread,
-        )
+def _unrecorded_copy(layout: TierLayout, copy: TierCopy, facts: CopyFacts, state: CopyState | None) -> InventoryCopy:
+    """One of which only the objects are known."""
+    missing, fault = missing_objects(layout, copy), facts.fault or facts.torn_index
+    return InventoryCopy(
+        segment_id=copy.segment_id,
+        state=state or (CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED),
+        start_offset=copy.base_offset,
+        end_offset=facts.end_offset,
+        leader_epochs=facts.leader_epochs,
+        segment_bytes=facts.segment_bytes,
+        stored_bytes=copy.size_bytes,
+        event_timestamp_ms=None,
+        missing=missing,
+        fault=fault,
+        is_unread=facts.is_unread,
+    )
 
 
 def unrecorded_states(
@@ -395,7 +334,7 @@ _UNRECORDED = {
     CopyState.ORPHAN: (
         "tier-orphan",
         Severity.FINDING,
-        "that the metadata log does not know: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
+        "without a record in the metadata log: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
         "their records are gone. Check that no other cluster uses this store before you delete them",
     ),
 }
@@ -404,9 +343,7 @@ _UNRECORDED = {
 # ---------------------------------------------------------------------------------------------------------------- what follows
 
 
-def _summed(
-    topic: str, topic_id: bytes, partition: int, layout: TierLayout | None, copies: Iterable[InventoryCopy]
-) -> PartitionInventory:
+def _with_gaps(partition: TopicIdPartition, layout: TierLayout | None, copies: Iterable[InventoryCopy]) -> PartitionInventory:
     rows = tuple(sorted(copies, key=lambda copy: (copy.start_offset, -1 if copy.end_offset is None else copy.end_offset)))
     gaps, overlaps = [], []
     reached: int | None = None
@@ -418,55 +355,48 @@ def _summed(
         if reached is not None and row.start_offset <= reached:
             overlaps.append((row.start_offset, min(reached, row.end_offset)))
         reached = row.end_offset if reached is None else max(reached, row.end_offset)
-    return PartitionInventory(topic, topic_id, partition, layout, rows, tuple(gaps), tuple(overlaps))
+    return PartitionInventory(partition.topic, partition.topic_id, partition.partition, layout, rows, tuple(gaps), tuple(overlaps))
 
 
 PHANTOM_ADVICE = (
-    "each attempt at an upload that ends in an exception leaves one; snaprebuild scan tells which segment blocks, and with "
+    "each attempt at an upload that ends in an exception leaves one; snaprebuild scan shows which segment blocks, and with "
     "remote.log.copy.disable=true (since 3.9) the attempts stop meanwhile. They go when retention or the log start offset passes them. "
     "Brokers of 3.6, 3.7 and 3.8.0 count them towards retention.bytes and delete good segments for it (KAFKA-17062): update those first"
 )
 
 
-def _tell(inventory: TierInventory, logs: RemoteLogs) -> None:
-    say = inventory.findings.append
+def _findings(inventory: TierInventory, logs: RemoteLogs) -> Iterator[Finding]:
     for partition in inventory.partitions:
         place = f"{inventory.root}: {partition.name} ({uuid_to_text(partition.topic_id)})"
-        counts = partition.counts
-        for state, code, severity, what in _STATES_TOLD:
-            if counts[state]:
-                first = next(copy for copy in partition.copies if copy.state is state)
-                say(Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first.start_offset))
-        named = TopicIdPartition(partition.topic, partition.topic_id, partition.partition)
-        for state in _UNRECORDED:
-            if counts[state]:
-                first = next(copy for copy in partition.copies if copy.state is state)
-                say(unrecorded_finding(logs, named, place, state, counts[state], first.start_offset))
-        for copy in partition.copies:
-            if copy.fault is not None:
-                code, severity = fault_code(is_unread=copy.is_unread)
-                text = f"{uuid_to_text(copy.segment_id)}: {copy.fault}"
-                say(Finding(code, severity, place, text, copy.start_offset, is_unread=copy.is_unread))
-        for first_offset, last_offset in partition.gaps:
-            say(
-                Finding(
-                    "tier-gap", Severity.FINDING, place, f"offsets {first_offset} to {last_offset} are in no copy", first_offset
-                )
-            )
-        if partition.overlaps:
-            message = (
-                f"{pluralize(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
-            )
-            say(Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0]))
-    _tell_of_claims(inventory)
+        yield from _partition_findings(partition, place, logs)
+    yield from _claim_findings(inventory)
     if not inventory.has_metadata:
-        message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
-        say(Finding("tier-unverified", Severity.NOTE, inventory.root, message))
+        yield Finding("tier-unverified", Severity.NOTE, inventory.root, UNVERIFIED)
     iceberg = sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies)
-    inventory.findings += unknown_objects(inventory.root, inventory.unknown, iceberg)
+    yield from unreadable_objects(inventory.root, inventory.unknown, iceberg)
 
 
-def _tell_of_claims(inventory: TierInventory) -> None:
+def _partition_findings(partition: PartitionInventory, place: str, logs: RemoteLogs) -> Iterator[Finding]:
+    counts = partition.counts
+    first = {copy.state: copy.start_offset for copy in reversed(partition.copies)}
+    for state, code, severity, what in _STATE_FINDINGS:
+        if counts[state]:
+            yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
+    named = TopicIdPartition(partition.topic, partition.topic_id, partition.partition)
+    for state in _UNRECORDED:
+        if counts[state]:
+            yield unrecorded_finding(logs, named, place, state, counts[state], first[state])
+    for copy in partition.copies:
+        if copy.fault is not None:
+            yield fault_finding(place, copy.segment_id, copy.start_offset, copy.fault, is_unread=copy.is_unread)
+    for start, end in partition.gaps:
+        yield Finding("tier-gap", Severity.FINDING, place, f"offsets {start} to {end} are in no copy", start)
+    if partition.overlaps:
+        message = f"{pluralize(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
+        yield Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0])
+
+
+def _claim_findings(inventory: TierInventory) -> Iterator[Finding]:
     """Claims of ``tier upload``, and those among them without a complete copy from their first offset on."""
     begun = {
         (partition.topic_id, partition.partition, copy.start_offset)
@@ -476,44 +406,24 @@ def _tell_of_claims(inventory: TierInventory) -> None:
     }
     claims = inventory.unknown.claims
     unfinished = [each for each in claims if (each.topic_id, each.partition, each.start_offset) not in begun]
-    if claims:
-        message, first = f"{pluralize(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never looks at", None
-        if unfinished:
-            first, last = unfinished[0].start_offset, unfinished[0].end_offset
-            place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
-            message += f"; {len(unfinished)} of them without a complete copy, the first of offsets {first} to {last} ({place})"
-        inventory.findings.append(Finding("tier-claim", Severity.NOTE, inventory.root, message, first))
+    if not claims:
+        return
+    message, first = f"{pluralize(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never reads", None
+    if unfinished:
+        first, last = unfinished[0].start_offset, unfinished[0].end_offset
+        place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
+        message += f"; {len(unfinished)} of them without a complete copy, the first of offsets {first} to {last} ({place})"
+    yield Finding("tier-claim", Severity.NOTE, inventory.root, message, first)
 
 
-def unknown_objects(root: str, unknown: UnknownObjects, iceberg: int) -> Iterator[Finding]:
-    """What is there and cannot be read.
-
-    Args:
-        root: location.
-        unknown: objects of no known layout.
-        iceberg: copies that have a manifest alone.
-    """
-    if unknown.old_aiven:
-        message = f"{pluralize(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
-        yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
-    if iceberg:
-        message = f"{pluralize(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
-        yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
-    if unknown.count > unknown.old_aiven:
-        message = (
-            f"{pluralize(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
-        )
-        yield Finding("tier-unknown-objects", Severity.NOTE, root, message)
-
-
-_STATES_TOLD = (
+_STATE_FINDINGS = (
     (CopyState.LOST, "tier-lost", Severity.DAMAGED, "finished, and objects of them are missing: reads of them fail"),
     (CopyState.PHANTOM, "tier-phantom", Severity.FINDING, f"announced and never written: {PHANTOM_ADVICE}"),
     (
         CopyState.UNFINISHED,
         "tier-unfinished",
         Severity.NOTE,
-        "announced and not finished: being written, or left behind by a failure",
+        "announced and not finished: being written, or left by a failure",
     ),
     (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing or bad"),
 )

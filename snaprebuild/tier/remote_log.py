@@ -1,7 +1,7 @@
-"""What a broker knows of a partition's segments in remote storage: the fold of ``__remote_log_metadata``.
+"""A partition's segments in remote storage as a broker has them: the fold of ``__remote_log_metadata``.
 
-A copy of a segment is announced before it is tried and told finished after it. Each attempt has an id of its own, so that copies
-overlap: which of them serves an offset is settled by leader epoch, in the order in which the copies were finished.
+A copy of a segment has a record before it is written, and another one after it is finished. Each attempt has an id of its own, so that
+copies overlap: leader epochs decide which of them serves an offset, in the order in which the copies were finished.
 
 Source: ``RemoteLogMetadataCache``, ``RemoteLogLeaderEpochState``, ``RemotePartitionMetadataStore``,
 ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``; equal in 3.6 to 4.4, but for a record that does not fit what came before: since 3.7
@@ -108,7 +108,7 @@ class RemoteLog:
 
     Attributes:
         segments: every copy that is not known to be deleted, by id, in its latest state.
-        dropped: count of records that did not fit what was known: a broker logs them and goes on.
+        dropped: count of records that did not fit those before: a broker logs them and goes on.
         deleted: ids of copies whose deletion is recorded as finished.
     """
 
@@ -191,7 +191,7 @@ class RemoteLog:
         )
 
     def is_live(self, segment_id: bytes) -> bool:
-        """Whether brokers read a copy; of those that it does not know, or that were given up, nobody does."""
+        """Whether brokers read a copy: not one without a record, or one that was superseded or is being deleted."""
         segment = self.segments.get(segment_id)
         return segment is not None and segment.state is SegmentState.COPY_SEGMENT_FINISHED and self.is_referenced(segment)
 

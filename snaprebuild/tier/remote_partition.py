@@ -1,41 +1,38 @@
-"""Remote storage as a broker knows it: per partition the fold of the metadata log, and the files of each copy.
+"""Remote storage as a broker knows it: per partition the fold of the metadata log, the files of each copy, and chains of copies.
 
-Without a metadata log every complete copy is taken for a finished one, in the order in which the copies were made as far as that is known:
-what was given up or superseded since, nobody tells then.
+Without a metadata log every complete copy counts as finished, in the order in which the copies were made as far as that is known: which
+of them brokers gave up or superseded since is unknown then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from formats import limits
 from formats.errors import FormatError, TruncatedError
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
-from formats.partition.file_names import DirectoryForm, PartitionDirectoryName
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_key import AivenObject
+from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
-from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import USUAL_S3, Ownership, ReadStore, S3Settings, Store
-from snaprebuild.storage.thread_pool import at_once
-from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_code, listed_partitions, manifest_bytes, missing_objects
-from snaprebuild.tier.inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
+from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
+from snaprebuild.tier.copies import CopyFacts, fault_finding, missing_objects
+from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
-__all__ = ["LOG_KIND", "NOBODY", "RemotePartition", "Tier", "open_tier", "trimmed_epochs"]
-
-LOG_KIND = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
-NOBODY = Ownership(0, 0, 0)
+__all__ = ["RemoteChain", "RemotePartition", "Tier", "open_tier", "trimmed_epochs"]
 
 
 @dataclass(slots=True)
@@ -43,29 +40,35 @@ class RemotePartition:
     """A partition in remote storage.
 
     Attributes:
-        id: topic, topic id and number.
-        root: location of the store.
-        layout: of its objects; None where there are none.
-        store: reads the files of a copy.
+        files: of its copies.
         log: what a broker knows of it.
         copies: the objects that are there, by segment id.
-        is_verified: a metadata log told which copies are live, and all of it could be read.
+        is_verified: a metadata log that could be read whole has the live copies.
         settings: how the store is reached, and how much may be read of it.
+        findings: about copies that cannot be read.
     """
 
-    id: TopicIdPartition
-    root: str
-    layout: TierLayout | None
-    store: ReadStore
+    files: RemoteLogDir
     log: RemoteLog
     copies: dict[bytes, TierCopy] = field(default_factory=dict)
     is_verified: bool = False
     settings: S3Settings = USUAL_S3
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def id(self) -> TopicIdPartition:
+        """Topic, topic id and number."""
+        return self.files.id
 
     @property
     def place(self) -> str:
         """For messages."""
-        return f"{self.root}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
+        return self.files.place
+
+    @property
+    def live(self) -> list[RemoteSegment]:
+        """Copies from which reads are served."""
+        return [each for each in self.log.segments.values() if self.log.is_live(each.segment_id)]
 
     def objects_of(self, segment: RemoteSegment) -> TierCopy:
         """The objects of a copy.
@@ -74,7 +77,7 @@ class RemotePartition:
             ReadFailedError: there are none, or one that it needs is missing.
         """
         copy = self.copies.get(segment.segment_id)
-        missing = () if self.layout is None else missing_objects(self.layout, copy)
+        missing = missing_objects(self.files.layout, copy)
         if copy is None or missing:
             what = "its objects are not there" if copy is None else f"objects of it are missing: {', '.join(missing)}"
             raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: {what}", path=self.place)
@@ -86,48 +89,121 @@ class RemotePartition:
         Raises:
             ReadFailedError: as ``objects_of``.
         """
-        assert self.layout is not None or not self.copies
-        return _directory(self, self.objects_of(segment), segment.size_bytes)
+        facts = CopyFacts(segment_bytes=segment.size_bytes)
+        return self.files.directory([self.files.segment(self.objects_of(segment), facts, with_indexes=True)])
 
-    def file(self, segment: RemoteSegment, kind: LocalTierFile) -> bytes | None:
-        """An index or the producer snapshot of a copy, its bytes; None where there is none.
+    def file(self, segment: RemoteSegment, kind: LocalTierFile) -> bytes:
+        """A small file that each copy has, as the producer snapshot and the leader epochs.
 
         Raises:
-            ReadFailedError: as ``objects_of``; or it cannot be read.
-            FormatError: what the store keeps around it is bad.
-            RefusedError: it is encrypted, and no key was given; or a limit of the run is used up.
+            ReadFailedError: as ``objects_of``; or it cannot be read, or is absent.
+            FormatError, RefusedError: as ``RemoteLogDir.read``.
         """
-        copy = self.objects_of(segment)
-        return self.store.read_small(f"{self.root}/{_stem(self, copy)}{kind}", limits.INDEX_BYTES_MAX)
+        data = self.files.read(self.objects_of(segment), kind)
+        if data is None:
+            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: it has no {kind}", path=self.place)
+        return data
+
+    def leader_epochs_at(self, segment: RemoteSegment) -> tuple[LeaderEpochEntry, ...]:
+        """The leader epochs of the log up to the end of a copy: all entries.
+
+        Raises:
+            ReadFailedError, FormatError, RefusedError: as ``file``.
+        """
+        data = self.file(segment, LocalTierFile.LEADER_EPOCHS)
+        return read_leader_epoch_checkpoint(data, file=f"{self.place}: copy {uuid_to_text(segment.segment_id)}")
+
+    def chain_below(self, epochs: Sequence[LeaderEpochEntry], end: int) -> RemoteChain | None:
+        """The copies below an offset, of the log with these leader epochs; None where none holds the offset right below.
+
+        Args:
+            epochs: of the log, ascending.
+            end: offset after the last one that is wanted.
+        """
+        found: list[RemoteSegment] = []
+        wanted, why = end - 1, "the log begins here"
+        while wanted >= 0:
+            epoch = epoch_of(epochs, wanted)
+            segment = None if epoch is None else self.log.lookup(epoch, wanted)
+            if segment is None:
+                why = f"no finished copy holds offset {wanted} of leader epoch {epoch}"
+                break
+            if found and segment.end_offset >= found[-1].start_offset:
+                why = f"the copy that holds {wanted} overlaps the next one"
+                break
+            found.append(segment)
+            wanted = segment.start_offset - 1
+        return RemoteChain(self, tuple(reversed(found)), why) if found else None
 
 
-def _stem(partition: RemotePartition, copy: TierCopy) -> str:
-    assert partition.layout is not None
-    return copy.objects[LOG_KIND[partition.layout]].key.removesuffix(".log")
+@dataclass(frozen=True, slots=True)
+class RemoteChain:
+    """Copies that follow one another without a gap, up to an offset.
 
+    Attributes:
+        segments: ascending; the last one holds the offset below the wanted end.
+        ends_at: why no copy precedes the first one.
+    """
 
-def _directory(partition: RemotePartition, copy: TierCopy, segment_bytes: int) -> PartitionDir:
-    assert partition.layout is not None
-    stored, stem = copy.objects[LOG_KIND[partition.layout]], _stem(partition, copy)
-    listed = ListedFile(stored.key, replace(stored.identity, size_bytes=segment_bytes), NOBODY)
-    segment = SegmentFiles(copy.base_offset, listed, stem + LocalTierFile.OFFSET_INDEX, stem + LocalTierFile.TIME_INDEX)
-    named = PartitionDirectoryName(partition.id.topic, partition.id.partition, DirectoryForm.PLAIN)
-    return PartitionDir(partition.root, named, 0, (segment,), store=partition.store)
+    remote: RemotePartition
+    segments: tuple[RemoteSegment, ...]
+    ends_at: str
+    _facts: dict[bytes, CopyFacts] = field(default_factory=dict, compare=False)
+
+    @property
+    def start_offset(self) -> int:
+        """Of the first copy."""
+        return self.segments[0].start_offset
+
+    def source(self, segments: Sequence[RemoteSegment], snapshots: Sequence[RemoteSegment] = ()) -> PartitionSource:
+        """Some of the copies as a partition directory.
+
+        Args:
+            segments: in a row.
+            snapshots: copies whose producer snapshots are in the directory.
+
+        Raises:
+            ReadFailedError: objects are missing, or of another size than they should be.
+            RefusedError: they are encrypted for a key that was not given.
+        """
+        files = self.remote.files
+        self._read_facts(*segments, *snapshots)
+        listed = []
+        for each in snapshots:
+            snapshot = files.snapshot(self.remote.objects_of(each), self._facts[each.segment_id])
+            if snapshot is not None:
+                listed.append((each.end_offset + 1, snapshot))
+        return files.source(files.directory([self._segment(each) for each in segments], listed))
+
+    def _read_facts(self, *segments: RemoteSegment) -> None:
+        """Reads each manifest once, when its copy is first wanted."""
+        files = self.remote.files
+        unknown = {each.segment_id: self.remote.objects_of(each) for each in segments if each.segment_id not in self._facts}
+        self._facts.update(zip(unknown, files.facts_of(list(unknown.values())), strict=True))
+
+    def _segment(self, segment: RemoteSegment) -> SegmentFiles:
+        files, copy, facts = self.remote.files, self.remote.objects_of(segment), self._facts[segment.segment_id]
+        location = files.path(copy)
+        if facts.fault is not None:
+            raise ReadFailedError(facts.fault, path=location)
+        if facts.key_id is not None and facts.manifest is not None and isinstance(files.store, TierStore):
+            files.store.data_key(read_aiven_manifest(facts.manifest), location)
+        if facts.segment_bytes != segment.size_bytes:
+            message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
+            raise ReadFailedError(message, path=location)
+        return files.segment(copy, facts)
 
 
 @dataclass(slots=True)
 class Tier:
-    """A store, with what a metadata log says of it.
+    """A store, with what a metadata log has of it.
 
     Attributes:
-        root: location.
-        store: that holds it.
         has_metadata: a metadata log was given.
         knows_all: and all of it could be read.
-        logs: what it says.
-        partitions: what the store holds, by topic id and number.
+        partitions: of the store, by topic id and number.
         private_keys: for copies that are encrypted.
-        findings: of the store and of the metadata log.
+        findings: about the store and the metadata log.
         settings: how the store is reached, and how much may be read of it.
     """
 
@@ -141,26 +217,51 @@ class Tier:
     findings: list[Finding]
     settings: S3Settings = USUAL_S3
 
-    def partition(self, wanted: TopicIdPartition, findings: list[Finding]) -> RemotePartition:
-        """What remote storage has of a partition.
+    @property
+    def metadata_findings(self) -> list[Finding]:
+        """What is wrong with the metadata logs, without findings about other partitions of the store."""
+        return [each for each in self.findings if each.code in ("damaged-metadata-log", "unknown-metadata-version")]
 
-        Args:
-            wanted: which.
-            findings: gets what cannot be read.
+    def partition(self, wanted: TopicIdPartition) -> RemotePartition:
+        """What remote storage has of a partition.
 
         Raises:
             RefusedError: a limit of the run is used up.
         """
         found = self.partitions.get((wanted.topic_id, wanted.partition))
-        layout = None if found is None else found.layout
+        layout = TierLayout.AIVEN if found is None else found.layout
         store: ReadStore = TierStore(self.store, self.private_keys) if layout is TierLayout.AIVEN else self.store
+        files = RemoteLogDir(wanted, self.root, layout, self.store, store)
         copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        remote = RemotePartition(wanted, self.root, layout, store, RemoteLog(), copies, self.knows_all, self.settings)
+        log, findings = RemoteLog(), list[Finding]()
         if self.has_metadata:
-            remote.log = self.logs.partitions.get(wanted, RemoteLog())
+            log = self.logs.partitions.get(wanted, log)
         elif found is not None:
-            _fold_objects(remote, self.store, found, findings)
-        return remote
+            log, findings = _log_of_objects(files, found)
+        return RemotePartition(files, log, copies, self.knows_all, self.settings, tuple(findings))
+
+    def partition_named(self, topic: str, number: int, topic_id: bytes | None = None) -> RemotePartition | None:
+        """What remote storage has of a partition, by its name; None where it has nothing.
+
+        Args:
+            topic: name.
+            number: of the partition.
+            topic_id: 16 bytes; None for the only topic of that name.
+
+        Raises:
+            UsageError: several topics had that name.
+            RefusedError: a limit of the run is used up.
+        """
+        named = {place: each.topic for place, each in self.partitions.items()}
+        named |= {(each.topic_id, each.partition): each.topic for each in self.logs.partitions}
+        if topic_id is not None:
+            ids = [topic_id] if (topic_id, number) in named else []
+        else:
+            ids = sorted({place[0] for place, name in named.items() if place[1] == number and name == topic})
+        if len(ids) > 1:
+            among = ", ".join(map(uuid_to_text, ids))
+            raise UsageError(f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.root)
+        return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 
 
 def open_tier(
@@ -179,7 +280,7 @@ def open_tier(
         store: that holds it.
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
-        settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
+        settings: of the store where it holds objects, and of those that ``metadata_logs`` are in.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
         may_be_empty: a store without any object is one to which nothing was uploaded.
@@ -189,93 +290,79 @@ def open_tier(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    findings: list[Finding] = []
-    logs = read_remote_logs(metadata_logs, settings or USUAL_S3, findings)
-    knows_all = bool(metadata_logs) and not findings
-    unknown = UnknownObjects()
-    known = {(each.topic_id, each.partition) for each in logs.partitions}
-    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known, key_prefix)}
-    findings += unknown_objects(root, unknown, 0)
-    if not partitions and not metadata_logs and not findings:
+    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    findings = [*listing.findings, *unreadable_objects(root, listing.unknown)]
+    if not listing.partitions and not metadata_logs and not findings:
         if not may_be_empty:
-            raise UsageError("no copy of a segment lies below it", path=root)
+            raise UsageError("has no copy of a segment", path=root)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
         findings.append(Finding("tier-empty", Severity.NOTE, root, message))
     elif not metadata_logs:
-        message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
-        findings.append(Finding("tier-unverified", Severity.NOTE, root, message))
-    return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_keys, findings, settings or USUAL_S3)
+        findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
+    partitions = {(each.topic_id, each.partition): each for each in listing.partitions}
+    known = listing.has_metadata, listing.knows_all, listing.logs
+    return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone
 
 
-def _fold_objects(remote: RemotePartition, store: Store, found: TierPartition, findings: list[Finding]) -> None:
-    """Takes every complete copy for a finished one."""
-    whole = [copy for copy in found.copies if not missing_objects(found.layout, copy)]
-    iceberg = sum(missing_objects(found.layout, copy) == ICEBERG_LACKS for copy in found.copies)
-    findings += unknown_objects(remote.place, UnknownObjects(), iceberg)
-    if len(whole) + iceberg < len(found.copies):
-        left = len(found.copies) - len(whole) - iceberg
+def _log_of_objects(files: RemoteLogDir, found: TierPartition) -> tuple[RemoteLog, list[Finding]]:
+    """Takes every complete copy for a finished one; and what cannot be read."""
+    missing = [missing_objects(files.layout, copy) for copy in found.copies]
+    whole = [copy for copy, lacks in zip(found.copies, missing, strict=True) if not lacks]
+    iceberg = missing.count(ICEBERG_LACKS)
+    findings = unreadable_objects(files.place, iceberg=iceberg)
+    left = len(found.copies) - len(whole) - iceberg
+    if left:
         message = f"{pluralize(left, 'copy', 'copies')} left out, because objects are missing"
-        findings.append(Finding("tier-unreadable", Severity.FINDING, remote.place, message))
-    facts = at_once(partial(copy_facts, store, remote.root, found.layout), whole, manifest_bytes)
-    segments = list(_segments(remote, list(zip(whole, facts, strict=True)), findings))
+        findings.append(Finding("tier-unreadable", Severity.FINDING, files.place, message))
+    segments = []
+    for copy, facts in zip(whole, files.facts_of(whole), strict=True):
+        fault, is_unread = facts.fault, facts.is_unread
+        if fault is None:
+            try:
+                segments.append(_segment(files, copy, facts))
+                continue
+            except (FormatError, ReadFailedError) as error:
+                fault, is_unread = error.message, isinstance(error, ReadFailedError)
+        findings.append(fault_finding(files.place, copy.segment_id, copy.base_offset, fault, is_unread=is_unread))
+    log = RemoteLog()
     for segment in sorted(segments, key=lambda each: (each.event_timestamp_ms, each.start_offset)):
         assert segment.id is not None
-        remote.log.take(segment)
-        remote.log.take(
-            RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, SegmentState.COPY_SEGMENT_FINISHED)
-        )
+        log.take(segment)
+        finished = SegmentState.COPY_SEGMENT_FINISHED
+        log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
+    return log, findings
 
 
-def _segments(
-    remote: RemotePartition, copies: list[tuple[TierCopy, CopyFacts]], findings: list[Finding]
-) -> Iterator[RemoteSegment]:
-    for copy, facts in copies:
-        message, is_unread = facts.fault, facts.is_unread
-        if message is None:
-            try:
-                yield _segment(remote, copy, facts)
-            except (FormatError, ReadFailedError) as error:
-                message, is_unread = error.message, isinstance(error, ReadFailedError)
-        if message is not None:
-            code, severity = fault_code(is_unread=is_unread)
-            text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-            findings.append(Finding(code, severity, remote.place, text, copy.base_offset, is_unread=is_unread))
-
-
-def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:
-    """A copy as its metadata would tell it: from its manifest, else from its files."""
+def _segment(files: RemoteLogDir, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:
+    """A copy as its metadata would have it: from its manifest, else from its files."""
     assert facts.segment_bytes is not None
-    directory = _directory(remote, copy, facts.segment_bytes)
     end, epochs, greatest = facts.end_offset, facts.leader_epochs, facts.max_timestamp_ms
     if end is None:
-        end = log_end_offset(directory) - 1
+        end = log_end_offset(files.directory([files.segment(copy, facts, with_indexes=True)])) - 1
         if end < copy.base_offset:
-            path = directory.file_path(directory.segments[0].log.name)
-            raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
+            raise TruncatedError("segment", file=files.path(copy), position=0, expected="a batch", found="none that is whole")
     if not epochs:
-        path = f"{remote.root}/{_stem(remote, copy)}{LocalTierFile.LEADER_EPOCHS}"
-        data = remote.store.read_small(path, limits.TEXT_FILE_BYTES_MAX) or b""
+        path = files.path(copy, LocalTierFile.LEADER_EPOCHS)
+        data = files.store.read_small(path, limits.TEXT_FILE_BYTES_MAX) or b""
         epochs = trimmed_epochs(read_leader_epoch_checkpoint(data, file=path), copy.base_offset, end)
     if greatest is None:
-        index = directory.segments[0].time_index
-        assert index is not None
-        greatest = read_last_timestamp_hint(directory.file_path(index), remote.store)
+        greatest = read_last_timestamp_hint(files.path(copy, LocalTierFile.TIME_INDEX), files.store)
     return RemoteSegment(
-        RemoteSegmentId(remote.id, copy.segment_id),
-        copy.segment_id,
-        copy.base_offset,
-        end,
-        -1,
-        -1 if greatest is None else greatest,
-        facts.event_timestamp_ms or 0,
-        tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs),
-        facts.segment_bytes,
-        None,
-        SegmentState.COPY_SEGMENT_STARTED,
-        False,
+        id=RemoteSegmentId(files.id, copy.segment_id),
+        segment_id=copy.segment_id,
+        start_offset=copy.base_offset,
+        end_offset=end,
+        broker_id=-1,
+        max_timestamp_ms=-1 if greatest is None else greatest,
+        event_timestamp_ms=facts.event_timestamp_ms or 0,
+        leader_epochs=tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs),
+        size_bytes=facts.segment_bytes,
+        custom_metadata=None,
+        state=SegmentState.COPY_SEGMENT_STARTED,
+        txn_index_empty=False,
     )
 
 

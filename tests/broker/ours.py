@@ -12,8 +12,8 @@ from oracle import CompletedTransaction, Entry
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.partition.file_names import PartitionDirectoryName
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.followers.answer_profile import Profile
-from snaprebuild.followers.fetch_path import where
+from snaprebuild.followers import Profile
+from snaprebuild.followers.fetch_path import fetch_path
 from snaprebuild.followers.leader_view import view_partition
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
@@ -150,11 +150,11 @@ def answers_of_leader(
     answers = {each.timestamp: each.listed for each in partition.answers}
 
     def deleted_below(offset: int) -> tuple[set[int], set[str]]:
-        deletion = where(source, tier, offset).partitions[0].deletion
+        deletion = fetch_path(source, tier, offset).partitions[0].deletion
         bases = {segment.base_offset for segment in source.partitions[0].directory.segments}
         return bases - {each.base_offset for each in deletion.segments}, {uuid_to_text(each.segment_id) for each in deletion.copies}
 
-    fetches = {each: where(source, tier, each).partitions[0].consumer for each in offsets}
+    fetches = {each: fetch_path(source, tier, each).partitions[0].consumer for each in offsets}
     return (
         {
             each: (-2, -2, -2) if found is None else (found.offset, found.timestamp, found.leader_epoch)

@@ -384,7 +384,7 @@ def test_a_selection(options: tuple[str, ...]) -> None:
 
 def test_a_selection_that_takes_nothing() -> None:
     run = snaprebuild("tier", "audit", AIVEN / "plain" / "store", "--partition", "7")
-    assert (run.exit_code, "no copy of a segment that the selection takes" in run.stderr) == (2, True)
+    assert (run.exit_code, "has no copy of a segment that the selection takes" in run.stderr) == (2, True)
 
 
 def test_a_reachable_snapshot_is_judged_and_no_other() -> None:

@@ -194,6 +194,23 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
     assert run.codes == {"left-alone": 1}
 
 
+def repair_line(above: str = "", start_offset: str = "0") -> str:
+    """A receipt with one repair; ``above`` goes before the key of its manifest."""
+    known, uuid = '"size_bytes":1,"mtime_ns":0,"mark":"x"', "A" * 22
+    return (
+        '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+        f'{{"step":"repair","number":0,"topic":"t","topic_id":"{uuid}","partition":0,"segment_id":"{uuid}","start_offset":{start_offset},'
+        f'"manifest":{{"key":"{above}t-{uuid}/0/{0:020d}-{uuid}.rsm-manifest",{known},"base64":"QUJD","new_sha256":"{"0" * 64}"}},'
+        f'"indexes":{{"key":"",{known},"appended_bytes":0}}}}\n'
+    )
+
+
+def test_a_repair_of_an_absent_copy_is_nothing_to_undo(diseased: Path, tmp_path: Path) -> None:
+    (tmp_path / "undo.jsonl").write_text(repair_line().replace("STORE", str(diseased)))
+    run = in_json("undo", tmp_path / "undo.jsonl")
+    assert (run.exit_code, actions(run)) == (0, {0: "absent"})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -202,28 +219,10 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
         ("[]\n", "is no receipt"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "does not exist"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of such a receipt"),
-        (
-            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
-            '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":1e999,'
-            f'"manifest":{{"key":"t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-            "line 2: is no line of such a receipt",
-        ),
+        (repair_line(start_offset="1e999"), "line 2: is no line of such a receipt"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of such a receipt"),
-        *(
-            (
-                '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
-                '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
-                f'"manifest":{{"key":"{escape}t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-                "line 2: is no line of such a receipt",
-            )
-            for escape in ("\\u0000", "\\ud800")
-        ),
-        (
-            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
-            '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
-            f'"manifest":{{"key":"../t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
-            "line 2: is no line of such a receipt",
-        ),
+        *((repair_line(above=above), "line 2: is no line of such a receipt") for above in ("\\u0000", "\\ud800", "../")),
+        (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is no line of such a receipt"),
     ],
 )
 def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: str) -> None:
@@ -240,7 +239,7 @@ def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Pat
     before = tree(diseased)
     run = in_json("tier repair", diseased, *LONG_AGO, "--receipt", tmp_path / "undo.jsonl")
     assert (run.exit_code, run.codes, totals(run)) == (3, {"refused": 1}, {"not-repaired": 4})
-    assert "--metadata-log tells, or --allow-unverified" in run.messages("refused")
+    assert "--allow-unverified" in run.messages("refused")
     assert tree(diseased) == before
     assert not (tmp_path / "undo.jsonl").exists()
 
@@ -300,7 +299,7 @@ def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
     assert found[687] == ("false-empty", "not-repaired", None)
     assert {each[1:] for each in found.values()} == {("not-repaired", None)}
     assert run.exit_code == 1
-    assert "what is right is not proven: the copies do not begin at offset 0" in run.messages("tier-not-repaired")
+    assert "the right content is not proven: the copies do not begin at offset 0" in run.messages("tier-not-repaired")
     assert tree(diseased) == before
 
 

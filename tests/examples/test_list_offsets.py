@@ -215,6 +215,6 @@ def test_an_answer_says_which_rule_gave_it() -> None:
         -1,
         -1,
         None,
-        "90 (behind the last offset in remote storage, but not below the log start offset) is not below 90, "
+        "90 (after the last offset in remote storage, but not below the log start offset) is not below 90, "
         "the end of what a consumer (read_uncommitted) may fetch",
     )

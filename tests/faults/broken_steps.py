@@ -303,8 +303,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "directory: a name is removed that a live run holds",
         DIRECTORIES,
-        "            self.calls.lock(fd)\n            # Whoever",
-        "            # Whoever",
+        "            self.calls.lock(fd)\n            # The run",
+        "            # The run",
     ),
     BrokenCode(
         "directory: a name is removed that leads to another file by now",
@@ -1041,8 +1041,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "repair: its line is not on the device before the writes",
         UNDO_FILE,
-        '"appended_bytes": repair.place.size},\n                }\n            )\n',
-        '"appended_bytes": repair.place.size},\n                }\n            ),\n            sync=False,\n',
+        "        self._journal.append(_line(announced))\n",
+        "        self._journal.append(_line(announced), sync=False)\n",
     ),
     BrokenCode(
         "repair: the manifest comes before the indexes",

@@ -28,7 +28,7 @@ from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict
 from snaprebuild.cluster.source.verifier import confirmation_needed
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.followers.bootstrap_target import judge_target
+from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.source.source import Selection, open_source

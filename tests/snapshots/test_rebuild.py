@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from manifests import FIXTURES, bundled, partition_fixtures
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
-from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
@@ -38,8 +39,8 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
-from snaprebuild.snapshots.rebuild.task import WRITERS
+from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
 from snaprebuild.storage.local import publish
 from snaprebuild.storage.local import store as local_store
@@ -540,3 +541,15 @@ def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     assert told == sizes
     assert len(told) == 4
     assert sum(told.values()) == plan.bytes_least
+
+
+def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:
+    """What could not be written before a broker deleted a segment is not forgotten."""
+    plan = make_plan(Request((str(MIXED),), out=str(tmp_path / "out"), boundaries="all", as_of_ms=0))
+    (partition,) = plan.partitions
+    earlier, found = (Finding(code, Severity.STORAGE, "/p", "no") for code in ("storage-failed", "bad-checksum"))
+    result = PartitionResult(partition, RebuildOutcome([earlier]))
+    job = RebuildJob(partition, plan.request, plan.clock, True, frozenset(), None)
+    with ThreadPoolExecutor(1) as writers:
+        RebuildTask(job, result, writers, lambda _offset, _comparison: None).adopt(RebuildOutcome([found]))
+    assert result.findings == [earlier, found]

@@ -24,10 +24,9 @@ from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.stores import large_objects_of, store_of
 from snaprebuild.tier.upload.announce import Announcer
-from snaprebuild.tier.upload.copy import Uploader
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
-from snaprebuild.tier.upload.request import UploadRequest
-from snaprebuild.tier.upload.result import TierUpload
+from snaprebuild.tier.upload.fence import Uploader
+from snaprebuild.tier.upload.model import TierUpload, UploadRequest
+from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.upload import tier_upload
 
 TOPIC_ID = "re4KsInsTuWoiDfugH54Qw"
@@ -257,7 +256,7 @@ def test_a_record_that_does_not_appear(logs: Path, tmp_path: Path) -> None:
     cluster.before_append = lambda value: cluster.records.pop() if value.startswith(HEADER[1]) else None  # type: ignore[assignment,return-value,func-returns-value]
     result = run(logs, tmp_path / "store", cluster)
     assert [action for action, _ in actions(result)] == ["failed", "behind"]
-    assert "do not stand in the topic as they should" in result.findings[0].message
+    assert "are not in the topic as they should be" in result.findings[0].message
 
 
 def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import OpenBytes, S3Settings, Status
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.levels import AuditLevel
 from snaprebuild.tier.remote_partition import Tier, open_tier
 
 ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")

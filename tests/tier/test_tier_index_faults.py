@@ -22,10 +22,10 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import ReadStore, S3Settings
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.local_starts import read_local_starts
+from snaprebuild.tier.audit.reachable import read_local_starts
 from snaprebuild.tier.audit.result import TierAudit, Verdict
-from snaprebuild.tier.levels import AuditLevel
 
 pytestmark = pytest.mark.full
 

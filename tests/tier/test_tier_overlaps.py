@@ -19,9 +19,9 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
-from snaprebuild.tier.levels import AuditLevel
 
 CLOCK = Clock(MS + 1000, 86_400_000)
 

@@ -26,11 +26,11 @@ from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import window
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.local_starts import LocalStarts, read_local_starts
+from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, TierAudit, Verdict
-from snaprebuild.tier.levels import AuditLevel
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")
 
@@ -128,7 +128,7 @@ def test_a_log_that_lost_its_state_below_is_not_called_right(tmp_path: Path) -> 
         path.write_bytes(b"")
     last = audited(remote, clock, None).partitions[0].copies[-1]
     assert last.verdict is Verdict.UNPROVEN
-    assert "no other snapshot vouches for what lies below" in last.why or "did below is open" in last.why
+    assert "no other snapshot proves what is below" in last.why or "did below is open" in last.why
 
 
 def test_without_a_local_log_start_the_last_copy_counts() -> None:

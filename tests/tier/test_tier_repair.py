@@ -33,7 +33,7 @@ from snaprebuild.tier.audit.result import Verdict
 from snaprebuild.tier.repair import repair as operation
 from snaprebuild.tier.repair import undo as tier_undo
 from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
-from snaprebuild.tier.repair.undo import load_undo_file, undo_repairs
+from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -190,7 +190,7 @@ def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: p
             place.repair()
     undo = tmp_path / "undo-0.jsonl"
     if undo.exists():
-        result = undo_repairs(LOCAL, *load_undo_file(str(undo)), str(undo), dry_run=False)
+        result = undo_repairs(LOCAL, *load_repair_receipt(str(undo)), str(undo), dry_run=False)
         assert exit_code_of(result.findings) == 0
         assert len(result.copies) == 1
     else:
@@ -240,13 +240,13 @@ def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(tier_undo, "replacing", lambda store: Dying(replacing(store), at, how))
         try:
-            result = undo_repairs(LOCAL, *load_undo_file(undo), undo, dry_run=False)
+            result = undo_repairs(LOCAL, *load_repair_receipt(undo), undo, dry_run=False)
         except Killed:
             assert how != "lost"
         else:
             assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
     place.is_right()
-    undo_repairs(LOCAL, *load_undo_file(undo), undo, dry_run=False)
+    undo_repairs(LOCAL, *load_repair_receipt(undo), undo, dry_run=False)
     assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
 
 
@@ -334,7 +334,7 @@ def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
     shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
     result = place.repair()
     assert [each.action for each in result.copies] == [RepairAction.REFUSED]
-    assert "lie below several prefixes" in result.copies[0].why
+    assert "are below several prefixes" in result.copies[0].why
     assert all(path.read_bytes() == data for path, data in before.items())
 
 

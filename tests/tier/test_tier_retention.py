@@ -21,9 +21,9 @@ from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, TierAudit, Verdict
-from snaprebuild.tier.levels import AuditLevel
 
 DAY_MS = 86_400_000
 LIVE = Clock(1_795_132_800_000, DAY_MS)

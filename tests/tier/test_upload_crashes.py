@@ -22,10 +22,9 @@ from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.stores import large_objects_of, store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
-from snaprebuild.tier.upload.copy import Uploader
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
-from snaprebuild.tier.upload.request import UploadRequest
-from snaprebuild.tier.upload.result import TierUpload
+from snaprebuild.tier.upload.fence import Uploader
+from snaprebuild.tier.upload.model import TierUpload, UploadRequest
+from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.upload import tier_upload
 
 CLAIM = ".snaprebuild-claims/"

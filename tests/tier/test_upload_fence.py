@@ -29,11 +29,9 @@ from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.stores import large_objects_of, store_of
-from snaprebuild.tier.upload.copy import Uploader
-from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
-from snaprebuild.tier.upload.request import UploadRequest
-from snaprebuild.tier.upload.result import Action, TierUpload
+from snaprebuild.tier.upload.fence import BrokerIdentity, Uploader, UploadFence
+from snaprebuild.tier.upload.model import Action, TierUpload, UploadRequest
+from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.source_check import UploadSources
 from snaprebuild.tier.upload.upload import tier_upload
 
@@ -147,7 +145,7 @@ def test_the_registration_is_read_again_before_the_manifest(logs: Path, place: t
     root, everything = place
     stale = run(logs, root, 10, epoch_now=lambda: 20)
     assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-stale"])
-    assert "the broker epoch was 10 when the upload began, and it is 20: the broker registered again" in stale.findings[0].message
+    assert "the broker epoch was 10 when the upload began, and is 20 now: the broker registered again" in stale.findings[0].message
     assert not any(key.endswith(".rsm-manifest") for key in everything())
 
 
@@ -214,7 +212,7 @@ def test_a_run_that_knows_no_epoch_goes_on_with_no_claim_that_has_one(logs: Path
     for node_id in (1, None):
         unknown = run(logs, root, None, node_id=node_id)
         assert (actions(unknown), codes(unknown)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-refused"])
-        assert "nothing tells under which epoch this broker runs" in unknown.findings[0].message
+        assert "the epoch of this broker is unknown" in unknown.findings[0].message
         assert "(unknown-broker-epoch)" in unknown.findings[0].message
         assert everything() == before
     assert actions(run(logs, root, None, node_id=2)) == [Action.UPLOADED] * SEGMENTS

@@ -73,7 +73,7 @@ def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
         "verdict": None,
         "entries": None,
         "class": None,
-        "manifest": announced.manifest_key,
+        "manifest": announced.manifest.key,
         "indexes": None,
         "indexes_bytes": None,
         "appended_bytes": None,

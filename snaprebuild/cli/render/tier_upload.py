@@ -14,8 +14,7 @@ from snaprebuild.findings import pluralize
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.fence import BrokerIdentity
-from snaprebuild.tier.upload.request import UploadRequest
-from snaprebuild.tier.upload.result import Action, TierUpload, UploadedPartition, UploadedSegment
+from snaprebuild.tier.upload.model import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 
 __all__ = ["print_upload", "upload_body"]
 

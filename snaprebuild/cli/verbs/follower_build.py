@@ -107,13 +107,11 @@ def follower_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
     are written all the same, with --allow-unproven.
     """
-    from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
-    from snaprebuild.followers.bootstrap_target import judge_target
+    from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object
-    from snaprebuild.tier.remote_chain import metadata_findings
 
     out.begin(private_key=key_files(private_key))
     check_metadata(metadata)
@@ -135,7 +133,7 @@ def follower_build(
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
+    findings = [*tier.metadata_findings, *found, *_findings(plan, place)]
     return Result.untyped(
         ("follower-build", 1),
         lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),

@@ -25,7 +25,7 @@ from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.followers.fetch_path import Deletion, Fetch, PartitionPlace, WhereResult
+    from snaprebuild.followers.fetch_path import Deletion, Fetch, FetchPathResult, PartitionFetchPath
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["follower_fetch_path"]
@@ -62,7 +62,7 @@ def follower_fetch_path(
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 where an offset inside of the log is served
     by nothing, 4 where objects of the copy that holds it are gone.
     """
-    from snaprebuild.followers.fetch_path import where as look
+    from snaprebuild.followers.fetch_path import fetch_path as look
 
     out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
@@ -70,7 +70,7 @@ def follower_fetch_path(
     return Result.untyped(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
 
 
-def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:
+def _body(result: FetchPathResult, tier: Tier | None) -> dict[str, object]:
     return {
         "store": None if tier is None else tier.root,
         "verified": tier is not None and tier.knows_all,
@@ -79,7 +79,7 @@ def _body(result: WhereResult, tier: Tier | None) -> dict[str, object]:
     }
 
 
-def _partition(place: PartitionPlace) -> dict[str, object]:
+def _partition(place: PartitionFetchPath) -> dict[str, object]:
     return {
         **part_json(place.view),
         "high_watermark": known_json(place.high_watermark),
@@ -118,7 +118,7 @@ def _deletion(deletion: Deletion) -> dict[str, object]:
     }
 
 
-def _print(result: WhereResult) -> None:
+def _print(result: FetchPathResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.findings import pluralize
 

@@ -25,7 +25,7 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.followers.answer_profile import Profile
+from snaprebuild.followers import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def follower_plan(
             help="Rules that decide: those of KIP-1023 (kip-1023), or of Kafka 4.3 and 4.4, which differ if remote storage has "
             "nothing usable. Default: kip-1023.",
         ),
-    ] = Profile.KIP_1023,
+    ] = Profile.PROPOSAL,
     feature: Annotated[
         OnOff,
         _switch("--feature", "The follower.fetch.last.tiered.offset.enable of the follower. Default: on, which brokers have off."),

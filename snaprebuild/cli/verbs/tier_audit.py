@@ -24,7 +24,7 @@ from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, Spa
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, cost_json, opened_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
-from snaprebuild.tier.levels import AuditLevel
+from snaprebuild.tier import AuditLevel
 
 if TYPE_CHECKING:
     from snaprebuild.tier.audit.result import AuditedPartition, TierAudit
@@ -89,7 +89,7 @@ def tier_audit(
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit
-    from snaprebuild.tier.audit.local_starts import read_local_starts
+    from snaprebuild.tier.audit.reachable import read_local_starts
 
     out.begin(private_key=key_files(private_key))
     check_paths([store, *(metadata_log or []), *(log_dir or [])])

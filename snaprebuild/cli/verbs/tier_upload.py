@@ -28,13 +28,12 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.storage.store import Store
     from snaprebuild.tier.upload.announce import Announcer
-    from snaprebuild.tier.upload.prepared_upload import PreparedUpload
-    from snaprebuild.tier.upload.result import TierUpload
+    from snaprebuild.tier.upload.model import TierUpload
+    from snaprebuild.tier.upload.prepare import PreparedUpload
 
 __all__ = ["tier_upload"]
 
@@ -176,9 +175,9 @@ def tier_upload(
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
     from snaprebuild.storage.stores import large_objects_of, store_of
-    from snaprebuild.tier.inventory import read_remote_logs
-    from snaprebuild.tier.upload.copy import Uploader
-    from snaprebuild.tier.upload.request import UploadRequest
+    from snaprebuild.tier.listing import read_remote_logs
+    from snaprebuild.tier.upload.fence import Uploader
+    from snaprebuild.tier.upload.model import UploadRequest
     from snaprebuild.tier.upload.source_check import UploadSources
     from snaprebuild.tier.upload.upload import tier_upload as upload
 
@@ -200,8 +199,7 @@ def tier_upload(
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
-    found: list[Finding] = []
-    logs = read_remote_logs(metadata_log or (), settings, found)
+    logs, found = read_remote_logs(metadata_log or (), settings)
     by = Uploader(
         name=uploader or "",
         run=settings.run,
@@ -333,7 +331,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
 def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:
     """Writes the file, if there is anything to say."""
     from snaprebuild.storage.local.document_file import new_file
-    from snaprebuild.tier.upload.records import record_lines
+    from snaprebuild.tier.upload.announce import record_lines
 
     if result.copies:
         with new_file(records) as file:

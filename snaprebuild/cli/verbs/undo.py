@@ -39,7 +39,7 @@ def undo(
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
     from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, schema_of
-    from snaprebuild.tier.repair.undo import SCHEMA, load_undo_file, undo_repairs
+    from snaprebuild.tier.repair.undo import SCHEMA, load_repair_receipt, undo_repairs
 
     if receipt is None:
         from snaprebuild.cli.render.receipt_list import print_receipts, receipts_document
@@ -54,7 +54,7 @@ def undo(
         from snaprebuild.storage.log_dir import directory_fault
         from snaprebuild.storage.stores import store_of
 
-        root, announced = load_undo_file(receipt)
+        root, announced = load_repair_receipt(receipt)
         store = store_of(root, s3.settings())
         if store.is_local and (fault := directory_fault(root)) is not None:
             raise UsageError(fault, path=root)

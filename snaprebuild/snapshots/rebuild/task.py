@@ -148,7 +148,8 @@ class RebuildTask(ReplayTask):
             self._job.report(event)
 
     def adopt(self, outcome: RebuildOutcome) -> None:
-        """As ``PartitionTask.adopt``."""
+        """As ``PartitionTask.adopt``. Findings of an earlier listing stay."""
+        outcome.findings[:0] = self.outcome.findings
         self._result.outcome = self.outcome = outcome
         for boundary in outcome.boundaries:
             if boundary.comparison is not None:

@@ -64,17 +64,17 @@ class HeldLock:
 
 
 def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
-    """Tells whether somebody, usually a live broker, holds a log directory. Changes nothing and creates nothing.
+    """Which process, usually a live broker, holds a log directory. Changes nothing and creates nothing.
 
     Args:
         log_dir: the log directory, the parent of the partitions' directories.
 
     Returns:
-        None when it is free, else the process id of the holder, or `HOLDER_NOT_VISIBLE` where the kernel does not tell it (a
+        None when it is free, else the process id of the holder, or `HOLDER_NOT_VISIBLE` if the kernel does not show it (a
         broker in another container or on another host, or a holder through `hold`, this process included).
 
     Raises:
-        LockUnknownError: it cannot be told.
+        LockUnknownError: it is unknown.
     """
     path = os.path.join(log_dir, LOCK_FILE_NAME)
     try:
@@ -113,7 +113,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
 
     Raises:
         RefusedError: another process holds or creates it, or it cannot be created with the owner of the segments.
-        LockUnknownError: it cannot be taken, so nobody can tell.
+        LockUnknownError: it cannot be taken, so that it is unknown.
         WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
     """
     path = os.path.join(log_dir, LOCK_FILE_NAME)
@@ -121,7 +121,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
     try:
         yield HeldLock(path, fd)
     finally:
-        # Said aloud, because a forked process may still share the descriptor.
+        # At once, because a forked process may still share the descriptor.
         with contextlib.suppress(OSError):
             record_lock.release(fd)
         os.close(fd)

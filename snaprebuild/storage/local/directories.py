@@ -23,8 +23,7 @@ class OpenDirectory:
 
     Attributes:
         fd: its descriptor.
-        shown: how to speak of it.
-        calls: the way to the operating system.
+        shown: its name in messages.
     """
 
     fd: int
@@ -44,7 +43,7 @@ class OpenDirectory:
         return OutcomeUnknownError(f"{what}: {reason_of(error)}", path=self.path(name), errno=error.errno)
 
     def busy(self, name: str) -> BusyError:
-        """The error to raise where somebody else holds the file."""
+        """The error to raise if another run holds the file."""
         return BusyError("another run writes this file now", path=self.path(name), errno=errno.EAGAIN)
 
     def leads_to(self, name: str, fd: int) -> bool:
@@ -87,8 +86,8 @@ class OpenDirectory:
         fd = self.calls.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
         try:
             self.calls.lock(fd)
-            # Whoever held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Asked last, because
-            # somebody without locks may put another file there while this one is looked at.
+            # The run that held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Asked last,
+            # because a program without locks may put another file there while this one is looked at.
             if not is_meant(fd) or not self.leads_to(name, fd):
                 return False
             self.calls.unlink(name, dir_fd=self.fd)
@@ -161,7 +160,7 @@ def reason_of(error: OSError) -> str:
 
 
 def make_directories(directory: str) -> None:
-    """Makes what is missing of a path. Without the syncs a power failure takes a directory away with all that was synced in it.
+    """Makes the missing directories of a path. Without the syncs a power failure removes a directory with all that was synced in it.
 
     Args:
         directory: path.

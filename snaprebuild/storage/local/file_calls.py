@@ -20,7 +20,7 @@ _UMASK = threading.Lock()
 
 
 class FileCalls:
-    """What `create_file`, `replace_file` and `set_aside` ask of the operating system, one method for each system call.
+    """The system calls of `create_file`, `replace_file` and `set_aside`, one method for each.
 
     Names are relative to ``dir_fd``, a descriptor of the directory, so that a directory renamed meanwhile (as Kafka does before
     it deletes one) cannot lead a write elsewhere. Symbolic links are never followed. Every method raises OSError as the system
@@ -48,11 +48,11 @@ class FileCalls:
         record_lock.take(fd)
 
     def fstat(self, fd: int) -> os.stat_result:
-        """Tells what an open file is."""
+        """The status of an open file."""
         return os.fstat(fd)
 
     def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
-        """Tells what stands under a name, itself and not what a symbolic link leads to."""
+        """The status of a name itself, not of what a symbolic link leads to."""
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
     def fchown(self, fd: int, uid: int, gid: int) -> None:
@@ -116,4 +116,4 @@ OS = FileCalls()
 """The operating system itself."""
 
 NO_RENAME_NOREPLACE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
-"""What ``rename_noreplace`` answers where the file system or the kernel has no such rename."""
+"""Errors of ``rename_noreplace`` where the file system or the kernel has no such rename."""

@@ -17,7 +17,7 @@ import struct
 __all__ = ["HOLDER_NOT_VISIBLE", "holder", "release", "take"]
 
 HOLDER_NOT_VISIBLE = 0
-"""The lock is held and the kernel does not say by whom: another container, another host, or an open-file-description lock."""
+"""The lock is held, and the kernel does not show by whom: another container, another host, or an open-file-description lock."""
 
 _FLOCK = struct.Struct("@hhqqi0q")  # struct flock of 64-bit Linux: type, whence, start, length (0 = to the end), pid; padded
 
@@ -33,7 +33,7 @@ def take(fd: int) -> None:
         fd: descriptor that is open for writing. The lock ends with `release`, or when its last duplicate is closed.
 
     Raises:
-        BlockingIOError: somebody else holds a lock.
+        BlockingIOError: another process holds a lock.
         OSError: the file system offers no locks.
     """
     try:
@@ -52,7 +52,7 @@ def release(fd: int) -> None:
 
 
 def holder(fd: int) -> int | None:
-    """Tells who keeps us from taking the lock.
+    """Which process keeps us from taking the lock.
 
     Args:
         fd: any open descriptor; reading is enough.

@@ -25,7 +25,7 @@ class LocalStore:
 
     @property
     def is_local(self) -> bool:
-        """It is."""
+        """True: locations are paths on this machine."""
         return True
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
@@ -130,7 +130,7 @@ class LocalStore:
 
 
 LOCAL = LocalStore()
-"""The one of this machine."""
+"""The file system of this machine."""
 
 
 def _make_directories(directory: str) -> None:

@@ -76,7 +76,9 @@ class S3LargeObjects:
             if upload_id:
                 self._abort(location, upload_id)
             if s3_requests.status_of(error) != HTTPStatus.PRECONDITION_FAILED:
-                message = f"whether the store completes large objects only where none is cannot be told: {s3_requests.told(error)}"
+                message = (
+                    f"whether the store completes large objects only where none is cannot be told: {s3_requests.redacted(error)}"
+                )
                 raise RefusedError(message, path=directory) from None
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
@@ -95,7 +97,7 @@ class S3LargeObjects:
             upload_id = self._found(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
-            message = f"cannot be written: {s3_requests.told(error)}; the parts that were sent are gone on with by the next run"
+            message = f"cannot be written: {s3_requests.redacted(error)}; the parts that were sent are gone on with by the next run"
             raise WriteFailedError(message, path=location) from None
         self._complete(location, upload_id, parts)
         if expected != self._etag_at(location) and not holds_bytes(self.store, location, source):
@@ -192,7 +194,7 @@ class S3LargeObjects:
             try:
                 self._client(1).complete_multipart_upload(**self._completion(location, upload_id, parts))
             except (ClientError, BotoCoreError) as error:
-                outcome, reason = s3_requests.put_outcome(error), s3_requests.told(error)
+                outcome, reason = s3_requests.put_outcome(error), s3_requests.redacted(error)
                 is_gone = s3_requests.code_of(error) == _GONE
             else:
                 return
@@ -220,7 +222,9 @@ class S3LargeObjects:
         try:
             self._client().abort_multipart_upload(**self._target(location), UploadId=upload_id)
         except (ClientError, BotoCoreError, RefusedError) as error:
-            log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3_requests.told(error))
+            log.warning(
+                "%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3_requests.redacted(error)
+            )
 
 
 def _etag_of(digests: Sequence[str]) -> str:

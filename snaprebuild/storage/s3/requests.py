@@ -71,8 +71,8 @@ __all__ = [
     "put_outcome",
     "read_failed",
     "reading",
+    "redacted",
     "status_of",
-    "told",
 ]
 
 ATTEMPTS = 5
@@ -369,10 +369,10 @@ def is_gone(error: Exception) -> bool:
 
 def read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
     """The error to raise where reading failed."""
-    return ReadFailedError(f"{what}: {told(error)}", path=location, errno=errno.ENOENT if is_gone(error) else None)
+    return ReadFailedError(f"{what}: {redacted(error)}", path=location, errno=errno.ENOENT if is_gone(error) else None)
 
 
-def told(error: Exception) -> str:
+def redacted(error: Exception) -> str:
     """What went wrong, without a word of the SDK or the store that could hold a key, a token, or the password of a URL."""
     if isinstance(error, ClientError):
         request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))

@@ -58,8 +58,8 @@ from snaprebuild.storage.s3.requests import (
     put_outcome,
     read_failed,
     reading,
+    redacted,
     status_of,
-    told,
 )
 from snaprebuild.storage.store import FileIdentity, Ownership, S3Settings
 from snaprebuild.storage.thread_pool import at_once
@@ -289,7 +289,7 @@ class S3Store:
         try:
             client_of(self.settings).delete_object(Bucket=bucket, Key=key, **payer_of(self.settings))
         except (ClientError, BotoCoreError, RefusedError) as error:
-            log.warning("%s: a probe of the store stays, and may be deleted: %s", location, told(error))
+            log.warning("%s: a probe of the store stays, and may be deleted: %s", location, redacted(error))
 
     def wrote(self, location: str, since_ns: int) -> bool:
         """See ``Store.wrote``: the metadata of an object name the run that made it, whatever the clocks show."""
@@ -387,9 +387,9 @@ class S3Store:
             )
         except (ClientError, BotoCoreError) as error:
             if status_of(error) == HTTPStatus.NOT_IMPLEMENTED:
-                message = f"the store takes no conditional writes ({told(error)}), so that nothing is written"
+                message = f"the store takes no conditional writes ({redacted(error)}), so that nothing is written"
                 raise RefusedError(message, path=location) from None
-            return put_outcome(error), told(error)
+            return put_outcome(error), redacted(error)
         # The ETag is the MD5 of what was stored, unless that is encrypted by a key of its own.
         is_proven = answer.get("ChecksumSHA256") == digest or answer.get("ETag", "").strip('"') == md5(data)
         return PutOutcome.DONE if is_proven else PutOutcome.UNPROVEN, ""

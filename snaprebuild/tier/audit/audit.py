@@ -1,14 +1,17 @@
-"""The producer snapshots in remote storage, each held against a replay of the segments there.
+"""Compares the producer snapshots in remote storage with a replay of the segments there.
 
-The copies of a partition that follow one another are read as if they were a partition directory, through the same port as one
-(``storage.remote.store``), so that the judgement is that of ``verify``.
+The copies of a partition that follow one another are read as a partition directory (``RemoteLogDir``), so that the verdicts are those of
+``verify``. Each step takes the result of the one before: listing, manifests, the joined log, what is replayed, verdicts, findings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
@@ -16,22 +19,44 @@ from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
-from snaprebuild.snapshots.verify import PartitionVerdict, verify
+from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.remote.listing import TierLayout, TierPartition, UnknownObjects
+from snaprebuild.storage.remote.listing import TierLayout, TierPartition
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.tier.audit.local_starts import LocalStarts
-from snaprebuild.tier.audit.partition import AuditChain
-from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
-from snaprebuild.tier.audit.result import TierAudit
+from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.reachable import LocalStarts, reachable_window, whole_window
+from snaprebuild.tier.audit.readable_copies import CopyLog, ListedPartition, PartitionCopies, join_copies, read_copies, read_ends
+from snaprebuild.tier.audit.result import ProvenSnapshots, TierAudit
+from snaprebuild.tier.audit.structure import check_structure
+from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven
 from snaprebuild.tier.audit.window import Window, WindowTask
-from snaprebuild.tier.copies import listed_partitions
-from snaprebuild.tier.cost import AuditCost, audit_cost, refuse_cold, refuse_cold_objects
-from snaprebuild.tier.inventory import read_remote_logs, unknown_objects, unrecorded_finding, unrecorded_states
-from snaprebuild.tier.levels import AuditLevel
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
+from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
+from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLogs
 
 __all__ = ["tier_audit"]
+
+MakeEngine = Callable[[int], Engine | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What is replayed of one partition.
+
+    Attributes:
+        source: the partition, with all of its segments.
+        window: the part of it; None for all, from offset 0 on.
+    """
+
+    log: CopyLog
+    source: PartitionSource
+    window: Window | None
+
+    @property
+    def first_index(self) -> int:
+        """Of the first segment that is read."""
+        return 0 if self.window is None else self.window.first_index
 
 
 def tier_audit(
@@ -45,28 +70,28 @@ def tier_audit(
     private_keys: PrivateKeys = NO_KEYS,
     settings: S3Settings | None = None,
     jobs: int | None = None,
-    engine: Callable[[int], Engine | None] = lambda _: None,
+    engine: MakeEngine = lambda _: None,
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
     key_prefix: str = "",
 ) -> TierAudit:
-    """Looks at every snapshot below a location.
+    """Audits every snapshot below a location.
 
     Args:
         store: that holds it.
         root: the location, absolute.
         clock: for expiry: entries that a load at that moment drops are not compared.
         level: how much is read.
-        selection: of partitions; of offsets nothing. None for all.
+        selection: of partitions; its offsets are ignored. None for all.
         metadata_logs: as for ``tier_inventory``.
         private_keys: of segments that are encrypted.
-        settings: of object stores that ``metadata_logs`` lead into.
+        settings: of object stores that ``metadata_logs`` are in.
         jobs: worker processes, None for as many as processors.
-        engine: told the bytes of the segments, gives what reads and replays in place of worker processes of this machine, or None.
+        engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
-        announce: told what is going to be read, before anything but manifests is.
-        local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None where nobody tells.
+        announce: called with what is going to be read, before anything but manifests is.
+        local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         key_prefix: of the plugin, below the location.
 
     Raises:
@@ -74,84 +99,70 @@ def tier_audit(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
-    audit, starts = TierAudit(root, level, bool(metadata_logs)), local_starts or LocalStarts()
-    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_keys, settings, keep, key_prefix)
-    refuse_cold_objects((copy for chain in chains for copy in chain.copies), settings, root)
-    for chain in chains:
-        chain.look()
-    audit.partitions = [chain.audited for chain in chains]
-    starts = starts.checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
-    windows = dict[int, Window | None]()
-    if level is AuditLevel.REACHABLE:
-        windows = {id(chain): _window(chain, clock, starts) for chain in chains if chain.ends_are_known}
-    audit.cost = audit_cost(each for chain in chains for each in chain.reads(windows.get(id(chain))))
+    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    listed, findings = _selected(listing, selection or Selection())
+    audit = TierAudit(root, level, listing.has_metadata, store_findings=[*listing.findings, *findings])
+    if not listed and not audit.store_findings:
+        narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
+        raise UsageError(f"has no copy of a segment{narrowed}", path=root)
+    refuse_cold_objects((copy for each in listed for copy in each.copies), settings, root)
+    found = [read_copies(store, root, each, private_keys) for each in listed]
+    audit.partitions = [each.audited for each in found]
+    starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
+    plan = partial(_planned, level=level, clock=clock, starts=starts)
+    logs = [join_copies(each) if each.ends_are_known else None for each in found]
+    replays = [None if log is None else plan(log) for log in logs]
+    audit.cost = audit_cost(read for each, replay in zip(found, replays, strict=True) for read in _reads(each, replay, level))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost, settings, root)
     if level is AuditLevel.STRUCTURE:
-        for chain in chains:
-            chain.read_snapshots(clock)
-    elif level is AuditLevel.FULL:
-        _replay(chains, clock, jobs, engine, has_keeper=keep is not None)
+        for each, log in zip(found, logs, strict=True):
+            check_structure(each, log, clock)
     else:
-        _replay_windows(chains, clock, jobs, engine, starts)
-    for chain in chains:
-        chain.tell()
+        needs_times = level is AuditLevel.REACHABLE
+        for number, each in enumerate(found):
+            if logs[number] is None:
+                replays[number] = plan(join_copies(read_ends(each, needs_times=needs_times)))
+        _replay([each for each in replays if each is not None], clock, jobs, engine, keep)
+    for each in found:
+        add_findings(each, level)
     return audit
 
 
-def _chains(
-    audit: TierAudit,
-    store: Store,
-    selection: Selection,
-    metadata_logs: Sequence[str],
-    private_keys: PrivateKeys,
-    settings: S3Settings | None,
-    keep: ProvenSnapshots | None,
-    key_prefix: str,
-) -> list[AuditChain]:
-    """The partitions of the store, with what the metadata log says of them."""
-    root = audit.root
-    logs = read_remote_logs(metadata_logs, settings or S3Settings(), audit.findings)
-    known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    knows_all = audit.has_metadata and not audit.findings
-    chains, unknown = list[AuditChain](), UnknownObjects()
-    listed = listed_partitions(store, root, unknown, known, key_prefix)
-    if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
-        listed += _without_objects(logs, listed)
-    for found in listed:
-        partition = known.get((found.topic_id, found.partition))
-        if not selection.takes_partition(found.topic if partition is None else partition.topic, found.partition):
+# ---------------------------------------------------------------------------------------------------------------- partitions
+
+
+def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
+    """The partitions that are audited, and what is wrong with the others."""
+    logs, recorded, found = listing.logs, listing.recorded, list(listing.partitions)
+    # A store that has none of the partitions is of another cluster.
+    if not found or any((each.topic_id, each.partition) in recorded for each in found):
+        found += _without_objects(logs, found)
+    listed, findings = [], list[Finding]()
+    for each in found:
+        partition = recorded.get((each.topic_id, each.partition))
+        named = partition or TopicIdPartition(each.topic, each.topic_id, each.partition)
+        if not selection.takes_partition(named.topic, named.partition):
+            continue
+        unrecorded = list(_unrecorded(listing, each, named, is_recorded=partition is not None))
+        findings += unrecorded
+        if unrecorded and (partition is None or partition in logs.deletions):
             continue
         log = None if partition is None else logs.partitions[partition]
-        findings = _unrecorded(root, found, partition, logs, knows_all=knows_all)
-        audit.findings += findings
-        if findings and (log is None or partition in logs.deletions):
-            continue
-        chain = AuditChain(audit, store, found, partition, log, private_keys, keep)
-        chain.audited.is_verified = log is not None and knows_all
-        chains.append(chain)
-    audit.findings += unknown_objects(root, unknown, 0)
-    if not chains and not audit.findings:
-        narrowed = " that the selection takes" if selection.topics or selection.partitions else ""
-        raise UsageError(f"no copy of a segment{narrowed} lies below it", path=root)
-    return chains
+        listed.append(ListedPartition.of(each, named, log, is_verified=log is not None and listing.knows_all))
+    return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
 
 
-def _unrecorded(
-    root: str, found: TierPartition, partition: TopicIdPartition | None, logs: RemoteLogs, *, knows_all: bool
-) -> list[Finding]:
+def _unrecorded(listing: TierListing, found: TierPartition, named: TopicIdPartition, *, is_recorded: bool) -> Iterator[Finding]:
     """Copies that are not audited, because the metadata log does not have them."""
-    named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
-    place = f"{root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
+    place = f"{listing.root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
     first = {copy.segment_id: copy.base_offset for copy in found.copies}
-    states = unrecorded_states(logs, named, first, is_recorded=partition is not None, knows_all=knows_all)
-    told = []
+    states = unrecorded_states(listing.logs, named, first, is_recorded=is_recorded, knows_all=listing.knows_all)
     for state in dict.fromkeys(states.values()):
-        offsets = [first[each] for each, found_state in states.items() if found_state is state]
         if state is not None:
-            told.append(unrecorded_finding(logs, named, place, state, len(offsets), min(offsets)))
-    return told
+            offsets = [first[each] for each, found_state in states.items() if found_state is state]
+            yield unrecorded_finding(listing.logs, named, place, state, len(offsets), min(offsets))
 
 
 def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
@@ -165,67 +176,80 @@ def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[
     ]
 
 
-def _replay(
-    chains: Sequence[AuditChain],
-    clock: Clock,
-    jobs: int | None,
-    engine: Callable[[int], Engine | None],
-    *,
-    has_keeper: bool,
-) -> None:
-    """Holds the snapshots against a replay of all segments."""
-    due: list[tuple[AuditChain, PartitionSource]] = []
-    windows: list[tuple[AuditChain, Window]] = []
-    for chain in chains:
-        if not chain.ends_are_known:
-            chain.find_ends()
-        source = chain.source()
-        if source is not None and source.directory.segments[0].base_offset == 0:
-            due.append((chain, source))
-        elif source is not None:
-            windows.append((chain, chain.whole(source, clock)))
-    _judge_windows(windows, clock, jobs, engine)
-    if not due:
+# ---------------------------------------------------------------------------------------------------------------- what is read
+
+
+def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> _Replay | None:
+    """What a level replays of one partition; None for nothing."""
+    audited, window = log.audited, None
+    if level is AuditLevel.REACHABLE:
+        window = reachable_window(log, clock, starts.of(audited.topic, audited.partition, audited.topic_id))
+        if window is None:
+            return None
+    if level is AuditLevel.STRUCTURE or log.source is None:
+        return None
+    if level is AuditLevel.FULL and log.source.directory.segments[0].base_offset:
+        window = whole_window(log, log.source, clock)
+    replay = _Replay(log, log.source if window is None else window.source, window)
+    audited.replayed_from = replay.source.directory.segments[replay.first_index].base_offset
+    return replay
+
+
+def _reads(found: PartitionCopies, replay: _Replay | None, level: AuditLevel) -> Iterator[CopyRead]:
+    """What the level is going to read, apart from the manifests."""
+    layout = found.files.layout
+    if level is AuditLevel.STRUCTURE:
+        yield from (CopyRead.of(layout, each.copy, each.facts, snapshot=True) for each in found.readable)
+    elif not found.ends_are_known:
+        for each in found.readable:
+            yield CopyRead.of(
+                layout,
+                each.copy,
+                each.facts,
+                segment=True,
+                compared=each.facts.index_hits is not None,
+                snapshot=True,
+                index=level is AuditLevel.FULL,
+                end=each.end_offset is None,
+            )
+    elif replay is not None:
+        directory = replay.source.directory
+        is_compared = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}
+        snapshots = {listed.name for _, listed in directory.snapshots}
+        for each in found.readable:
+            name = found.files.name(each.copy)
+            is_read = name in is_compared
+            yield CopyRead.of(
+                layout,
+                each.copy,
+                each.facts,
+                segment=is_read,
+                compared=is_compared.get(name, False),
+                snapshot=found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) in snapshots,
+                # Which transactions were aborted is certain where the log is replayed from offset 0.
+                index=is_read and replay.window is None,
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------------- replay
+
+
+def _replay(replays: Sequence[_Replay], clock: Clock, jobs: int | None, engine: MakeEngine, keep: ProvenSnapshots | None) -> None:
+    """Replays, and takes the verdicts."""
+    windows = [(each.log, each.window, PartitionVerdict(each.source)) for each in replays if each.window is not None]
+    if windows:
+        reader = engine(sum(window.read_bytes for _, window, _ in windows))
+        run_partitions([WindowTask(window, verdict, clock) for _, window, verdict in windows], jobs, reader)
+        for log, _, verdict in windows:
+            add_verdicts(log, verdict)
+    whole = {id(each.source): each for each in replays if each.window is None}
+    if not whole:
         return
-    by_source = {id(source): chain for chain, source in due}
-    on_boundary = (lambda place, *state: by_source[id(place)].keep_proven(*state)) if has_keeper else None
-    reader = engine(sum(source.directory.size_bytes for _, source in due))
-    result = verify(Source(tuple(source for _, source in due), ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
-    for (chain, _), verdict in zip(due, result.partitions, strict=True):
-        chain.take(verdict)
-
-
-def _replay_windows(
-    chains: Sequence[AuditChain],
-    clock: Clock,
-    jobs: int | None,
-    engine: Callable[[int], Engine | None],
-    local_starts: LocalStarts,
-) -> None:
-    """Holds the snapshots that a follower may start from against a replay of one window."""
-    due: list[tuple[AuditChain, Window]] = []
-    for chain in chains:
-        if not chain.ends_are_known:
-            chain.find_ends()
-        window = _window(chain, clock, local_starts)
-        if window is not None:
-            due.append((chain, window))
-    _judge_windows(due, clock, jobs, engine)
-
-
-def _judge_windows(
-    due: Sequence[tuple[AuditChain, Window]], clock: Clock, jobs: int | None, engine: Callable[[int], Engine | None]
-) -> None:
-    """Replays windows, and takes what they prove."""
-    if not due:
-        return
-    tasks = [(chain, PartitionVerdict(window.source), window) for chain, window in due]
-    reader = engine(sum(window.read_bytes for _, window in due))
-    run_partitions([WindowTask(window, verdict, clock) for _, verdict, window in tasks], jobs, reader)
-    for chain, verdict, _ in tasks:
-        chain.take(verdict)
-
-
-def _window(chain: AuditChain, clock: Clock, local_starts: LocalStarts) -> Window | None:
-    audited = chain.audited
-    return chain.window(clock, local_starts.of(audited.topic, audited.partition, audited.topic_id))
+    on_boundary: OnBoundary | None = None
+    if keep is not None:
+        on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
+    sources = tuple(each.source for each in whole.values())
+    reader = engine(sum(source.directory.size_bytes for source in sources))
+    result = verify(Source(sources, ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
+    for each, verdict in zip(whole.values(), result.partitions, strict=True):
+        add_verdicts(each.log, verdict)

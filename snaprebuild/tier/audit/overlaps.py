@@ -1,8 +1,8 @@
-"""Copies in remote storage that share offsets, put together to the log that they are copies of.
+"""Joins copies in remote storage that share offsets to the log that they are copies of.
 
-Leaders roll their segments where they please, and a new leader uploads from where it takes remote storage to end, so that copies
+Leaders roll their segments at different offsets, and a new leader uploads from where it takes remote storage to end, so that copies
 overlap. Where the leader epochs of two of them agree at an offset, so do the records there and all below (KIP-101). So of each copy that
-much belongs to the log as agrees with its leader epochs; what lies behind is of another leader, and was cut off since.
+much belongs to the log as agrees with its leader epochs; what follows is of another leader, and was truncated since.
 
 Source: ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``, which takes or leaves a copy as a whole.
 """
@@ -26,7 +26,7 @@ class CopySpan:
     Attributes:
         start_offset: of the segment.
         end_offset: its last one.
-        epochs: leader epochs of the segment; the first one begins at its start offset. None where nobody tells.
+        epochs: leader epochs of the segment; the first one begins at its start offset. None if unknown.
         rank: of copies that hold the same, the one with the greatest is taken.
     """
 
@@ -42,7 +42,7 @@ class LinePart:
 
     Attributes:
         number: of the copy.
-        until: offset behind the last one that is taken.
+        until: offset after the last one that is taken.
     """
 
     number: int
@@ -51,10 +51,10 @@ class LinePart:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLine:
-    """A log, put together.
+    """A log, joined from copies.
 
     Attributes:
-        parts: ascending; each begins where the one before it ends, or behind a gap.
+        parts: ascending; each begins where the one before it ends, or after a gap.
         members: copies all of whose records are of this log, so that their ends are boundaries of it; by number, ascending.
         left: why each of the others is not among them, by number.
     """
@@ -65,7 +65,7 @@ class RemoteLine:
 
 
 def follow_one_another(spans: Sequence[CopySpan]) -> bool:
-    """Whether no two copies hold the same offset, and no leader epoch, as far as it is told, lies behind a later one."""
+    """Whether no two copies hold the same offset, and no leader epoch, as far as it is known, follows a later one."""
     reached, newest = -1, -1
     for span in sorted(spans, key=lambda each: (each.start_offset, each.end_offset)):
         if span.start_offset <= reached or (span.epochs and span.epochs[0][0] < newest):
@@ -76,11 +76,11 @@ def follow_one_another(spans: Sequence[CopySpan]) -> bool:
 
 
 def agreed_end(span: CopySpan, epochs: Epochs) -> int:
-    """Offset behind the last one that a copy has in common with a log.
+    """Offset after the last one that a copy has in common with a log.
 
     Args:
         span: the copy.
-        epochs: of the log. What lies below the first of them is taken to agree: the log has forgotten its epochs.
+        epochs: of the log. What is below the first of them is taken to agree: the log no longer has its epochs.
     """
     end = span.end_offset + 1
     if not epochs:
@@ -104,11 +104,11 @@ def _epoch_at(epochs: Epochs, offset: int) -> int | None:
 
 
 def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
-    """Puts copies together.
+    """Joins copies.
 
     Args:
         spans: the copies, in any order.
-        epochs: leader epochs of the log that is meant; none where nobody tells, and then copies that share offsets are not put together:
+        epochs: leader epochs of the log that is meant; none if unknown, and then copies that share offsets are not joined:
             the line ends before the first that begins in the middle of another one.
     """
     if not epochs:
@@ -127,11 +127,11 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
 
 
 def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int]) -> Iterator[int]:
-    """Copies that make a log: behind each, of those that begin within it or right behind it, the one that reaches farthest.
+    """Copies that make a log: after each, of those that begin within it or right after it, the one that reaches farthest.
 
     Args:
         spans: all copies.
-        ends: of each, offset behind the last one that agrees.
+        ends: of each, offset after the last one that agrees.
         usable: numbers of those that agree in anything, ascending by start offset, and of those with one start the preferred one first.
     """
     reached, place = -1, 0
@@ -145,7 +145,7 @@ def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int
         if best is not None and ends[best] > reached:
             reached = ends[best]
             yield best
-        elif place < len(usable):  # behind a gap
+        elif place < len(usable):  # after a gap
             best = None
         else:
             return
@@ -158,7 +158,7 @@ def _preferred(span: CopySpan) -> tuple[int, ...]:
 def _why_left(span: CopySpan, end: int, epochs: Epochs) -> str:
     own, other = _epoch_at(span.epochs, end), _epoch_at(epochs, end)
     if own is None:
-        return f"nobody tells of which leader epoch its records from {end} on are, and other copies share offsets"
+        return f"the leader epoch of its records from {end} on is unknown, and other copies share offsets"
     what = f"from {end} on its records are of leader epoch {own}, and those of the log of {'none' if other is None else other}"
     return f"{what}: its snapshot belongs to another line of leaders"
 
@@ -173,10 +173,10 @@ def _without_epochs(spans: Sequence[CopySpan]) -> RemoteLine:
         span, reached = spans[number], parts[-1].until if parts else 0
         if broken is not None or (parts and span.start_offset < reached <= span.end_offset):
             broken = span.start_offset if broken is None else broken
-            left[number] = f"it begins in the middle of another copy: from {broken} on copies are not put together"
+            left[number] = f"it begins in the middle of another copy: from {broken} on copies are not joined"
             continue
         if span.end_offset < reached:
-            left[number] = "other copies hold all of its offsets, and nobody tells whether they are of the same leaders"
+            left[number] = "other copies hold all of its offsets, and whether they are of the same leaders is unknown"
             continue
         members.append(number)
         parts.append(LinePart(number, span.end_offset + 1))

@@ -1,29 +1,33 @@
-"""What an audit tells: of each copy the verdict on its snapshot, of each partition what was read, and what is wrong."""
+"""The result of an audit: for each copy the verdict on its snapshot, for each partition what was read and what is wrong."""
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
-from snaprebuild.findings import Finding
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.errors import WriteFailedError
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.difference import Comparison, Difference, SnapshotStatus
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
-from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshot
+from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.levels import AuditLevel
 
-__all__ = ["WRONG", "AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "verdict_of"]
+__all__ = ["WRONG", "AuditedCopy", "AuditedPartition", "ProvenSnapshot", "ProvenSnapshots", "TierAudit", "Verdict", "verdict_of"]
 
 
 class Verdict(StrEnum):
-    """What the snapshot of a copy is."""
+    """On the snapshot of a copy."""
 
     RIGHT = "right"
     """Equal, or different only in what a broker drops when it loads it."""
     UNPROVEN = "unproven"
-    """Nothing contradicts it, and nothing proves it: what would is not in remote storage, or was not read."""
+    """Nothing contradicts it, and nothing proves it: the evidence is not in remote storage, or was not read."""
     SUSPECT = "suspect"
-    """Nothing was replayed, and it does not go with the snapshots beside it."""
+    """Nothing was replayed, and it contradicts the snapshots before or after it."""
     FALSE_EMPTY = "false-empty"
     ZERO_BYTES = "zero-bytes"
     """A broker takes it, and starts without producers."""
@@ -36,10 +40,63 @@ class Verdict(StrEnum):
     REACH_UNKNOWN = "reach-unknown"
     """Whether a follower may start from it is unknown, because the local log start offset is; it was not read."""
     NOT_READ = "not-read"
-    """Its copy is not among those that follow one another, or the replay did not come to it."""
+    """Its copy is not among those that follow one another, or the replay did not reach it."""
 
 
 WRONG = (Verdict.FALSE_EMPTY, Verdict.ZERO_BYTES, Verdict.CORRUPT, Verdict.MISSING_PRODUCERS, Verdict.WRONG)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenSnapshot:
+    """A snapshot that a replay proved, in the file of ``ProvenSnapshots``.
+
+    Attributes:
+        snapshot_class: name of its class (``replay.classes``).
+        position: in the file, bytes.
+    """
+
+    snapshot_class: str
+    position: int
+    size_bytes: int
+
+
+class ProvenSnapshots:
+    """Snapshots that a replay proved, for a repair. In a temporary file without a name, as there may be many; a context manager."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        try:
+            self._file = tempfile.TemporaryFile(prefix="snaprebuild-")  # noqa: SIM115
+        except OSError as error:
+            raise WriteFailedError(f"no temporary file can be made: {error.strerror}", errno=error.errno) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def add(self, snapshot_class: str, data: bytes) -> ProvenSnapshot:
+        """Keeps one.
+
+        Raises:
+            WriteFailedError: the file cannot be written.
+        """
+        with self._lock:
+            try:
+                position = self._file.seek(0, 2)
+                self._file.write(data)
+                self._file.flush()
+            except OSError as error:
+                message = f"the temporary file cannot be written: {error.strerror}"
+                raise WriteFailedError(message, path=tempfile.gettempdir(), errno=error.errno) from error
+        return ProvenSnapshot(snapshot_class, position, len(data))
+
+    def read(self, snapshot: ProvenSnapshot) -> bytes:
+        """Its bytes."""
+        with self._lock:
+            self._file.seek(snapshot.position)
+            return self._file.read(snapshot.size_bytes)
 
 
 @dataclass(slots=True)
@@ -49,18 +106,18 @@ class AuditedCopy:
     Attributes:
         segment_id: 16 bytes.
         start_offset: of the segment.
-        end_offset: last offset; None where nothing tells.
+        end_offset: last offset; None if unknown.
         stored_bytes: of its objects.
         verdict: on its snapshot.
-        why: in words.
-        entries: of the snapshot; None where it was not read.
-        expected_entries: by replay; likewise.
+        why: reason of the verdict.
+        entries: of the snapshot; None if it was not read.
+        expected_entries: by replay; None without one.
         differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
             would do.
         difference_count: all of them.
-        copy: its objects.
-        proven: the right snapshot, where this one is wrong, the log proves another one, and somebody asked for that.
-        unproven: why there is none, where somebody asked.
+        copy: its objects; None if they are gone.
+        proven: the right snapshot, if this one is wrong, the log proves another one, and it was asked for.
+        unproven: why there is none.
     """
 
     segment_id: bytes
@@ -77,14 +134,23 @@ class AuditedCopy:
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
 
+    @property
+    def snapshot_name(self) -> str:
+        """For messages."""
+        return f"the snapshot of the segment {uuid_to_text(self.segment_id)}"
+
+    def settle(self, verdict: Verdict, why: str) -> None:
+        """Records a verdict and its reason."""
+        self.verdict, self.why = verdict, why
+
     def not_read(self, why: str) -> None:
-        """Says why, unless its size alone has settled the verdict."""
+        """Records why it was not read, unless its size alone has settled the verdict."""
         if self.verdict is Verdict.NOT_READ:
             self.why = why
 
-    def take(self, comparison: Comparison) -> None:
-        """What a replay says of its snapshot."""
-        self.verdict, self.why = verdict_of(comparison), comparison.reason
+    def compared(self, comparison: Comparison) -> None:
+        """Records the comparison of its snapshot with a replay."""
+        self.settle(verdict_of(comparison), comparison.reason)
         self.entries, self.expected_entries = comparison.found_entries, comparison.expected_entries
         self.differences, self.difference_count = comparison.differences, comparison.difference_count
 
@@ -94,38 +160,45 @@ class AuditedPartition:
     """A partition.
 
     Attributes:
-        topic: name.
         topic_id: 16 bytes.
-        partition: number.
-        layout: of its objects.
-        copies: that are live, or complete where nobody tells; by start offset.
+        place: for messages: the store, the partition and the topic id.
+        copies: that are live, or complete if that is unknown; by start offset.
         bytes_read: of segments.
-        replayed_from: base offset of the first segment that was to be read; None where none was.
-        local_log_start: first offset on the leader's disk, as it was told; None where it was not.
-        is_verified: a metadata log that could be read whole told which copies are live.
-        damaged_at: the least offset at which an object is damaged or could not be read; None where none is.
+        replayed_from: base offset of the first segment of the replay; None without one.
+        local_log_start: first offset on the leader's disk, as it was given; None if it was not.
+        is_verified: a metadata log that could be read whole has the live copies.
+        damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
+        findings: what is wrong.
     """
 
     topic: str
     topic_id: bytes
     partition: int
     layout: TierLayout
-    copies: list[AuditedCopy]
+    place: str
+    copies: list[AuditedCopy] = field(default_factory=list)
     bytes_read: int = 0
     replayed_from: int | None = None
     local_log_start: int | None = None
     is_verified: bool = False
     damaged_at: int | None = None
-
-    def damaged(self, offset: int | None) -> None:
-        """That an object is, or could not be read; an offset that nobody tells may be any."""
-        at = 0 if offset is None else offset
-        self.damaged_at = at if self.damaged_at is None else min(at, self.damaged_at)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """Topic and partition."""
         return f"{self.topic}-{self.partition}"
+
+    def add_finding(
+        self, code: str, severity: Severity, message: str, offset: int, reason: str | None = None, *, is_unread: bool = False
+    ) -> None:
+        """Adds a finding."""
+        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread))
+
+    def damaged(self, offset: int | None) -> None:
+        """Records that an object is damaged or could not be read; None for an unknown offset."""
+        at = 0 if offset is None else offset
+        self.damaged_at = at if self.damaged_at is None else min(at, self.damaged_at)
 
 
 @dataclass(slots=True)
@@ -135,18 +208,23 @@ class TierAudit:
     Attributes:
         root: its location.
         level: how much was read.
-        has_metadata: a metadata log told which copies are live.
+        has_metadata: a metadata log was given.
         partitions: in the order of the store.
-        findings: what is wrong.
-        cost: what was to be read, beside the manifests; None where it did not come to that.
+        store_findings: about the store and the metadata log.
+        cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
     """
 
     root: str
     level: AuditLevel
     has_metadata: bool
     partitions: list[AuditedPartition] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those of the store and of every partition."""
+        return [*self.store_findings, *(each for partition in self.partitions for each in partition.findings)]
 
 
 _VERDICTS = {
@@ -162,6 +240,6 @@ _VERDICTS = {
 
 
 def verdict_of(comparison: Comparison) -> Verdict:
-    """What a snapshot is that was held against a replay."""
+    """The verdict on a snapshot that was compared with a replay."""
     found = _VERDICTS[comparison.status]
     return Verdict.UNPROVEN if found in WRONG and not comparison.proven_wrong else found

@@ -1,9 +1,8 @@
-"""Snapshots in remote storage held against a replay of one window, which knows nothing of what lies below.
+"""Compares snapshots in remote storage with a replay of one window, without any evidence from the segments below it.
 
 The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. So a snapshot is right
-where, beside that, another one vouches for what lies below: one at or in front of it that leads to all later ones, as the snapshot at
-the first offset of a log does, or the last one of all, as behind the window of ``rebuild --replay-from window``. No snapshot vouches for
-itself.
+only if another one is evidence for what is below the window: one at or below it that leads to all later ones, as the snapshot at the first
+offset of a log does, or the last one of all, as after the window of ``rebuild --replay-from window``. No snapshot is evidence for itself.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ class Window:
     Attributes:
         source: the partition, with all of its segments; of its snapshots those from the window on.
         first_index: of the first segment that is read.
-        least_offset: snapshots below it are judged by nobody: they are evidence.
-        proof: what would prove that which the window does not.
+        least_offset: snapshots below it are evidence only, and get no verdict.
+        proof: advice, how to prove what the window does not prove.
         below_is_old: all producers below the window have expired, as the KIP's window promises. Else, and in a log with transactions,
             another snapshot counts as evidence only if it holds an entry from below: a broker that once lost its state writes snapshots
             that all agree and hold none.
@@ -74,7 +73,7 @@ class Window:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing lies below it."""
+        """It begins at offset 0."""
         return self.start_offset == 0
 
     @property
@@ -139,16 +138,16 @@ class _Judged:
         offset: of it.
         listed: the file.
         prefix: everything from the window up to there, as long as it is open what the snapshot is: a state may take 100 MB.
-        doubt: why the replay proves nothing there; None where it does.
-        entries: of the snapshot, likewise; None where it does not parse.
-        comparison: with what the window alone tells; changed by what else is known.
+        unproven_reason: why the replay proves nothing there; None if it does.
+        entries: of the snapshot, kept as long as the prefix; None if it does not parse.
+        comparison: with the window alone, then with what else is evidence.
         snapshot_class: of the replay.
     """
 
     offset: int
     listed: ListedFile
     prefix: RunningEffect
-    doubt: str | None
+    unproven_reason: str | None
     entries: np.ndarray | None
     comparison: Comparison
     snapshot_class: SnapshotClass | None = None
@@ -180,21 +179,21 @@ class WindowTask(PartitionTask):
         return list(range(self._window.first_index, len(self._directory.segments))) if is_first else []
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        """Kept until the end: what proves a snapshot may lie behind it."""
+        """Kept until the end: the proof of a snapshot may be above it."""
         self._held.setdefault(index, []).append(summary)
         return True
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """Nothing can be judged."""
         super().fail(error)
-        self._tell([], f"the replay failed: {error}")
+        self._add_verdicts([], f"the replay failed: {error}")
 
     def finish(self) -> None:
         """Judges the snapshots."""
         judged, reason = self._by_the_window()
         if not self._window.is_whole:
             self._by_others(judged)
-        self._tell(judged, reason)
+        self._add_verdicts(judged, reason)
 
     def job(self, report: Callable[[object], None]) -> _WindowJob:
         """As ``PartitionTask.job``."""
@@ -207,7 +206,7 @@ class WindowTask(PartitionTask):
     # ------------------------------------------------------------------------------------------------------------ the window alone
 
     def _by_the_window(self) -> tuple[list[_Judged], str | None]:
-        """Every snapshot that the replay comes to; and why it ended before its time, None where it did not."""
+        """Every snapshot that the replay reaches; and why it ended early, None if it did not."""
         record, judged = ReplayRecord(), list[_Judged]()
         for index, summary, prefix in prefixes_of(self._held):
             following = self._directory.segments[index + 1 : index + 2]
@@ -223,16 +222,17 @@ class WindowTask(PartitionTask):
             offset, _ = boundary_after(self._directory.segments, index, summary)
             if offset is None:
                 continue
-            doubts = record.evidence().doubts
-            self._tell_unsound(offset, doubts)
-            judged += self._judged_at(offset, summary, prefix, doubts[0] if doubts else None)
+            unproven = next(iter(record.evidence().doubts), None)
+            self._find_unsound(offset, unproven)
+            judged += self._judged_at(offset, summary, prefix, unproven)
         return judged, None
 
-    def _tell_unsound(self, offset: int, doubts: Sequence[str]) -> None:
+    def _find_unsound(self, offset: int, unproven: str | None) -> None:
         """As ``verify``: from where on the log proves nothing, once."""
-        if doubts and not self.outcome.is_unsound_reported:
-            message = f"from here on the log proves nothing: {doubts[0]}"
-            self.outcome.findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
+        findings = self._verdict.findings
+        if unproven is not None and not any(each.code == UNSOUND or each.severity is Severity.DAMAGED for each in findings):
+            message = f"from here on the log proves nothing: {unproven}"
+            findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
@@ -244,7 +244,7 @@ class WindowTask(PartitionTask):
         )
         return reason
 
-    def _judged_at(self, offset: int, summary: SegmentSummary, prefix: RunningEffect, doubt: str | None) -> Iterator[_Judged]:
+    def _judged_at(self, offset: int, summary: SegmentSummary, prefix: RunningEffect, unproven: str | None) -> Iterator[_Judged]:
         for listed in self._directory.snapshots_at(offset):
             try:
                 entries = read_snapshot_file(self._directory, offset, listed)
@@ -253,41 +253,39 @@ class WindowTask(PartitionTask):
                 continue
             except FormatError as error:
                 comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
-                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)
+                yield _Judged(offset, listed, NOTHING, unproven, None, comparison)
                 continue
             if entries is None:
                 continue
-            if summary.cut_batch_offset is not None and doubt is None:
-                reason = (
-                    f"no broker writes a snapshot here: {offset} lies inside the batch that begins at {summary.cut_batch_offset}"
-                )
+            if summary.cut_batch_offset is not None and unproven is None:
+                reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
                 comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, len(entries), 0, (), reason)
             else:
-                knowledge = self._knowledge(doubt, is_complete=self._window.is_whole)
+                knowledge = self._knowledge(unproven, is_complete=self._window.is_whole)
                 comparison = compare(prefix.total(), entries, offset, knowledge)
             if self._window.is_whole or comparison.proven_wrong or offset < self._window.least_offset:
-                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)  # nothing more is asked of it
+                yield _Judged(offset, listed, NOTHING, unproven, None, comparison)  # nothing more is asked of it
             else:
-                yield _Judged(offset, listed, prefix, doubt, entries, comparison)
+                yield _Judged(offset, listed, prefix, unproven, entries, comparison)
 
-    def _knowledge(self, doubt: str | None, *, is_complete: bool) -> Knowledge:
+    def _knowledge(self, unproven: str | None, *, is_complete: bool) -> Knowledge:
         start, clock = self._window.start_offset, self._clock
-        return Knowledge(is_complete, doubt, start, start, clock.as_of_ms, clock.expiration_ms)
+        return Knowledge(is_complete, unproven, start, start, clock.as_of_ms, clock.expiration_ms)
 
-    # ------------------------------------------------------------------------------------------------------------ what vouches for it
+    # ------------------------------------------------------------------------------------------------------------ evidence
 
     def _by_others(self, judged: list[_Judged]) -> None:
-        """Of those that the window does not contradict: which are right, and what keeps the others from being proven."""
+        """Decides which of those that the window does not contradict are right, and why the others are not proven."""
         wrong = {each.listed.name for each in judged if each.comparison.proven_wrong}
         open_ones = [each for each in judged if each.listed.name not in wrong and each.offset >= self._window.least_offset]
         settled = self._from_base(wrong)
-        rest = [each for each in open_ones if each.doubt is not None or settled is None or not settled(each)]
+        rest = [each for each in open_ones if each.unproven_reason is not None or settled is None or not settled(each)]
         witness = self._witness(judged) if rest else None
         for each in rest:
-            if each.doubt is None and witness is not None and self._is_witnessed(each, witness):
+            if each.unproven_reason is None and witness is not None and self._is_witnessed(each, witness):
                 continue
             each.snapshot_class = SnapshotClass.UNPROVEN
-            why = each.doubt or self._gap(each, witness)
+            why = each.unproven_reason or self._gap(each, witness)
             each.comparison = replace(
                 each.comparison,
                 status=SnapshotStatus.UNVERIFIABLE,
@@ -315,7 +313,7 @@ class WindowTask(PartitionTask):
         return None
 
     def _knows_below(self, offset: int) -> bool:
-        """Whether the snapshot at an offset may vouch for what producers did below the window."""
+        """Whether the snapshot at an offset is evidence for what producers did below the window."""
         if self._window.below_is_old and not self._shows_transactions():
             return True
         listed = self._directory.snapshot_at(offset)
@@ -356,7 +354,7 @@ class WindowTask(PartitionTask):
     def _witness(self, judged: list[_Judged]) -> tuple[int, WindowProof] | None:
         """The last snapshot of all, with what it proves of the window; None where the window contradicts it, or there is none."""
         last = judged[-1] if judged else None
-        if last is None or last.comparison.proven_wrong or last.doubt is not None or not self._knows_below(last.offset):
+        if last is None or last.comparison.proven_wrong or last.unproven_reason is not None or not self._knows_below(last.offset):
             return None
         return last.offset, prove_window(self._directory, self._held, last.offset, self._clock)
 
@@ -382,19 +380,19 @@ class WindowTask(PartitionTask):
         if gaps:
             return f"what producer {gaps[0].producer_id} did below is open: {gaps[0].reason} ({gaps[0].name})"
         if witness is not None and witness[1].fault is not None:
-            return f"no other snapshot vouches for what lies below: {witness[1].fault}"
+            return f"no other snapshot proves what is below: {witness[1].fault}"
         if witness is None:
             return "no other snapshot holds a producer from below it"
-        return "no other snapshot vouches for what lies below: a transaction that was opened there may be open still"
+        return "no other snapshot proves what is below: a transaction that was opened there may be open still"
 
     # ------------------------------------------------------------------------------------------------------------ the end
 
-    def _tell(self, judged: list[_Judged], reason: str | None) -> None:
-        """The verdicts; those of snapshots that the replay did not come to say what they show by themselves."""
+    def _add_verdicts(self, judged: list[_Judged], reason: str | None) -> None:
+        """Adds the verdicts; snapshots that the replay did not reach get one by their own content."""
         least, seen = self._window.least_offset, {each.listed.name for each in judged}
         for each in judged:
             if each.offset >= least:
-                is_exact = self._window.is_whole and each.doubt is None
+                is_exact = self._window.is_whole and each.unproven_reason is None
                 found = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
                 self.outcome.snapshots.append(SnapshotVerdict(each.offset, each.comparison, found, each.listed.name))
         for offset, listed in self._directory.snapshots:
@@ -418,6 +416,7 @@ class _WindowJob(Job):
     clock: Clock
 
     def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes apart from the segments, in an object store; None if unknown."""
         return snapshot_needs(self.window.source.directory)
 
     @contextlib.contextmanager

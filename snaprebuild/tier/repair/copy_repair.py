@@ -1,9 +1,9 @@
-"""A copy in Aiven's layout gets another producer snapshot, by two conditional writes that leave it readable at every moment.
+"""Gives a copy in Aiven's layout another producer snapshot, by two conditional writes that leave it readable at every moment.
 
-``.indexes`` becomes its old bytes, unchanged, with the right snapshot behind them: the old manifest stays true. Then the manifest becomes
-one that differs in the place of the snapshot alone. Whoever holds an old manifest in a cache reads the old bytes, whole. A run that died
-between the two has left the snapshot behind the indexes, where the next one finds it and writes the manifest only. Behind any other bytes
-there, as of a run whose replay said something else, the right snapshot is appended: whatever was there stays.
+``.indexes`` becomes its old bytes, unchanged, followed by the right snapshot: the old manifest stays valid. Then the manifest becomes one
+that differs in the place of the snapshot alone. A reader with an old manifest in its cache reads the old bytes, whole. A run that died
+between the two leaves the snapshot after the indexes, where the next run finds it and writes the manifest only. After any other bytes
+there, as of a run whose replay had another result, the right snapshot is appended: the bytes that were there stay.
 
 Source: ``SegmentManifestV1``, ``KafkaRemoteStorageManager.fetchIndex`` of the plugin.
 """
@@ -25,40 +25,54 @@ from snaprebuild.storage.remote.listing import TierCopy
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import FileIdentity, ReplacingStore, WholeObject
 
-__all__ = ["CopyRepair", "carry_out", "copy_repair", "read_back"]
+__all__ = ["CopyRepair", "RepairPlace", "carry_out", "copy_repair", "read_back"]
 
 INDEXES_BYTES_MAX = 2**31 - 1
 """Positions in a manifest are int32."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRepair:
-    """What is written of one copy.
+class RepairPlace:
+    """What a repair changes, without the bytes, of which a run with many copies cannot hold all.
 
     Attributes:
-        manifest_key: below the root; ``indexes_key`` likewise.
-        manifest_at: location; ``indexes_at`` likewise.
-        manifest: as it was read; ``indexes`` likewise.
-        appended: to ``.indexes``; nothing where a run that died has done that.
-        new_manifest: its bytes.
-        old_place: of the snapshot, in ``.indexes``.
-        place: of the right one.
+        manifest_key: below the root, as ``indexes_key``.
+        indexes_bytes: size of ``.indexes`` before.
+        appended_bytes: to it; 0 if a run that died has done that.
+        old: place of the wrong snapshot, in ``.indexes``.
+        new: of the right one.
     """
 
     manifest_key: str
     indexes_key: str
+    indexes_bytes: int
+    appended_bytes: int
+    old: IndexPlace
+    new: IndexPlace
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRepair:
+    """What is written to one copy.
+
+    Attributes:
+        manifest_at: location, as ``indexes_at``.
+        manifest: as it was read, as ``indexes``.
+        appended: to ``.indexes``.
+        new_manifest: its bytes.
+    """
+
+    place: RepairPlace
     manifest_at: str
     indexes_at: str
     manifest: WholeObject = field(repr=False)
     indexes: WholeObject = field(repr=False)
     appended: bytes = field(repr=False)
     new_manifest: bytes = field(repr=False)
-    old_place: IndexPlace
-    place: IndexPlace
 
 
 def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCopy, right: bytes) -> CopyRepair:
-    """Reads what is there, and makes what takes its place. Writes nothing.
+    """Reads the objects, and makes what replaces them. Writes nothing.
 
     Args:
         store: that holds the objects.
@@ -75,7 +89,7 @@ def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCop
     keys = {kind: copy.objects[kind].key for kind in AivenObject}
     stem = keys[AivenObject.LOG].removesuffix(f".{AivenObject.LOG}")
     if copy.others or any(key != f"{stem}.{kind}" for kind, key in keys.items()):
-        message = "objects of this copy lie below several prefixes: name the one that brokers use"
+        message = "objects of this copy are below several prefixes: name the one that brokers use"
         raise RefusedError(message, path=f"{root}/{keys[AivenObject.MANIFEST]}")
     manifest_at, manifest = _read(store, root, copy, AivenObject.MANIFEST, MANIFEST_BYTES_MAX)
     indexes_at, indexes = _read(store, root, copy, AivenObject.INDEXES, INDEXES_BYTES_MAX)
@@ -84,26 +98,15 @@ def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCop
         raise RefusedError("is not written as the plugin writes, and would change in more than one place", path=manifest_at)
     used = max(place.position + place.size for place in parsed.indexes.values() if place is not None)
     if used > len(indexes.data):
-        raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest tells of {used}", path=indexes_at)
+        raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest names {used}", path=indexes_at)
     appended, size = _appended(tier.data_key(parsed, manifest_at), indexes.data[used:], right)
     end = len(indexes.data) + len(appended)
     if end > INDEXES_BYTES_MAX:
         raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at)
-    old, place = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
+    old, new = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
     assert old is not None, "every manifest has one"
-    data = _with_place(parsed, place)
-    return CopyRepair(
-        keys[AivenObject.MANIFEST],
-        keys[AivenObject.INDEXES],
-        manifest_at,
-        indexes_at,
-        manifest,
-        indexes,
-        appended,
-        data,
-        old,
-        place,
-    )
+    place = RepairPlace(keys[AivenObject.MANIFEST], keys[AivenObject.INDEXES], len(indexes.data), len(appended), old, new)
+    return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))
 
 
 def _read(store: ReplacingStore, root: str, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[str, WholeObject]:
@@ -111,9 +114,9 @@ def _read(store: ReplacingStore, root: str, copy: TierCopy, kind: AivenObject, b
     location = f"{root}/{listed.key}"
     found = store.read_whole(location, bytes_max)
     if found is None:
-        raise RefusedError("is gone since it was listed (somebody is at work here): run again", path=location)
+        raise RefusedError("is gone since it was listed (another program writes here): run again", path=location)
     if not _is_same(found.identity, listed.identity):
-        raise RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
+        raise RefusedError("changed since it was listed (another program writes here): run again", path=location)
     if found.not_kept is not None:
         raise RefusedError(f"has {found.not_kept}, which a replacement would lose", path=location)
     return location, found
@@ -122,11 +125,11 @@ def _read(store: ReplacingStore, root: str, copy: TierCopy, kind: AivenObject, b
 def _is_same(found: FileIdentity, listed: FileIdentity) -> bool:
     if listed.etag is None:
         return found == listed
-    return (found.size_bytes, found.etag) == (listed.size_bytes, listed.etag)  # times come rounded, here so and there so
+    return (found.size_bytes, found.etag) == (listed.size_bytes, listed.etag)  # times are rounded differently
 
 
 def _appended(key: DataKey | None, tail: bytes, right: bytes) -> tuple[bytes, int]:
-    """What is to be appended, and how large it is there; nothing where the tail ends with the right snapshot already."""
+    """What is appended, and its size there; nothing if the tail ends with the right snapshot already."""
     stored = right if key is None else key.encrypted(right, os.urandom(VECTOR_BYTES))
     last = tail[-len(stored) :]
     try:
@@ -143,12 +146,12 @@ def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
 
 
 def carry_out(store: ReplacingStore, repair: CopyRepair, announce: Callable[[], None]) -> None:
-    """Writes. What raises leaves the copy as it was, or with the right snapshot behind its indexes, or repaired.
+    """Writes. An error leaves the copy as it was, or with the right snapshot after its indexes, or repaired.
 
     Args:
         store: that holds the objects.
         repair: what is written.
-        announce: called before the first write; where it raises, nothing is written.
+        announce: called before the first write; if it raises, nothing is written.
 
     Raises:
         RefusedError: an object changed meanwhile, and was not touched.

@@ -1,7 +1,8 @@
-"""Wrong producer snapshots in remote storage get their right content, where the segments there prove it.
+"""Replaces wrong producer snapshots in remote storage, where the segments there prove the right content.
 
-What is wrong, and what would be right, is what ``tier_audit`` says: nothing is replayed here. A copy is left alone, and told, where that
-is not proven, where nobody tells that brokers read it, where another copy shares offsets with it or with one below, and behind damage.
+What is wrong and what would be right is the result of ``tier_audit``: nothing is replayed here. A copy is left alone and reported where the
+right content is not proven, where it is not verified that brokers read the copy, where another copy shares offsets with it or with one
+below, and above damage.
 """
 
 from __future__ import annotations
@@ -9,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 
 from formats.errors import FormatError
-from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_manifest import IndexPlace
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -24,54 +22,27 @@ from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
-from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, TierAudit
+from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.repair.copy_repair import CopyRepair, carry_out, copy_repair
-from snaprebuild.tier.repair.undo import UndoFile
+from snaprebuild.tier.repair.copy_repair import RepairPlace, carry_out, copy_repair
+from snaprebuild.tier.repair.undo import RepairReceipt
 
-__all__ = ["RepairAction", "RepairPlace", "RepairedCopy", "TierRepair", "tier_repair"]
+__all__ = ["RepairAction", "RepairedCopy", "TierRepair", "tier_repair"]
 
 
 class RepairAction(StrEnum):
-    """What became of a copy whose snapshot is wrong."""
+    """The result for a copy whose snapshot is wrong."""
 
     REPAIRED = "repaired"
     WOULD_REPAIR = "would-repair"
     """Dry run."""
     NOT_REPAIRED = "not-repaired"
-    """What is right is not proven, or the copy is such that it is left alone."""
+    """The right content is not proven, or the copy is one that is left alone."""
     REFUSED = "refused"
     """Its objects changed meanwhile, or may not be written."""
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It may be repaired, or will be by another run."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairPlace:
-    """Where a repair leads a manifest.
-
-    Attributes:
-        manifest_key: below the root; ``indexes_key`` likewise.
-        indexes_bytes: size of ``.indexes`` before.
-        appended_bytes: to it; 0 where an earlier run has done that.
-        old: place of the wrong snapshot.
-        new: of the right one.
-    """
-
-    manifest_key: str
-    indexes_key: str
-    indexes_bytes: int
-    appended_bytes: int
-    old: IndexPlace
-    new: IndexPlace
-
-    @classmethod
-    def of(cls, repair: CopyRepair) -> Self:
-        """Without the bytes, of which a run with many copies cannot hold all."""
-        keys = repair.manifest_key, repair.indexes_key
-        return cls(*keys, len(repair.indexes.data), len(repair.appended), repair.old_place, repair.place)
+    """It may be repaired, or another run will repair it."""
 
 
 @dataclass(slots=True)
@@ -79,11 +50,9 @@ class RepairedCopy:
     """A copy whose snapshot is wrong.
 
     Attributes:
-        partition: of it.
         audited: what is wrong.
-        action: what became of it.
-        why: it was not repaired; empty where it was, or is to be.
-        place: what was written, or is to be; None where it did not come to that.
+        why: it was not repaired; else empty.
+        place: what was written, or would be; None if the run did not get that far.
     """
 
     partition: AuditedPartition
@@ -99,10 +68,9 @@ class TierRepair:
 
     Attributes:
         audit: what was found before.
-        is_dry_run: nothing was written.
         copies: those that were wrong.
-        findings: of the audit, but what was repaired; and what was not.
-        undo_file: path of the file that takes it back; None where nothing was to be written.
+        findings: of the audit, without what was repaired; and what was not.
+        undo_file: path of the receipt; None if nothing was written.
     """
 
     audit: TierAudit
@@ -132,20 +100,20 @@ def tier_repair(
     Args:
         store: that holds it.
         root: the location, absolute.
-        clock: as for ``tier_audit``.
-        selection: likewise.
-        metadata_logs: likewise.
-        private_keys: likewise.
-        settings: likewise.
-        jobs: likewise.
-        allow_unverified: take complete copies for live where no metadata log tells.
-        undo_path: of the file that takes it back, which must not exist; None for a dry run, which writes nothing.
-        announce: as for ``tier_audit``.
-        key_prefix: likewise.
+        clock: for expiry.
+        selection: of partitions.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``.
+        private_keys: of segments that are encrypted.
+        settings: of object stores.
+        jobs: worker processes.
+        allow_unverified: without a metadata log, take complete copies for live.
+        undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
+        announce: called with what is going to be read.
+        key_prefix: of the plugin.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
-        RefusedError: likewise, or the store would not honour conditions, or the undo file may not stand there.
+        RefusedError: as ``tier_audit``, or the store would not honour conditions, or the receipt may not be there.
     """
     with ProvenSnapshots() as proven:
         audit = tier_audit(
@@ -164,48 +132,52 @@ def tier_repair(
         result = TierRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]
         for partition in audit.partitions:
-            _sort_out(result, partition, allow_unverified=allow_unverified)
-        _Repairing(result, store, root, private_keys, proven).run(undo_path)
-    for repaired in result.copies:
-        if repaired.action is RepairAction.NOT_REPAIRED:
-            _tell_left(result, repaired)
+            _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
+        due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]
+        _Repairs(result, store, root, private_keys, proven).run(due, undo_path)
     return result
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is left alone
 
-LOCAL_TIER = "LocalTieredStorage keeps a snapshot in a file of its own, and that a file is replaced is not done"
-UNVERIFIED = "which copies brokers read is not verified"
+UNVERIFIED = "whether brokers read these copies is not verified"
 
 
-def _sort_out(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
-    """Which of the wrong copies of a partition are to be repaired."""
-    _tell_refusals(result, partition, allow_unverified=allow_unverified)
-    for audited in partition.copies:
-        if audited.verdict in WRONG:
-            why = _why_not(partition, audited, allow_unverified=allow_unverified)
-            action = RepairAction.WOULD_REPAIR if why is None else RepairAction.NOT_REPAIRED
-            result.copies.append(RepairedCopy(partition, audited, action, why or ""))
-
-
-def _why_not(partition: AuditedPartition, audited: AuditedCopy, *, allow_unverified: bool) -> str | None:
-    """Why a copy is not repaired; None where it is to be."""
+def _add_wrong_copies(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
+    """Decides which of the wrong copies of a partition are repaired. What concerns all of them is one finding."""
+    wrong = [each for each in partition.copies if each.verdict in WRONG]
+    refusal, advice = None, ""
     if partition.layout is not TierLayout.AIVEN:
-        return LOCAL_TIER
-    if not (partition.is_verified or allow_unverified):
-        return UNVERIFIED
+        refusal = "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
+    elif not (partition.is_verified or allow_unverified):
+        refusal = UNVERIFIED
+        advice = ": give --metadata-log, or take every complete copy for live with --allow-unverified"
+    if wrong and refusal is not None:
+        left = f"{pluralize(len(wrong), 'wrong snapshot')} left alone: {refusal}{advice}"
+        result.findings.append(Finding("refused", Severity.REFUSED, partition.place, left))
+    for audited in wrong:
+        why = refusal or _why_not(partition, audited)
+        action = RepairAction.WOULD_REPAIR if why is None else RepairAction.NOT_REPAIRED
+        result.copies.append(RepairedCopy(partition, audited, action, why or ""))
+        if why is not None and refusal is None:
+            message = f"{audited.snapshot_name} is {audited.verdict}, and is not repaired: {why}"
+            result.findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.place, message, audited.start_offset))
+
+
+def _why_not(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
+    """Why a copy is not repaired; None if it is."""
     if audited.end_offset is None:
-        return "its end is not known"
+        return "its end is unknown"
     shared = _shared_from(partition)
     if shared is not None and audited.end_offset >= shared:
-        return f"from offset {shared} on copies share offsets, or one has no end that anybody tells: which belong to the log is not certain"
+        return f"from offset {shared} on copies share offsets, or the end of one is unknown: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
-        return f"what lies at or above offset {partition.damaged_at} is damaged, or could not be read"
-    return None if audited.proven is not None else f"what is right is not proven: {audited.unproven}"
+        return f"something at or above offset {partition.damaged_at} is damaged, or could not be read"
+    return None if audited.proven is not None else f"the right content is not proven: {audited.unproven}"
 
 
 def _shared_from(partition: AuditedPartition) -> int | None:
-    """The least offset that lies in two copies, or in one whose end nobody knows."""
+    """The least offset that is in two copies, or in one whose end is unknown."""
     reached = -1
     for audited in sorted(partition.copies, key=lambda copy: copy.start_offset):
         if audited.start_offset <= reached or audited.end_offset is None:
@@ -214,40 +186,11 @@ def _shared_from(partition: AuditedPartition) -> int | None:
     return None
 
 
-def _place(result: TierRepair, partition: AuditedPartition) -> str:
-    return f"{result.audit.root}: {partition.name} ({uuid_to_text(partition.topic_id)})"
-
-
-def _tell_refusals(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
-    """What concerns all wrong copies of a partition is told once."""
-    count = sum(audited.verdict in WRONG for audited in partition.copies)
-    if not count:
-        return
-    message = None
-    if partition.layout is not TierLayout.AIVEN:
-        message = LOCAL_TIER
-    elif not (partition.is_verified or allow_unverified):
-        message = f"{UNVERIFIED}: --metadata-log tells, or --allow-unverified takes every complete copy for one"
-    if message is not None:
-        left = f"{pluralize(count, 'wrong snapshot')} left alone: {message}"
-        result.findings.append(Finding("refused", Severity.REFUSED, _place(result, partition), left))
-
-
-def _tell_left(result: TierRepair, left: RepairedCopy) -> None:
-    if left.why in (LOCAL_TIER, UNVERIFIED):
-        return
-    audited = left.audited
-    message = f"the snapshot of the segment {uuid_to_text(audited.segment_id)} is {audited.verdict}, and stays so: {left.why}"
-    result.findings.append(
-        Finding("tier-not-repaired", Severity.FINDING, _place(result, left.partition), message, audited.start_offset)
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------------- what is written
 
 
-class _Repairing:
-    """One copy after the other."""
+class _Repairs:
+    """Repairs one copy after the other."""
 
     def __init__(self, result: TierRepair, store: Store, root: str, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
@@ -255,55 +198,45 @@ class _Repairing:
         self._replacing = replacing(store)
         self._tier = TierStore(store, private_keys)
         self._proven = proven
-        self._undo: UndoFile | None = None
 
-    def run(self, undo_path: str | None) -> None:
-        due = [each for each in self._result.copies if each.action is RepairAction.WOULD_REPAIR]
+    def run(self, due: Sequence[RepairedCopy], undo_path: str | None) -> None:
+        receipt = None
         if due and undo_path is not None:
-            self._undo = UndoFile(undo_path, self._root)
-            self._undo.check_place()
+            receipt = RepairReceipt(undo_path, self._root)
+            receipt.check_place()
             self._replacing.prepare(self._root)
         for repaired in due:
-            self._one(repaired)
-        if self._undo is not None:
             try:
-                self._undo.close()
-            except SnaprebuildError as error:  # all that was announced stands in it
-                self._result.findings.append(finding_of_error(error, self._undo.path))
-            self._result.undo_file = self._undo.path if self._undo.is_there else None
+                self._repair(repaired, receipt)
+            except (SnaprebuildError, FormatError) as error:
+                repaired.action = next(action for kind, action in _ACTIONS if isinstance(error, kind))
+                repaired.why = error.message
+                self._result.findings.append(finding_of_error(error, self._root))
+        if receipt is not None:
+            try:
+                receipt.close()
+            except SnaprebuildError as error:  # all that was announced is in it
+                self._result.findings.append(finding_of_error(error, receipt.path))
+            self._result.undo_file = receipt.path if receipt.is_there else None
 
-    def _one(self, repaired: RepairedCopy) -> None:
-        try:
-            self._repair(repaired)
-        except (SnaprebuildError, FormatError) as error:
-            repaired.action, repaired.why = _ACTIONS[_kind_of(error)], error.message
-            finding = finding_of_error(error, self._root)
-            self._result.findings.append(finding)
-
-    def _repair(self, repaired: RepairedCopy) -> None:
+    def _repair(self, repaired: RepairedCopy, receipt: RepairReceipt | None) -> None:
         audited = repaired.audited
         assert audited.copy is not None
         assert audited.proven is not None
         right = self._proven.read(audited.proven)
         repair = copy_repair(self._replacing, self._tier, self._root, audited.copy, right)
-        repaired.place = RepairPlace.of(repair)
-        if self._undo is None:
-            return
-        undo, number = self._undo, self._undo.number()
-        carry_out(self._replacing, repair, lambda: undo.announce(number, repaired.partition, audited, repair))
-        undo.settle(number)
-        repaired.action = RepairAction.REPAIRED
+        repaired.place = repair.place
+        if receipt is not None:
+            carry_out(self._replacing, repair, lambda: receipt.announce(repaired.partition, audited, repair))
+            receipt.settle()
+            repaired.action = RepairAction.REPAIRED
 
 
-def _kind_of(error: Exception) -> type[Exception]:
-    return next(kind for kind in _ACTIONS if isinstance(error, kind))
-
-
-_ACTIONS: dict[type[Exception], RepairAction] = {
-    RefusedError: RepairAction.REFUSED,
-    OutcomeUnknownError: RepairAction.UNKNOWN,
-    StorageError: RepairAction.FAILED,
-    FormatError: RepairAction.REFUSED,
-    SnaprebuildError: RepairAction.FAILED,
-}
+_ACTIONS: tuple[tuple[type[Exception], RepairAction], ...] = (
+    (RefusedError, RepairAction.REFUSED),
+    (OutcomeUnknownError, RepairAction.UNKNOWN),
+    (StorageError, RepairAction.FAILED),
+    (FormatError, RepairAction.REFUSED),
+    (SnaprebuildError, RepairAction.FAILED),
+)
 """By the error that ended the work on a copy; the first that fits."""

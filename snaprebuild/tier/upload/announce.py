@@ -1,17 +1,19 @@
-"""Tells brokers of copies that are complete: their records go to ``__remote_log_metadata`` of a running cluster.
+"""Announces complete copies to brokers: produces their records to ``__remote_log_metadata`` of a running cluster.
 
-A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first:
-whoever is stopped leaves a copy that nobody knows of yet, or one that was announced and not called finished, and the next run goes on
-there. The topic is read before anything is uploaded, so that a copy that brokers know is not announced twice (a broker of 3.6 stops
-reading the topic at a record that cannot follow the one before, KAFKA-15632), again right before each copy, and behind it.
+A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first: a
+run that is stopped leaves a copy without records, or one without the record that finishes it, and the next run continues there. The topic
+is read before anything is uploaded, so that no copy is announced twice (a broker of 3.6 stops reading the topic at a record that cannot
+follow the one before, KAFKA-15632), again right before each announcement, and after it.
 
 Source: ``RLMCopyTask.copyLogSegment``, ``ConsumerTask``, ``RemoteLogMetadataCache``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -32,9 +34,8 @@ from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, 
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
-from snaprebuild.tier.upload.records import WrittenCopy
 
-__all__ = ["Announced", "Announcer", "RecordTopic"]
+__all__ = ["Announced", "Announcer", "RecordTopic", "WrittenCopy", "record_lines"]
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
@@ -46,14 +47,14 @@ AGAIN = "run again: what the topic holds is not produced twice"
 
 
 class Announced(StrEnum):
-    """How brokers come to know of a copy."""
+    """Whether the records of a copy were produced."""
 
     NOW = "now"
     """Its records were produced, and read back."""
     BEFORE = "before"
     """The topic had them."""
     NEEDLESS = "needless"
-    """Brokers read another copy of these offsets by now: nothing was produced, and nobody will read this one."""
+    """Brokers read another copy of these offsets by now: nothing was produced, and no broker will read this one."""
 
 
 class RecordTopic(Protocol):
@@ -64,7 +65,7 @@ class RecordTopic(Protocol):
         ...
 
     def place(self, partition: int) -> str:
-        """What messages call a partition."""
+        """Name of a partition in messages."""
         ...
 
     def first_offset(self, partition: int) -> int:
@@ -72,7 +73,7 @@ class RecordTopic(Protocol):
         ...
 
     def read_new(self, partition: int) -> Iterator[tuple[int, bytes | None]]:
-        """Offset and value of each record behind those that this gave before."""
+        """Offset and value of each record after those that this gave before."""
         ...
 
     def append(self, partition: int, value: bytes) -> None:
@@ -80,19 +81,42 @@ class RecordTopic(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenCopy:
+    """A copy that is complete.
+
+    Attributes:
+        segment: as it began.
+        finished_ms: when it was found complete, ms since 1970.
+        check: raises if it is no longer ours to announce (``UploadFence.check``); None without a fence.
+    """
+
+    segment: RemoteSegment
+    finished_ms: int
+    check: Callable[[], None] | None = field(default=None, compare=False)
+
+    @property
+    def finished(self) -> RemoteSegmentUpdate:
+        """The record that follows the one that it began with."""
+        segment = self.segment
+        assert segment.id is not None
+        state = SegmentState.COPY_SEGMENT_FINISHED
+        return RemoteSegmentUpdate(segment.id, segment.broker_id, self.finished_ms, segment.custom_metadata, state)
+
+
 @dataclass(slots=True)
 class Announcer:
-    """Knows what brokers know of some partitions, and tells them more.
+    """Reads what the topic has of some partitions, and adds records of copies.
 
     Attributes:
         topic: of the records.
         partitions: of the topic.
         wanted: partitions that copies are of; records of others are passed over.
         cluster: their topics, by name, as far as the cluster has them.
-        logs: what the records say.
+        logs: the fold of the records.
         deleted: copies that brokers deleted, which must not come back.
         findings: records that cannot be read.
-        is_whole: nothing was deleted from the topic, and all could be read: what it does not tell nobody knows.
+        is_whole: nothing was deleted from the topic, and all could be read: brokers have no other copies.
     """
 
     topic: RecordTopic
@@ -106,7 +130,7 @@ class Announcer:
 
     @classmethod
     def of(cls, topic: RecordTopic, wanted: Iterable[TopicIdPartition]) -> Announcer:
-        """Looks at the cluster, and reads every record of the partitions.
+        """Reads the topics of the cluster, and every record of the partitions.
 
         Args:
             topic: of the records.
@@ -135,7 +159,7 @@ class Announcer:
         first = self.topic.first_offset(number)
         if first > 0:
             self.is_whole = False
-            message = f"the topic begins at offset {first}: which copies brokers knew from records below it nobody tells"
+            message = f"the topic begins at offset {first}: which copies had records below it is unknown"
             self.findings.append(Finding("metadata-topic-cut", Severity.NOTE, self.topic.place(number), message))
         self._read(number)
 
@@ -197,7 +221,7 @@ class Announcer:
             message = f"brokers deleted the copy {copy} of it, as retention or DeleteRecords asked: it must not come back"
             raise UploadRefusedError(message, reason="deleted")
 
-    # ---- behind it ----
+    # ---- after it ----
 
     def announce(self, copy: WrittenCopy) -> Announced:
         """Produces what the topic lacks of a copy that is complete, and reads it back.
@@ -227,7 +251,7 @@ class Announcer:
                 raise type(error)(message, path=error.path) from error
         self._read(number)
         if self._known(partition, segment.segment_id) is not FINISHED and segment.segment_id not in self.deleted:
-            message = f"the records of the copy {segment.id} were produced, and do not stand in the topic as they should; {AGAIN}"
+            message = f"the records of the copy {segment.id} were produced, and are not in the topic as they should be; {AGAIN}"
             raise OutcomeUnknownError(message, path=self.topic.place(number))
         return Announced.NOW
 
@@ -246,3 +270,45 @@ class Announcer:
             if first is None or first is not log.lookup(entry.epoch, ends[entry.epoch]):
                 return False
         return True
+
+
+# ---------------------------------------------------------------------------------------------------------------- the file of records
+
+
+def record_lines(copies: Iterable[WrittenCopy], partitions: int) -> Iterator[str]:
+    """The lines of the file of records.
+
+    Args:
+        copies: in the order in which they were written.
+        partitions: of ``__remote_log_metadata``.
+    """
+    for copy in copies:
+        assert copy.segment.id is not None
+        number = metadata_partition(copy.segment.id.topic_id_partition, partitions)
+        for record in (copy.segment, copy.finished):
+            line = {
+                "partition": number,
+                "key": None,
+                "value": base64.b64encode(write_remote_log_record(record)).decode(),
+                "record": _readable(record),
+            }
+            yield json.dumps(line) + "\n"
+
+
+def _readable(record: RemoteSegment | RemoteSegmentUpdate) -> dict[str, object]:
+    assert record.id is not None
+    partition = record.id.topic_id_partition
+    fields: dict[str, object] = {
+        "topic": partition.topic,
+        "topic_id": uuid_to_text(partition.topic_id),
+        "partition": partition.partition,
+        "segment_id": uuid_to_text(record.id.id),
+        "state": record.state.name,
+        "broker_id": record.broker_id,
+        "event_timestamp_ms": record.event_timestamp_ms,
+    }
+    if isinstance(record, RemoteSegment):
+        names = ("start_offset", "end_offset", "max_timestamp_ms", "size_bytes", "txn_index_empty")
+        fields |= {name: getattr(record, name) for name in names}
+        fields["leader_epochs"] = [asdict(entry) for entry in record.leader_epochs]
+    return fields

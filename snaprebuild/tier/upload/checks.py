@@ -55,7 +55,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         Of all batches, ms; -1 for none.
 
     Raises:
-        UploadRefusedError: a batch is not whole or has another checksum, or an index says something else than the log.
+        UploadRefusedError: a batch is not whole or has another checksum, or an index contradicts the log.
     """
     base = indexes.base_offset
     stem = f"{directory}/{segment_file_name(base).removesuffix('.log')}"
@@ -82,7 +82,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         message = walk.fault or f"ends with something that is no whole batch, at byte {walk.end_position}"
         raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
     if begin < base or walk.end_offset > indexes.next_base_offset:
-        message = f"holds offsets from {begin} to {walk.end_offset - 1}, and stands for {base} to {indexes.next_base_offset - 1}"
+        message = f"holds offsets from {begin} to {walk.end_offset - 1}, and should hold {base} to {indexes.next_base_offset - 1}"
         raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
     for path, check in checks.items():
         _agrees(check.result(walk), path)
@@ -111,7 +111,7 @@ def _agrees(check: IndexCheck, path: str) -> None:
         raise UploadRefusedError(f"cannot be compared with its segment: {check.unchecked_reason}", path=path, reason=CONTRADICTS)
     wrong = np.flatnonzero(~check.agrees)
     if len(wrong):
-        message = f"{pluralize(len(wrong), 'entry', 'entries')} say something else than the segment, the first is entry {wrong[0]}"
+        message = f"{pluralize(len(wrong), 'entry', 'entries')} contradict the segment, the first is entry {wrong[0]}"
         message += "; deleted while the broker is stopped, it is made anew when the broker starts"
         raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
 
@@ -121,7 +121,7 @@ def check_stable(
 ) -> None:
     """Makes sure that the segment ends below the last stable offset.
 
-    A transaction that is open at the end of the segment holds it back until its marker is replicated. So its marker must lie in a later
+    A transaction that is open at the end of the segment holds it back until its marker is replicated. So its marker must be in a later
     segment, below the high watermark.
 
     Args:
@@ -145,7 +145,7 @@ def check_stable(
         producer_id = min(first_of, key=lambda each: first_of[each])
         message = (
             f"the last stable offset is {first_of[producer_id]}, where producer {producer_id} began a transaction that is still open "
-            f"or whose marker is not replicated: no broker uploads what lies above it"
+            f"or whose marker is not replicated: no broker uploads what is above it"
         )
         path = partition.directory.file_path(partition.directory.segments[number].log.name)
         raise UploadRefusedError(message, path=path, reason="above-last-stable-offset")
@@ -154,7 +154,7 @@ def check_stable(
 def _close(
     partition: PartitionSource, segment: SegmentFiles, first_of: dict[int, int], high_watermark: int, deadline: float | None
 ) -> None:
-    """Takes out the producers whose marker lies in a segment."""
+    """Removes the producers whose marker is in a segment."""
     with partition.directory.open_segment(segment, deadline) as source:
         for block in HeaderReader(source, columns=("base_offset", "producer_id"), read_markers=True):
             ends = np.isin(block.marker_type, (ControlRecordType.ABORT, ControlRecordType.COMMIT))

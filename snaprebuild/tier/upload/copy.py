@@ -1,14 +1,13 @@
-"""Writes one copy of a segment: the claim, the segment, its indexes, and last the manifest, without which nobody reads the rest.
+"""Writes one copy of a segment: the claim, the segment, its indexes, and last the manifest, without which no broker reads the rest.
 
-Each object is created where none is. What is there already, of an earlier run with the same claim, is compared and kept; so a run that was
-stopped anywhere is finished by the next one, and nothing is ever replaced.
+Each object is created where none is. What an earlier run with the same claim created is compared and kept; so the next
+run finishes one that was stopped anywhere, and nothing is ever replaced.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
 
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
@@ -21,30 +20,13 @@ from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.storage.local.publish import temporary_name_of
 from snaprebuild.storage.store import LargeObjects, OpenBytes, Store
-from snaprebuild.tier.upload.fence import NOBODY, BrokerIdentity, UploadFence
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
+from snaprebuild.tier.upload.fence import Uploader, UploadFence
+from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.target import UploadTarget
 
-__all__ = ["Uploader", "claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
+__all__ = ["claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
 
 NO_FENCE = UploadFence()
-
-
-@dataclass(frozen=True, slots=True)
-class Uploader:
-    """Who uploads, and how.
-
-    Attributes:
-        name: by which a later run knows that it may go on.
-        run: random name of this one.
-        chunk_size: ``chunk.size`` of the plugin.
-        broker_id: that the records name.
-    """
-
-    name: str
-    run: str
-    chunk_size: int
-    broker_id: int
 
 
 def new_segment_id() -> bytes:
@@ -57,16 +39,14 @@ def new_segment_id() -> bytes:
             return bytes(data)
 
 
-def claimed(
-    target: UploadTarget, upload: PreparedUpload, uploader: Uploader, now_ms: int, identity: BrokerIdentity = NOBODY
-) -> UploadClaim:
-    """Claims a segment, or finds who was first.
+def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, now_ms: int) -> UploadClaim:
+    """Claims a segment, or finds the claim that was first.
 
     Raises:
         RefusedError: what is there is no claim.
-        StorageError: it cannot be told.
+        StorageError: the store failed.
     """
-    mine = identity.signed(UploadClaim(new_segment_id(), uploader.name, uploader.run, now_ms))
+    mine = uploader.claim(new_segment_id(), now_ms)
     location = target.claim_location(upload.start_offset, upload.end_offset)
     if _is_created(target.store, location, write_claim(mine)):
         return mine
@@ -92,14 +72,14 @@ def write_copy(
         upload: the segment.
         claim: ours.
         uploader: we.
-        fence: asked before the manifest, with which the copy is complete.
+        fence: checked before the manifest, with which the copy is complete.
 
     Returns:
-        The copy, as its first metadata record tells of it.
+        The copy, as in its first metadata record.
 
     Raises:
-        RefusedError: a local file changed, an object is there that holds other bytes, or the claim is no longer ours.
-        StorageError: an object cannot be written, or it is not known.
+        RefusedError: a local file changed, an object has other bytes, or the claim is no longer ours.
+        StorageError: an object cannot be written, or whether it was is unknown.
     """
     segment = remote_segment(upload, claim, uploader.broker_id)
     indexes = {
@@ -127,7 +107,7 @@ def write_copy(
 def finished_copy(
     target: UploadTarget, large: LargeObjects, log: OpenBytes, claim: UploadClaim, start_offset: int
 ) -> RemoteSegment:
-    """A copy of ours that an earlier run completed, as its manifest tells of it.
+    """A copy of ours that an earlier run completed, from its manifest.
 
     What belonged to the segment then need not be what would go with it today: once the log start has moved, indexes, leader epochs and
     snapshot may be others, and the copy is as good as it was. The segment itself never changes.
@@ -153,7 +133,7 @@ def finished_copy(
 
 
 def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:
-    """The copy of a segment, as its first metadata record tells of it; the same in every run that goes on with a claim."""
+    """The copy of a segment, as in its first metadata record; the same in every run with one claim."""
     partition = TopicIdPartition(upload.topic, upload.topic_id, upload.partition)
     return RemoteSegment(
         id=RemoteSegmentId(partition, claim.segment_id),

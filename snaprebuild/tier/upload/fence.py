@@ -1,7 +1,7 @@
 """Keeps an uploader from finishing what a newer registration of the same broker has taken over (KIP-903).
 
-A claim holds node id, directory id and broker epoch. Epochs of one broker only grow; those of different brokers say nothing of each other.
-Before the object that completes a copy, and before its records are told, both are read again: the epoch of the broker and the claim.
+A claim holds node id, directory id and broker epoch. Epochs of one broker only grow; those of different brokers cannot be compared.
+Before the object that completes a copy, and before its records are announced, both are read again: the epoch of the broker and the claim.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from snaprebuild.errors import RefusedError, UploadRefusedError
 from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.upload.target import UploadTarget
 
-__all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_EPOCH", "BrokerIdentity", "Claimant", "UploadFence", "epoch_text"]
+__all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_BROKER", "UNKNOWN_EPOCH", "BrokerIdentity", "UploadFence", "Uploader", "epoch_text"]
 
 STALE = "stale-broker-epoch"
-"""Reason of ``UploadRefusedError``: the broker registered again since; likewise ``claim-lost``."""
+"""``UploadRefusedError.reason``: the broker registered again after the run began."""
 CLAIM_LOST = "claim-lost"
+"""The same: another registration took the claim over."""
 UNKNOWN_EPOCH = "unknown-broker-epoch"
-"""Likewise: the claim of this uploader has a broker epoch, and nothing tells whether this run is of an earlier one."""
+"""The same: the claim of this uploader has a broker epoch, and the epoch of this run is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Whose log is uploaded, and under which registration; None where nothing tells.
+    """Whose log is uploaded, and under which registration; None if unknown.
 
     Attributes:
         node_id: int32.
@@ -38,10 +39,6 @@ class BrokerIdentity:
     directory_id: bytes | None = None
     broker_epoch: int | None = None
 
-    def signed(self, claim: UploadClaim) -> UploadClaim:
-        """A claim with this identity in it."""
-        return replace(claim, node_id=self.node_id, directory_id=self.directory_id, broker_epoch=self.broker_epoch)
-
     def supersedes(self, claim: UploadClaim) -> bool:
         """Whether a claim is of an earlier registration of the same broker."""
         return self._epoch_beyond(claim) > 0
@@ -50,8 +47,8 @@ class BrokerIdentity:
         """Whether it is of a later one."""
         return self._epoch_beyond(claim) < 0
 
-    def cannot_tell(self, claim: UploadClaim) -> bool:
-        """Whether a claim may be of a later registration of the same broker, and nothing tells under which one this is."""
+    def may_be_stale_for(self, claim: UploadClaim) -> bool:
+        """Whether a claim may be of a later registration of the same broker: that of this one is unknown."""
         is_same_broker = self.node_id is None or claim.node_id in (None, self.node_id)
         return self.broker_epoch is None and claim.broker_epoch is not None and is_same_broker
 
@@ -61,38 +58,67 @@ class BrokerIdentity:
         return self.broker_epoch - claim.broker_epoch
 
 
-NOBODY = BrokerIdentity()
+UNKNOWN_BROKER = BrokerIdentity()
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
-    """An uploader, as claims name it.
+class Uploader:
+    """Who uploads, and how.
 
     Attributes:
-        name: by which a later run knows that it may go on.
-        identity: whose log it uploads.
+        name: by which a later run knows its own claims.
+        run: random name of this one.
+        chunk_size: ``chunk.size`` of the plugin, bytes.
+        broker_id: that the records have.
+        identity: whose log is uploaded.
     """
 
     name: str
-    identity: BrokerIdentity = NOBODY
+    run: str
+    chunk_size: int
+    broker_id: int
+    identity: BrokerIdentity = UNKNOWN_BROKER
+
+    def claim(self, segment_id: bytes, claimed_ms: int) -> UploadClaim:
+        """A claim of this uploader."""
+        known = self.identity
+        mine = UploadClaim(segment_id, self.name, self.run, claimed_ms)
+        return replace(mine, node_id=known.node_id, directory_id=known.directory_id, broker_epoch=known.broker_epoch)
 
     def owns(self, claim: UploadClaim) -> bool:
-        """Whether a claim is of this uploader, and of the same registration of the broker, as far as the claim tells one."""
+        """Whether a claim is of this uploader, and of the same registration of the broker, as far as the claim has one."""
         identity = self.identity
-        is_other_epoch = identity.supersedes(claim) or identity.is_stale_for(claim) or identity.cannot_tell(claim)
+        is_other_epoch = identity.supersedes(claim) or identity.is_stale_for(claim) or identity.may_be_stale_for(claim)
         return claim.uploader == self.name and not is_other_epoch
+
+    def check_not_stale(self, claim: UploadClaim, location: str) -> None:
+        """Makes sure that a claim is not of a later registration of the same broker, or of one that may be later.
+
+        Raises:
+            UploadRefusedError: it is.
+        """
+        identity, claimed_by = self.identity, f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}"
+        if identity.is_stale_for(claim):
+            message = (
+                f"{claimed_by}, and this is broker epoch {identity.broker_epoch}: a later registration of the same broker uploads"
+            )
+            raise UploadRefusedError(message, path=location, reason=STALE)
+        if claim.uploader == self.name and identity.may_be_stale_for(claim):
+            advice = "give --metadata or --broker-epoch, or stop the broker cleanly"
+            message = f"{claimed_by}, and the epoch of this broker is unknown, so that it may be an earlier one: {advice}"
+            raise UploadRefusedError(message, path=location, reason=UNKNOWN_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
 class UploadFence:
-    """What one partition is uploaded behind.
+    """Checks before the steps that complete the upload of a partition.
 
     Attributes:
         identity: of the uploader.
-        epoch_now: reads the broker epoch again, None where nothing tells any more.
+        epoch_now: reads the broker epoch again; gives None if it is unknown now.
     """
 
-    identity: BrokerIdentity = NOBODY
+    identity: BrokerIdentity = UNKNOWN_BROKER
     epoch_now: Callable[[], int | None] | None = None
 
     def check_epoch(self, path: str) -> None:
@@ -103,17 +129,15 @@ class UploadFence:
 
         Raises:
             UploadRefusedError: it did.
-            StorageError, FormatError: it cannot be told.
+            StorageError, FormatError: it is unknown.
         """
         epoch = self.identity.broker_epoch
         if epoch is None or self.epoch_now is None:
             return
         now = self.epoch_now()
         if now != epoch:
-            told = (
-                "nothing tells it any more: the broker was started" if now is None else f"it is {now}: the broker registered again"
-            )
-            raise UploadRefusedError(f"the broker epoch was {epoch} when the upload began, and {told}", path=path, reason=STALE)
+            since = "is unknown now: the broker was started" if now is None else f"is {now} now: the broker registered again"
+            raise UploadRefusedError(f"the broker epoch was {epoch} when the upload began, and {since}", path=path, reason=STALE)
 
     def check(self, target: UploadTarget, claim: UploadClaim, start_offset: int, end_offset: int) -> None:
         """Makes sure that epoch and claim are still ours.
@@ -126,7 +150,7 @@ class UploadFence:
 
         Raises:
             UploadRefusedError: they are not.
-            StorageError, FormatError: it cannot be told.
+            StorageError, FormatError: it is unknown.
         """
         location = target.claim_location(start_offset, end_offset)
         self.check_epoch(location)
@@ -157,7 +181,7 @@ class UploadFence:
         found = store.read_whole(location, CLAIM_BYTES_MAX)
         try:
             if found is None or read_claim(found.data, file=location) != old:
-                raise RefusedError("changed while it was to be taken over (somebody is at work here): run again", path=location)
+                raise RefusedError("changed while it was to be taken over (another program writes here): run again", path=location)
         except FormatError as error:
             raise RefusedError(error.message, path=location) from error
         store.replace(location, write_claim(new), found)

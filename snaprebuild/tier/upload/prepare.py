@@ -1,4 +1,4 @@
-"""Everything that goes to remote storage with one closed segment, held together: read, compared with one another, and looked at again.
+"""Everything that goes to remote storage with one closed segment: read, compared with one another, and checked again before it is complete.
 
 Source: ``RemoteLogManager.RLMCopyTask.copyLogSegment``, ``LogSegmentData``, ``RemoteLogSegmentMetadata``; KIP-405.
 """
@@ -9,10 +9,12 @@ import errno
 import os
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from formats import limits
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from formats.partition.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -38,14 +40,94 @@ from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolute
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
-from snaprebuild.tier.upload.prepared_upload import PreparedUpload
 
-__all__ = ["candidates", "prepare_segment", "topic_id_of"]
+__all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
 
 Ensure = Callable[[PartitionSource, int], EnsuredSnapshot]
 """Gives the snapshot at an offset of a partition, or refuses (``snaprebuild.ensure_snapshot``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedUpload:
+    """A closed segment and what belongs to it, of one moment.
+
+    Attributes:
+        topic: name.
+        topic_id: 16 bytes.
+        partition: number.
+        start_offset: base offset of the segment.
+        end_offset: next base offset - 1.
+        log_path: of the segment, which is not read into memory.
+        log_identity: size, modification time, inode or ETag of it.
+        max_timestamp_ms: greatest of its batches; of a segment without timestamps the modification time, as a broker takes it.
+        offset_index: the whole ``.index``; so is ``time_index``.
+        transaction_index: the whole ``.txnindex``; None without one, as for most segments.
+        leader_epoch_checkpoint: text of every leader epoch that began below the next base offset.
+        leader_epochs: those over the range of the segment, the first one moved to its start: what the metadata record holds.
+        snapshot: the producer snapshot at the next base offset; ``snapshot.data`` is what is sent.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_path: str
+    log_identity: FileIdentity
+    max_timestamp_ms: int
+    offset_index: bytes = field(repr=False)
+    time_index: bytes = field(repr=False)
+    transaction_index: bytes | None = field(repr=False)
+    leader_epoch_checkpoint: bytes
+    leader_epochs: tuple[LeaderEpochEntry, ...]
+    snapshot: EnsuredSnapshot
+    _files: tuple[tuple[str, FileIdentity | None], ...] = field(repr=False)
+    _store: ReadStore = field(repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment."""
+        return self.log_identity.size_bytes
+
+    @property
+    def txn_index_empty(self) -> bool:
+        """No transaction was aborted in it: a field of the metadata record since Kafka 4.0."""
+        return not self.transaction_index
+
+    def open_log(self) -> OpenBytes:
+        """Opens the segment, to be sent.
+
+        Raises:
+            UploadRefusedError: it is no longer the one that was read.
+            ReadFailedError: it cannot be opened.
+        """
+        try:
+            return self._store.open_bytes(self.log_path, self.log_identity)
+        except RefusedError as error:
+            raise UploadRefusedError(error.message, path=self.log_path, reason="changed") from error
+
+    def check_unchanged(self) -> None:
+        """Makes sure that every file is still the one that was read; to be called again just before an upload is complete.
+
+        Raises:
+            UploadRefusedError: one is not.
+            ReadFailedError: one cannot be opened.
+        """
+        for path, identity in self._files:
+            if _identity(self._store, path) != identity:
+                raise UploadRefusedError("changed while it was read: another program writes here", path=path, reason="changed")
+
+
+def _identity(store: ReadStore, path: str) -> FileIdentity | None:
+    try:
+        with store.open_bytes(path) as source:
+            return source.identity
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
 
 
 def prepare_segment(
@@ -63,8 +145,8 @@ def prepare_segment(
     Args:
         log: path of its ``.log``.
         ensure: gives the snapshot.
-        topic_id: Kafka's text of it, where there is no ``partition.metadata``; where there is one, it must say the same.
-        high_watermark: everything below it is replicated; None for what the checkpoint of the log directory says.
+        topic_id: Kafka's text of it, if there is no ``partition.metadata``; else it must be the same.
+        high_watermark: everything below it is replicated; None for the checkpoint of the log directory.
         deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         settings: how object stores are reached.
         source: the segment's directory, already listed; None to list it.
@@ -109,28 +191,28 @@ def _number_of(partition: PartitionSource, base_offset: int) -> int | None:
 
 
 def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
-    """The closed segments that hold offsets at or above the log start, as a broker would come to them."""
+    """The closed segments that hold offsets at or above the log start, in the order of a broker's uploads."""
     segments = partition.directory.segments
     start = partition.log_start_offset
     return tuple(segment for segment, following in pairwise(segments) if following.base_offset > start)
 
 
 def topic_id_of(partition: PartitionSource, given: str | None) -> bytes:
-    """The topic id of a directory.
+    """The topic id of a partition directory.
 
     Args:
         partition: the directory.
-        given: Kafka's text of it, where there is no ``partition.metadata``.
+        given: Kafka's text of it, if there is no ``partition.metadata``.
 
     Raises:
-        UploadRefusedError: it is not known, or another one than was given.
+        UploadRefusedError: it is unknown, or another one than was given.
         ReadFailedError: the file cannot be read.
     """
     path = partition.directory.file_path(PARTITION_METADATA)
-    return _topic_id_of(partition.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX), given, path)
+    return _checked_topic_id(partition.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX), given, path)
 
 
-def _topic_id_of(data: bytes | None, given: str | None, path: str) -> bytes:
+def _checked_topic_id(data: bytes | None, given: str | None, path: str) -> bytes:
     try:
         known = None if data is None else read_partition_metadata(data).topic_id
         wanted = None if given is None else uuid_from_text(given)
@@ -139,7 +221,7 @@ def _topic_id_of(data: bytes | None, given: str | None, path: str) -> bytes:
     if wanted == ZERO_UUID:
         raise UploadRefusedError("the topic id that was given is zero, which no topic has", path=path, reason="no-topic-id")
     if known is not None and wanted not in (None, known):
-        message = f"names the topic id {uuid_to_text(known)}, not the one that was given"
+        message = f"has the topic id {uuid_to_text(known)}, not the one that was given"
         raise UploadRefusedError(message, path=path, reason="other-topic-id")
     found = wanted if known is None else known
     if found is None:
@@ -157,6 +239,7 @@ class _Preparation:
         self._store = partition.directory.store
         self._number = number
         self._segment = partition.directory.segments[number]
+        self._log_path = partition.directory.file_path(self._segment.log.name)
         self._deadline = deadline
         self._files: list[tuple[str, FileIdentity | None]] = []
 
@@ -164,8 +247,8 @@ class _Preparation:
         next_base = self._next_base()
         watermark = self._watermark(next_base, high_watermark)
         base = self._segment.base_offset
-        log_path = self._directory.file_path(self._segment.log.name)
-        known_id = self._topic_id(topic_id)
+        metadata = self._read(PARTITION_METADATA, limits.TEXT_FILE_BYTES_MAX)
+        known_id = _checked_topic_id(metadata, topic_id, self._directory.file_path(PARTITION_METADATA))
         epochs = self._epochs(next_base)
         offset_index = self._needed(offset_index_file_name(base), self._segment.offset_index, Blocker.MISSING_OFFSET_INDEX)
         time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
@@ -176,9 +259,9 @@ class _Preparation:
         except GoneFileError:
             raise  # the directory is listed again
         except RefusedError as error:
-            raise self._refused(error.message, "changed", log_path) from error
+            raise self._refused(error.message, "changed", self._log_path) from error
         with source:
-            self._files.append((log_path, source.identity))
+            self._files.append((self._log_path, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
         snapshot = self._ensured(ensure, next_base)
         if snapshot.index_fault is not None:
@@ -191,7 +274,7 @@ class _Preparation:
             partition=self._directory.name.partition,
             start_offset=base,
             end_offset=next_base - 1,
-            log_path=log_path,
+            log_path=self._log_path,
             log_identity=self._segment.log.identity,
             max_timestamp_ms=self._segment.log.identity.mtime_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
             offset_index=offset_index,
@@ -211,25 +294,23 @@ class _Preparation:
 
     def _next_base(self) -> int:
         """Where the segment ends, if it is one that a broker would upload."""
-        log, segments = self._directory.file_path(self._segment.log.name), self._directory.segments
-        if not self._partition.can_be_tiered:
-            raise self._refused("a topic that is internal or compacted never goes to remote storage", "never-tiered")
-        if not self._partition.log_dir.is_cleaner_known:
-            raise self._refused(
-                "whether the topic is compacted is not known: cleaner-offset-checkpoint cannot be read", "unknown-cleaner"
-            )
-        if self._number + 1 == len(segments):
-            raise self._refused("is the active segment, which is still written to", "active-segment", log)
-        next_base = segments[self._number + 1].base_offset
-        if next_base <= self._partition.log_start_offset:
-            message = f"ends below the log start offset {self._partition.log_start_offset}: its records are deleted"
-            raise self._refused(message, "below-log-start", log)
-        size = self._segment.size_bytes
-        if size > limits.SEGMENT_BYTES_MAX:
-            message = f"has {size} bytes, and the metadata of a segment has room for {limits.SEGMENT_BYTES_MAX}"
-            raise self._refused(message, Blocker.SEGMENT_TOO_LARGE.value, log)
-        if size == 0:
-            raise self._refused("is closed and has no bytes", "empty-segment", log)
+        partition, segments, size = self._partition, self._directory.segments, self._segment.size_bytes
+        is_active = self._number + 1 == len(segments)
+        next_base = INT64_MAX if is_active else segments[self._number + 1].base_offset
+        start, largest = partition.log_start_offset, limits.SEGMENT_BYTES_MAX
+        unknown_cleaner = "whether the topic is compacted is unknown: cleaner-offset-checkpoint cannot be read"
+        too_large = f"has {size} bytes, and the metadata of a segment has room for {largest}"
+        log = self._log_path
+        for is_refused, message, reason, path in (
+            (not partition.can_be_tiered, "internal and compacted topics never go to remote storage", "never-tiered", None),
+            (not partition.log_dir.is_cleaner_known, unknown_cleaner, "unknown-cleaner", None),
+            (is_active, "is the active segment, which is still written to", "active-segment", log),
+            (next_base <= start, f"ends below the log start offset {start}: its records are deleted", "below-log-start", log),
+            (size > largest, too_large, Blocker.SEGMENT_TOO_LARGE.value, log),
+            (size == 0, "is closed and has no bytes", "empty-segment", log),
+        ):
+            if is_refused:
+                raise self._refused(message, reason, path)
         return next_base
 
     def _ensured(self, ensure: Ensure, next_base: int) -> EnsuredSnapshot:
@@ -245,7 +326,7 @@ class _Preparation:
             cause = error
         message = (
             f"what producers did from the log start offset {remote_from} up to {self._directory.segments[0].base_offset}, which only "
-            "remote storage holds, is not known here: its snapshots may lack them"
+            "remote storage holds, is unknown here: its snapshots may lack them"
         )
         raise self._refused(message, "unknown-producers") from cause
 
@@ -253,16 +334,12 @@ class _Preparation:
         found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)
         watermark = found if given is None else given
         if watermark is None:
-            message = "no replication-offset-checkpoint tells the high watermark, up to which records are replicated"
+            message = "no replication-offset-checkpoint has the high watermark, up to which records are replicated"
             raise self._refused(message, "unknown-high-watermark")
         if next_base > watermark:
-            message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest is not known to be replicated"
-            raise self._refused(message, "above-high-watermark", self._directory.file_path(self._segment.log.name))
+            message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest may not be replicated"
+            raise self._refused(message, "above-high-watermark", self._log_path)
         return watermark
-
-    def _topic_id(self, given: str | None) -> bytes:
-        data = self._read(PARTITION_METADATA, limits.TEXT_FILE_BYTES_MAX)
-        return _topic_id_of(data, given, self._directory.file_path(PARTITION_METADATA))
 
     def _epochs(self, next_base: int) -> tuple[LeaderEpochEntry, ...]:
         path = self._directory.file_path(LEADER_EPOCH_CHECKPOINT)
@@ -313,7 +390,7 @@ class _Preparation:
 
 
 def _trimmed(entries: tuple[LeaderEpochEntry, ...], base: int, next_base: int) -> tuple[LeaderEpochEntry, ...]:
-    """The epochs over a range of offsets; the one that began before it, moved to its begin (``LeaderEpochFileCache``)."""
+    """The epochs over a range of offsets; the one that began before it, moved to its start (``LeaderEpochFileCache``)."""
     before = [entry for entry in entries if entry.start_offset <= base]
     within = tuple(entry for entry in entries if base < entry.start_offset < next_base)
     return (*(LeaderEpochEntry(entry.epoch, base) for entry in before[-1:]), *within)

@@ -1,4 +1,4 @@
-"""Replicas as sources of uploads: the verdict that is asked before, and the fence that is asked while they go up."""
+"""Replicas as sources of uploads: the verdict before the upload, and the fence during it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import MetadataLogs, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, read_peers
-from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding
+from snaprebuild.cluster.source.verifier import SourceVerifier, confirmation_needed, read_peers, rejection, unknown_finding
+from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
 
-__all__ = ["UploadSources", "trusted_end"]
+__all__ = ["ABOVE_TRUSTED", "UploadSources", "check_trusted", "source_refusal"]
+
+ABOVE_TRUSTED = "above-trusted-offset"
 
 
 class UploadSources:
-    """What an upload asks of the cluster.
+    """What an upload needs to know of the cluster.
 
     Attributes:
-        verifier: who verifier, with what could not be asked.
+        verifier: gives verdicts, and what could not be read.
         findings: what of the peers cannot be read.
     """
 
@@ -52,7 +54,7 @@ class UploadSources:
             leader_asserted: the operator asserts that these replicas lead.
             peers: locations of other replicas.
             voters: metadata logs of other voters: what is not proven by a majority does not speak for a replica.
-            voter_ids: ids of all voters; None for what the log says.
+            voter_ids: ids of all voters; None for those in the log.
 
         Raises:
             UsageError: what was named is no metadata log.
@@ -81,7 +83,7 @@ class UploadSources:
         return judge(self.verifier.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
 
     def fence(self, source: PartitionSource) -> UploadFence:
-        """Who uploads a replica, and how to tell that it is no longer that."""
+        """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
@@ -108,7 +110,29 @@ def _epoch_now(
     return read.broker_epoch_now(node_id, epoch, settings) if read is not None else epoch
 
 
-def trusted_end(verdict: SourceVerdict) -> int | None:
-    """Below which offset the replica is trusted, but for the high watermark, to which each segment is held anyway; None for all."""
-    limits = [each.ruling.limit for each in verdict.results if each.ruling.limit is not None and each.rule is not Rule.R11]
-    return min(limits, default=None)
+def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:
+    """Why a replica is no source; None if it is one."""
+    refusal = rejection(verdict, path) if verdict.is_rejected else confirmation_needed(verdict, path, Severity.REFUSED)
+    if refusal is None and verdict.unknown_despite_assertion:
+        refusal = unknown_finding(verdict, path, Severity.REFUSED)
+    return refusal
+
+
+def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> None:
+    """Makes sure that a segment ends below the offset up to which the replica is trusted.
+
+    Rule R11 is left out: its limit is the high watermark, which each segment is compared with anyway.
+
+    Args:
+        verdict: on the replica; None if none was asked for.
+        end_offset: last offset of the segment.
+        path: of the segment, for the message.
+
+    Raises:
+        UploadRefusedError: it does not.
+    """
+    rulings = () if verdict is None else (each.ruling for each in verdict.results if each.rule is not Rule.R11)
+    limits = [(each.limit, each.evidence) for each in rulings if each.limit is not None]
+    if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
+        message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
+        raise UploadRefusedError(message, path=path, reason=ABOVE_TRUSTED)

@@ -1,4 +1,4 @@
-"""One partition in remote storage, as an uploader sees it: where its objects go, which copies are complete, who claims what."""
+"""One partition in remote storage for an uploader: locations of objects, complete copies, and claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompleteCopy:
     Attributes:
         segment_id: 16 bytes.
         start_offset: of the segment.
-        end_offset: last offset; -1 where its manifest does not tell.
+        end_offset: last offset; -1 if its manifest does not have it.
         is_encrypted: by the plugin.
     """
 
@@ -71,7 +71,7 @@ class UploadTarget:
         return f"{self.root}/{ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)}"
 
     def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:
-        """Who claims a segment; None where nobody does.
+        """The claim of a segment; None without one.
 
         Raises:
             ReadFailedError: it cannot be read.
@@ -116,10 +116,10 @@ class UploadTarget:
                 raise
 
     def completed(self, start_offset: int, segment_id: bytes) -> CompleteCopy | None:
-        """A copy, looked at now; None where an object of it is missing, or its manifest cannot be read.
+        """A copy as it is now; None if an object of it is missing, or its manifest cannot be read.
 
         Raises:
-            ReadFailedError: it cannot be told.
+            ReadFailedError: the store failed.
         """
         copy = TierCopy(start_offset, segment_id, {})
         for kind in AivenObject:
@@ -146,7 +146,7 @@ class UploadTarget:
         ]
 
     def claims_across(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """The claims that share offsets with a range, and are not of it: of somebody whose segments are cut elsewhere."""
+        """The claims that share offsets with a range, and are not equal to it: of an uploader whose segments have other base offsets."""
         own = (start_offset, end_offset)
         return [each for each in self.claims if each != own and each[0] <= end_offset and each[1] >= start_offset]
 

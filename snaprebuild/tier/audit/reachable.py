@@ -1,0 +1,176 @@
+"""From which copies a follower may still start: those at or above the first offset on the leader's disk (KIP-405, KIP-1023).
+
+A follower takes the snapshot of the copy that holds the offset below the one where it starts: the first on the leader's disk (KIP-405), or
+the first that is in no copy (KIP-1023). The former only goes up, to the latter at most.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from formats.errors import FormatError
+from formats.limits import INT64_MAX
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import first_of
+from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import PartitionSource, open_source
+from snaprebuild.storage.log_dir import read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.window import Window
+
+__all__ = ["LocalStarts", "reachable_window", "read_local_starts", "whole_window"]
+
+_FORM = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStarts:
+    """Local log start offsets that are known.
+
+    Attributes:
+        given: by options: offsets by topic and partition.
+        found: in log directories: offsets by topic id and partition; by topic and partition where the directory has no id.
+    """
+
+    given: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
+    found: Mapping[tuple[str | bytes, int], Sequence[int]] = field(default_factory=dict)
+
+    def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
+        """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
+
+        Args:
+            topic: name.
+            partition: number.
+            topic_id: 16 bytes: a directory of another topic of that name shows nothing.
+        """
+        given = self.given.get((topic, partition), ())
+        found = [*self.found.get((topic_id, partition), ()), *self.found.get((topic, partition), ())]
+        return min(given or found, default=None)
+
+    def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
+        """What holds for the partitions in remote storage: where a name has several ids there, a directory without an id shows nothing.
+
+        Args:
+            partitions: topic, partition and topic id of all that are there.
+
+        Raises:
+            UsageError: one that an option names is not there, or its name has several topic ids.
+        """
+        count = Counter((topic, partition) for topic, partition, _ in partitions)
+        for place in self.given:
+            name = f"{place[0]}-{place[1]}"
+            if place not in count:
+                there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
+                raise UsageError(f"--local-log-start: {name} is not in remote storage, which has {there}")
+            if count[place] > 1:
+                raise UsageError(
+                    f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
+                )
+        shared = {place for place, ids in count.items() if ids > 1}
+        return replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
+
+
+def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
+    """From options, which count first, and from log directories.
+
+    Args:
+        given: ``TOPIC-PARTITION=OFFSET``.
+        log_dirs: of brokers, the leaders best.
+        settings: of object stores that ``log_dirs`` lead into.
+
+    Raises:
+        UsageError: an option is of another form, or a directory has no partition.
+    """
+    by_option: dict[tuple[str, int], list[int]] = {}
+    found: dict[tuple[str | bytes, int], list[int]] = {}
+    for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
+        segments = source.directory.segments
+        if segments:
+            # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
+            start = max(source.checkpointed_log_start, segments[0].base_offset)
+            name = source.directory.name
+            found.setdefault((_topic_id(source.directory) or name.topic, name.partition), []).append(start)
+    for text in given:
+        place, offset = _parsed(text)
+        by_option.setdefault(place, []).append(offset)
+    return LocalStarts(by_option, found)
+
+
+def _topic_id(directory: PartitionDir) -> bytes | None:
+    try:
+        return read_topic_id(directory)
+    except (FormatError, ReadFailedError):
+        return None
+
+
+def _parsed(text: str) -> tuple[tuple[str, int], int]:
+    found = _FORM.fullmatch(text)
+    if found is None or int(found["offset"]) > INT64_MAX:
+        raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
+    return (found["topic"], int(found["partition"])), int(found["offset"])
+
+
+# ---------------------------------------------------------------------------------------------------------------- windows
+
+
+def reachable_window(log: CopyLog, clock: Clock, local_log_start: int | None) -> Window | None:
+    """The window for the snapshots that a follower may still start from; None where there are none. Settles the verdicts on the others.
+
+    Args:
+        log: the copies.
+        clock: for expiry: what is older matters only where a transaction is open.
+        local_log_start: first offset on the leader's disk; None if unknown.
+    """
+    log.audited.local_log_start = local_log_start
+    if log.source is None:
+        return None
+    ends = [each.next_offset for each in log.members]
+    last = max(ends, default=0)
+    # Also above the last copy, as a mistaken or a later one is: a follower may start after that one in any case.
+    least = last if local_log_start is None else min(local_log_start, last)
+    if local_log_start is None or local_log_start > last:
+        why = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
+    else:
+        why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+    for each in log.members:
+        if each.next_offset < least:
+            each.audited.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, why)
+    reachable = [end for end in ends if end >= least]
+    if not reachable:
+        return None
+    directory = log.source.directory
+    ending = bisect_left(directory.segments, min(reachable), key=lambda segment: segment.base_offset) - 1
+    young = _first_young(log, clock)
+    first = max(min(young, ending), 0)
+    start = directory.segments[first].base_offset
+    evidence = tuple(each for each in directory.snapshots if each[0] >= start)
+    narrowed = replace(log.source, directory=replace(directory, snapshots=evidence))
+    return Window(narrowed, first, min(reachable), _advice(log, start), below_is_old=young > 0)
+
+
+def whole_window(log: CopyLog, source: PartitionSource, clock: Clock) -> Window:
+    """All copies, where they do not begin at offset 0: an equal replay alone does not prove a snapshot."""
+    first = source.directory.segments[0].base_offset
+    return Window(source, 0, 0, _advice(log, first), below_is_old=_first_young(log, clock) > 0)
+
+
+def _first_young(log: CopyLog, clock: Clock) -> int:
+    """Index of the first copy that holds a timestamp within the expiration."""
+    return window_start([each.max_timestamp_ms for each in log.parts], clock.as_of_ms, clock.expiration_ms)
+
+
+def _advice(log: CopyLog, start: int) -> str:
+    """How to prove what a window from an offset on does not prove."""
+    first = log.parts[0].copy.base_offset
+    if first == 0:
+        return "--level full replays the copies below, too, and proves it"
+    below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
+    return f"{below}what was deleted below {first} is in no copy: a replica's snapshot at that offset would prove it"

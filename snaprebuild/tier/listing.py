@@ -1,0 +1,175 @@
+"""One listing of remote storage, read together with the metadata logs: partitions with their true topic names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from formats.errors import BadVersionError, FormatError
+from formats.limits import MANIFEST_BYTES_MAX
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.aiven_key import AivenObject, parse_aiven_key
+from formats.remote.aiven_manifest import read_aiven_manifest
+from formats.remote.remote_log_metadata import METADATA_TOPIC, TopicIdPartition, read_remote_log_record
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.snapshots.source.log_records import log_records
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
+from snaprebuild.tier.cost import COLD
+from snaprebuild.tier.remote_log import RemoteLogs
+
+__all__ = ["ICEBERG_LACKS", "UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
+
+ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
+"""Missing where the records went into a table instead."""
+
+UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
+
+
+@dataclass(slots=True)
+class TierListing:
+    """A store and the metadata logs.
+
+    Attributes:
+        root: location of the store.
+        has_metadata: a metadata log was given, so that the states of copies are known.
+        knows_all: all of the metadata logs could be read: brokers have no copy that these do not have.
+        partitions: in the order of the store.
+        findings: about the metadata logs.
+    """
+
+    root: str
+    has_metadata: bool
+    knows_all: bool
+    logs: RemoteLogs
+    partitions: list[TierPartition]
+    unknown: UnknownObjects
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def recorded(self) -> dict[tuple[bytes, int], TopicIdPartition]:
+        """Partitions that the metadata logs have, by topic id and number."""
+        return {(each.topic_id, each.partition): each for each in self.logs.partitions}
+
+
+def list_store(
+    store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None, key_prefix: str = ""
+) -> TierListing:
+    """Lists a store and reads the metadata logs.
+
+    Args:
+        store: that holds it.
+        root: the location, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
+        settings: of object stores that ``metadata_logs`` are in.
+        key_prefix: of the plugin, below the location.
+
+    Raises:
+        UsageError: there is no partition of ``__remote_log_metadata``.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    logs, findings = read_remote_logs(metadata_logs, settings or USUAL_S3)
+    listing = TierListing(root, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings)
+    found = list_tier(store, root, listing.unknown, key_prefix)
+    listing.partitions = _with_topics(store, root, found, listing.recorded)
+    return listing
+
+
+def _with_topics(
+    store: Store, root: str, found: list[TierPartition], recorded: Collection[tuple[bytes, int]]
+) -> list[TierPartition]:
+    """Partitions with the names that manifests have. One manifest is read for each topic that the metadata logs do not have.
+
+    ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
+    """
+    asked = dict[tuple[str, bytes], TierCopy]()
+    for each in found:
+        if each.layout is TierLayout.AIVEN and (each.topic_id, each.partition) not in recorded:
+            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
+            if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
+                asked.setdefault((each.head, each.topic_id), copy)
+    topics = dict(zip(asked, at_once(partial(_topic_of, store, root), list(asked.values())), strict=True))
+    return [each if (topic := topics.get((each.head, each.topic_id))) is None else replace(each, named=topic) for each in found]
+
+
+def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
+    """The topic in a manifest, whose bytes are kept; None where it has none, or cannot be read."""
+    manifest = copy.objects[AivenObject.MANIFEST]
+    location, key = f"{root}/{manifest.key}", parse_aiven_key(manifest.key)
+    topic_id = None if key is None else uuid_to_text(key.topic_id)
+    try:
+        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
+        copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
+        found = read_aiven_manifest(data, file=location).segment
+    except (FormatError, ReadFailedError):
+        return None
+    if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
+        return None  # of another topic: ``copy_facts`` finds it
+    topic = json_member(found, *PARTITION_MEMBERS, "topicPartition", "topic")
+    return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
+
+
+def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
+    """Reads the metadata logs below some directories; of partitions that several brokers have, the largest. Gives what is unreadable, too.
+
+    Raises:
+        UsageError: there is no partition of ``__remote_log_metadata``.
+    """
+    logs = RemoteLogs()
+    if not paths:
+        return logs, []
+    by_number: dict[int, PartitionDir] = {}
+    found = find_partitions(paths, settings)
+    findings = [finding_of_error(error, error.path or "") for error in found.faults]
+    for directory in (each for log_dir in found.log_dirs for each in log_dir.partitions):
+        other = by_number.get(directory.name.partition)
+        if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
+            by_number[directory.name.partition] = directory
+    if not by_number:
+        raise UsageError(f"has no partition of {METADATA_TOPIC}", path=paths[0])
+    for number, directory in sorted(by_number.items()):
+        try:
+            for record in log_records(directory):
+                place = f"{directory.path}, offset {record.offset}"
+                value = None if record.value is None else read_remote_log_record(record.value, file=place)
+                logs.take_keyed(record.key, value)
+        except FormatError as error:
+            is_newer = isinstance(error, BadVersionError)
+            why = "the cluster may use a newer remote.log.metadata.version; " if is_newer else ""
+            code, severity = (
+                ("unknown-metadata-version", Severity.REFUSED) if is_newer else ("damaged-metadata-log", Severity.DAMAGED)
+            )
+            message = f"{error}: {why}what follows is not known"
+            findings.append(Finding(code, severity, directory.path, message, is_unread=True))
+        logs.has_read(number)
+    return logs, findings
+
+
+def unreadable_objects(place: str, unknown: UnknownObjects | None = None, iceberg: int = 0) -> list[Finding]:
+    """Objects that cannot be read.
+
+    Args:
+        place: for the findings.
+        unknown: objects of no known layout.
+        iceberg: copies that have a manifest alone.
+    """
+    findings = []
+    if unknown is not None and unknown.old_aiven:
+        message = f"{pluralize(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
+        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
+    if iceberg:
+        message = f"{pluralize(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
+        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
+    if unknown is not None and unknown.count > unknown.old_aiven:
+        message = (
+            f"{pluralize(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
+        )
+        findings.append(Finding("tier-unknown-objects", Severity.NOTE, place, message))
+    return findings

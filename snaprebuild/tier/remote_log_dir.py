@@ -1,0 +1,131 @@
+"""Copies of a partition in remote storage as a partition directory, which `verify` and replay read like any other.
+
+Names of files are keys below the root of the store: the objects of one partition may be below several prefixes. What a copy in Aiven's
+layout holds in one object has the names that ``TierStore`` understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from formats import limits
+from formats.partition.file_names import DirectoryForm, PartitionDirectoryName
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout
+from snaprebuild.storage.store import FileIdentity, Ownership, ReadStore, Store
+from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.tier.copies import CopyFacts, copy_facts, manifest_bytes
+from snaprebuild.tier.cost import LOG_OF
+
+__all__ = ["RemoteLogDir"]
+
+NO_OWNER = Ownership(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogDir:
+    """Where the copies of one partition are, and how their files are read.
+
+    Attributes:
+        root: location of the store.
+        base: the store that holds the objects.
+        store: reads the files of a copy: ``base``, or a ``TierStore`` on it.
+    """
+
+    id: TopicIdPartition
+    root: str
+    layout: TierLayout
+    base: Store
+    store: ReadStore
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.root}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
+
+    def name(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+        """Name of a file of a copy."""
+        return copy.objects[LOG_OF[self.layout]].key.removesuffix(LocalTierFile.LOG) + kind
+
+    def path(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+        """Location of a file of a copy."""
+        return f"{self.root}/{self.name(copy, kind)}"
+
+    def facts_of(self, copies: Sequence[TierCopy]) -> Iterator[CopyFacts]:
+        """What the listing and the manifests show of each copy, in their order.
+
+        Raises:
+            RefusedError: a limit of the run is used up.
+        """
+        return at_once(partial(copy_facts, self.base, self.root, self.layout), copies, manifest_bytes)
+
+    def read(self, copy: TierCopy, kind: LocalTierFile, bytes_max: int = limits.INDEX_BYTES_MAX) -> bytes | None:
+        """Bytes of a small file of a copy; None where it has none.
+
+        Raises:
+            ReadFailedError: it cannot be read.
+            FormatError: what the store keeps around it is bad.
+            RefusedError: it is encrypted, and no key was given; or a limit of the run is used up.
+        """
+        return self.store.read_small(self.path(copy, kind), bytes_max)
+
+    def segment(self, copy: TierCopy, facts: CopyFacts, *, until: int | None = None, with_indexes: bool = False) -> SegmentFiles:
+        """A copy as a segment of the directory.
+
+        Args:
+            copy: its objects.
+            facts: of the copy, at least ``segment_bytes``.
+            until: offset after the last one that is taken; None for all.
+            with_indexes: its offset and time index may be read, too.
+        """
+        assert facts.segment_bytes is not None
+        identity = replace(copy.objects[LOG_OF[self.layout]].identity, size_bytes=facts.segment_bytes)
+        offset_index, time_index = (
+            self.name(copy, kind) if with_indexes else None for kind in (LocalTierFile.OFFSET_INDEX, LocalTierFile.TIME_INDEX)
+        )
+        return SegmentFiles(
+            base_offset=copy.base_offset,
+            log=ListedFile(self.name(copy), identity, NO_OWNER),
+            offset_index=offset_index,
+            time_index=time_index,
+            transaction_index=facts.index_bytes,
+            until_offset=until,
+            index_hits=facts.index_hits,
+            compared_bytes=tuple(size for _, size in facts.compared),
+        )
+
+    def snapshot(self, copy: TierCopy, facts: CopyFacts) -> ListedFile | None:
+        """The producer snapshot of a copy as a file of the directory; None where it has no bytes."""
+        if not facts.snapshot_bytes:
+            return None
+        return ListedFile(self.name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(facts.snapshot_bytes, 0, 0), NO_OWNER)
+
+    def directory(
+        self,
+        segments: Iterable[SegmentFiles],
+        snapshots: Iterable[tuple[int, ListedFile]] = (),
+        log_end_offset: int | None = None,
+    ) -> PartitionDir:
+        """Copies that follow one another as a partition directory."""
+        named = PartitionDirectoryName(self.id.topic, self.id.partition, DirectoryForm.PLAIN)
+        return PartitionDir(
+            self.root,
+            named,
+            0,
+            tuple(segments),
+            tuple(snapshots),
+            has_leader_epochs=True,
+            store=self.store,
+            log_end_offset=log_end_offset,
+        )
+
+    def source(self, directory: PartitionDir) -> PartitionSource:
+        """A directory of this partition as a source."""
+        return PartitionSource(directory, LogDirState(self.root, store=self.base), directory.topic_partition)

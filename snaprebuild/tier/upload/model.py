@@ -1,0 +1,185 @@
+"""The request for an upload to remote storage, and its result: for each closed segment, each partition, and the copies to announce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Protocol
+
+from formats.errors import FormatError
+from formats.remote.upload_claim import UploadClaim
+from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.findings import Finding, finding_of_error
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.store import LargeObjects, Store
+from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.upload.announce import Announced, Announcer, WrittenCopy
+from snaprebuild.tier.upload.fence import UNKNOWN_BROKER, BrokerIdentity, Uploader, UploadFence
+from snaprebuild.tier.upload.prepare import PreparedUpload
+
+__all__ = ["DONE", "Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartition", "UploadedSegment"]
+
+
+class Prepare(Protocol):
+    """Puts together what belongs to a segment (``snaprebuild.prepare_upload``)."""
+
+    def __call__(self, log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+        """Raises what that raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRequest:
+    """What is wanted.
+
+    Attributes:
+        store: to upload to.
+        large: its large files.
+        root: location, absolute.
+        prefix: ``key.prefix``, below it.
+        uploader: its name, if it has none, is made of the host and the directory, for each partition.
+        host: name of this machine.
+        topic_ids: Kafka's text of them by topic, if directories do not have them.
+        metadata_partitions: of ``__remote_log_metadata``.
+        is_dry_run: nothing is written.
+        logs: of the metadata.
+        knows_all: they were given, and all of them could be read: brokers read only the copies that are live there.
+        allow_unverified: take every complete copy for live.
+        allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
+        judge: whether a replica may be uploaded; None to ask nothing.
+        fence: who uploads a partition, by its broker's registration, and how that is read again; None for no particular broker.
+        announcer: announces copies to brokers; None if others do that.
+    """
+
+    store: Store
+    large: LargeObjects
+    root: str
+    prefix: str
+    uploader: Uploader
+    host: str
+    topic_ids: dict[str, str]
+    metadata_partitions: int
+    is_dry_run: bool
+    logs: RemoteLogs = field(default_factory=RemoteLogs)
+    knows_all: bool = False
+    allow_unverified: bool = False
+    allow_plain: bool = False
+    judge: Callable[[PartitionSource], SourceVerdict] | None = None
+    fence: Callable[[PartitionSource], UploadFence] | None = None
+    announcer: Announcer | None = None
+
+
+class Action(StrEnum):
+    """The result for a segment."""
+
+    UPLOADED = "uploaded"
+    """By this run."""
+    WOULD_UPLOAD = "would-upload"
+    """With ``--dry-run``."""
+    FINISHED_BEFORE = "finished-before"
+    """By an earlier run of this uploader; its records are written again, to a topic only those that it lacks."""
+    PRESENT = "present"
+    """A complete copy of another uploader holds all of its offsets: brokers read it, or it is taken for live."""
+    UNVERIFIED = "unverified"
+    """So does one that brokers may not read: a broker that died during an upload leaves such. Nothing was written."""
+    CLAIMED = "claimed"
+    """Another uploader writes it, or was stopped; nothing was written."""
+    WAITS = "waits"
+    """It ends above the high watermark or the last stable offset."""
+    REFUSED = "refused"
+    """It may not be uploaded as it is."""
+    FAILED = "failed"
+    """The storage failed, or whether an object was written is unknown."""
+    BEHIND = "behind"
+    """It follows one that was not uploaded."""
+
+
+DONE = (Action.UPLOADED, Action.WOULD_UPLOAD, Action.FINISHED_BEFORE, Action.PRESENT)
+"""After these the next segment is uploaded."""
+
+
+@dataclass(slots=True)
+class UploadedSegment:
+    """One closed segment.
+
+    Attributes:
+        why: reason of the action, if it needs one.
+        segment_id: of the copy, if known.
+        upload: what was sent; None if it was not reached, or refused.
+        took_over: the claim of an earlier registration of the same broker that this run took over, or would.
+        announced: how brokers know of the copy; None if this run announced nothing.
+    """
+
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    action: Action = Action.BEHIND
+    why: str = ""
+    segment_id: bytes | None = None
+    upload: PreparedUpload | None = None
+    took_over: UploadClaim | None = None
+    announced: Announced | None = None
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """First and last."""
+        return self.start_offset, self.end_offset
+
+    def end(self, action: Action, why: str = "") -> None:
+        """Records the result and its reason."""
+        self.action, self.why = action, why
+
+
+@dataclass(slots=True)
+class UploadedPartition:
+    """One partition.
+
+    Attributes:
+        segments: the closed ones, ascending.
+        uploader: name in claims.
+        topic_id: 16 bytes; None if the run did not get that far.
+        metadata_partition: that holds its records.
+        identity: whose log it is, as claims have it.
+        verdict: on the replica as a source; None if none was asked for.
+    """
+
+    source: PartitionSource
+    segments: list[UploadedSegment]
+    uploader: str
+    topic_id: bytes | None = None
+    metadata_partition: int | None = None
+    identity: BrokerIdentity = UNKNOWN_BROKER
+    verdict: SourceVerdict | None = None
+
+
+@dataclass(slots=True)
+class TierUpload:
+    """The result of an upload.
+
+    Attributes:
+        partitions: in the order of their paths.
+        copies: that are complete and ours, in the order in which they were written.
+    """
+
+    partitions: list[UploadedPartition] = field(default_factory=list)
+    copies: list[WrittenCopy] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def confirm(self) -> list[WrittenCopy]:
+        """Checks again, right before records are written, that each copy is still ours; those that are not become findings, and go."""
+        kept = []
+        for copy in self.copies:
+            try:
+                if copy.check is not None:
+                    copy.check()
+                kept.append(copy)
+            except (SnaprebuildError, FormatError) as error:
+                finding = finding_of_error(error, "")
+                self.findings.append(
+                    replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
+                )
+        self.copies = kept
+        return kept
