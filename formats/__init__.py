@@ -4,7 +4,7 @@ One wire format per module. The grammars are written with construct and are the 
 fast reader stands beside the grammar, is derived from it, and is proven equal to it by the tests. Nothing in here knows of
 paths, clocks, logging or of what Kafka does with a file: that is the business of ``snaprebuild``.
 
-The modules in ``PUBLIC`` are public, and of each the names in its own ``__all__`` (docs/api.md). The others serve them.
+The modules in ``PUBLIC`` are public, and of each the names in its own ``__all__`` (docs/reference/api.md). The others serve them.
 """
 
 __all__ = ["PUBLIC"]

@@ -141,7 +141,7 @@ class UploadRefusedError(RefusedError):
     """A segment may not go to remote storage, or not yet (``snaprebuild.prepare_upload``).
 
     Attributes:
-        reason: a stable name, words joined by dashes, as docs/tier-upload.md lists them.
+        reason: a stable name, words joined by dashes, as docs/guides/upload.md lists them.
     """
 
     def __init__(self, message: str, *, path: str | None = None, reason: str = "") -> None:

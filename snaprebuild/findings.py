@@ -67,7 +67,7 @@ class Finding:
     """One thing found.
 
     Attributes:
-        code: stable name, words joined by dashes; docs/findings.md lists them.
+        code: stable name, words joined by dashes; docs/reference/findings.md lists them.
         severity: what it weighs.
         path: file or directory concerned.
         message: one sentence for a person.

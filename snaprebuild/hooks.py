@@ -76,7 +76,7 @@ def ensure_snapshot(
             what it read, the arguments of the earlier call count.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
-        replay_from: ``auto``, ``window`` or ``log-start`` (docs/evidence.md).
+        replay_from: ``auto``, ``window`` or ``log-start`` (docs/concepts/confidence.md).
         check_crc: compute the checksum of every batch.
         allow_unproven: take a result that is UNPROVEN.
         allow_unsound: take one that is UNSOUND, too.

@@ -88,7 +88,7 @@ def test_every_command_and_option_has_its_new_name() -> None:
 
 
 def test_every_code_is_documented() -> None:
-    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
     assert set(NAMES["findings"].values()) <= set(re.findall(r"`([a-z0-9-]+)`", page))
 
 

@@ -59,7 +59,7 @@ LINES_MAX = 60
 
 
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
-    """A JSON document of a verb: ``schema`` names the form (docs/json.md), which changes only with its version."""
+    """A JSON document of a verb: ``schema`` names the form (docs/reference/json.md), which changes only with its version."""
     return {"schema": f"snaprebuild.{verb}/{version}", "snaprebuild": __version__, **body}
 
 
@@ -109,12 +109,17 @@ def json_text(document: Mapping[str, object]) -> Iterator[str]:
     yield "\n}\n"
 
 
+def _plain(value: object) -> int | str:
+    """A number of a class of its own, such as a duration, as a number; anything else by its text."""
+    return int(value) if isinstance(value, int) else str(value)
+
+
 def _indented(value: object, columns: int) -> str:
     import msgspec
 
     # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered. Not msgspec.json: names of files
     # need be no UTF-8.
-    return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).replace("\n", "\n" + " " * columns)
+    return json.dumps(msgspec.to_builtins(value, enc_hook=_plain), indent=2).replace("\n", "\n" + " " * columns)
 
 
 def shown(path: str) -> str:

@@ -43,7 +43,7 @@ class ReportedFinding(Part, frozen=True):
     """One thing found."""
 
     code: Code
-    """Stable name (docs/findings.md)."""
+    """Stable name (docs/reference/findings.md)."""
     severity: Annotated[str, one_of("note", "finding", "refused", "damaged", "storage")]
     """Asks for exit code 0, 1, 3, 4, 5."""
     path: str
@@ -166,7 +166,7 @@ RuleName = Annotated[str, one_of(*(f"R{number}" for number in range(1, 14)))]
 
 
 class SourceVerdict(Part, frozen=True):
-    """Whether this replica may be a source (docs/source-check.md)."""
+    """Whether this replica may be a source (docs/reference/cluster-rules.md)."""
 
     purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
     outcome: Annotated[str, one_of("TRUSTED", "TRUSTED_BELOW", "UNKNOWN", "REJECTED")]

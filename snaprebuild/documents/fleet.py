@@ -117,7 +117,7 @@ class Replica(Part, frozen=True):
 
     node_id: Natural
     state: Annotated[str, one_of("ready", "start", "rebuild", "doubted", "helpless")]
-    """What a leader with its files could upload (docs/fleet.md)."""
+    """What a leader with its files could upload (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None
     """Null where the scan does not have it."""

@@ -302,7 +302,7 @@ class ExplainedPartition(TopicPartition, frozen=True):
     offset: Natural | None
     """Of the state, exclusive; null where the replay ended before it."""
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Of the state (docs/evidence.md); null where the replay ended before it."""
+    """Of the state (docs/concepts/confidence.md); null where the replay ended before it."""
     reasons: Sequence[str]
     entry: Entry | None
     set_by: Mapping[EntryField, Batch]

@@ -22,7 +22,7 @@ A broker that once started without its state writes such a witness, and all its 
 below the window are read (``open_below_fault``). The third needs no reading: such a broker has no coordinator epoch until the next marker.
 A surviving empty snapshot below the witness is the trace that such a start usually leaves. Then the witness is not trusted.
 
-Source: KIP-854 for the expiration; the proof is this project's own (docs/evidence.md) and is tested against full replays.
+Source: KIP-854 for the expiration; the proof is this project's own (docs/concepts/confidence.md) and is tested against full replays.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class EnsuredSnapshot:
         offset: the next base offset of the segment, which is the snapshot's own.
         data: the whole file, as Kafka writes it.
         path: of a file with these bytes: below ``out``, or the partition's own; None without one.
-        snapshot_class: confidence of the bytes (docs/evidence.md).
+        snapshot_class: confidence of the bytes (docs/concepts/confidence.md).
         reasons: why that class, and why a file on disk was not taken.
         entries: count of producers.
         bytes_read: of segments.
@@ -105,7 +105,7 @@ class ValidatedSnapshot:
     Attributes:
         offset: the boundary that it was compared at.
         reasons: the most important one first.
-        snapshot_class: of the replay (docs/evidence.md); None if that was not needed or did not get there.
+        snapshot_class: of the replay (docs/concepts/confidence.md); None if that was not needed or did not get there.
         entries: count of producers in it; None if it does not parse.
         expected_entries: by replay; None without one.
         costs: what a broker would do that starts from it, for each producer that differs, the certain ones first, at most 1,000.

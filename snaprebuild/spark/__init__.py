@@ -1,11 +1,11 @@
 """The same rebuild on Apache Spark: segments are read by its tasks, the states at the boundaries found and written by others.
 
-For a notebook, or a job of one's own (``docs/spark.md``)::
+For a notebook, or a job of one's own (``docs/guides/spark.md``)::
 
     from snaprebuild.spark.notebook import rebuild
     result = rebuild(spark, "s3://bucket/backup", out="s3://bucket/snapshots")
 
-``register`` lets a session read batch headers and producer snapshots in SQL (docs/spark-sql.md).
+``register`` lets a session read batch headers and producer snapshots in SQL (docs/reference/spark-sql.md).
 """
 
 from __future__ import annotations

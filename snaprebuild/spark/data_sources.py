@@ -1,4 +1,4 @@
-"""The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/spark-sql.md).
+"""The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/reference/spark-sql.md).
 
 Spark calls these classes in Python workers: once to plan a query, next to the driver, then in each task. They follow the Python data source
 API, which is there since Spark 4.0. No release up to 4.3 asks for fewer columns than the schema has, so a query names those that it wants,

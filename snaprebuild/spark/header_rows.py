@@ -139,7 +139,7 @@ _READ_BY_NEIGHBOUR = Tail(TailKind.CLEAN, 0)
 """The row of a part that does not begin with a batch."""
 
 SCHEMA = pa.schema([*_OF_FILE.items(), *((name, column.kind) for name, column in _OF_BATCH.items()), ("error", pa.string())])
-"""All columns (docs/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
+"""All columns (docs/reference/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
 
 
 def known(file: FileToRead) -> dict[str, str | int | None]:

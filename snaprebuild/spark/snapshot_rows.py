@@ -33,7 +33,7 @@ _OF_ENTRY = {
 }
 
 SCHEMA = pa.schema([*_OF_FILE.items(), ("entry_count", pa.int32()), *_OF_ENTRY.items(), ("error", pa.string())])
-"""All columns (docs/spark-sql.md). Values are those of the file: -1 where Kafka writes it."""
+"""All columns (docs/reference/spark-sql.md). Values are those of the file: -1 where Kafka writes it."""
 
 
 def known(file: FileToRead) -> dict[str, str | int | None]:

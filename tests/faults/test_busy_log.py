@@ -287,7 +287,7 @@ class Truth:
 
 def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: Path, producer: int) -> None:
     """What a verb found is true of some moment."""
-    if "missing" in partition:
+    if "missing_offsets" in partition:
         assert partition["missing_offsets"] in [[], *map(truth.missing, truth.moments)], partition["missing_offsets"]
     for path in out.glob("**/t-0/*.snapshot"):
         assert int(path.stem) in truth.boundaries
@@ -295,7 +295,7 @@ def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: P
     if verb == "verify":
         assert {each["comparison"]["status"] for each in partition["snapshots"]} <= RIGHT
     elif verb == "inspect stats" and partition["segments"]:
-        assert partition["batches"] in truth.batches()
+        assert partition["totals"]["batches"] in truth.batches()
     elif verb == "inspect transactions" and partition["log_end_offset"] is not None:
         assert partition["log_end_offset"] in truth.log_ends
         found = {(each["first_offset"], each["producer_id"]) for each in partition["open"]}

@@ -1,4 +1,4 @@
-"""What was repaired in remote storage, taken back: as JSON (``snaprebuild.tier-repair/1``; docs/json.md) and as a table."""
+"""What was repaired in remote storage, taken back: as JSON (``snaprebuild.tier-repair/1``; docs/reference/json.md) and as a table."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ CODES = {
     Rule.K15: "quorum-state-contradiction",
     Rule.K16: "checkpoint-contradiction",
 }
-"""Findings of the rules; docs/findings.md lists them."""
+"""Findings of the rules; docs/reference/findings.md lists them."""
 
 _SEVERITIES = {
     Grade.INFO: Severity.NOTE,

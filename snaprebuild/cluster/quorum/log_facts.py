@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from formats.log.control_record import Voter
     from formats.metadata.quorum_state import QuorumState
 
@@ -42,6 +42,8 @@ class BatchColumns:
 
     def rows(self, begin: int, end: int, without: Iterable[tuple[int, int]]) -> np.ndarray:
         """Batches that begin in a range of offsets, shape (n, 3); those that begin in one of the gaps are left out."""
+        import numpy as np  # heavy, and --help needs none of it
+
         columns = (self.base_offset, self.epoch, self.crc)
         part = slice(bisect_left(self.base_offset, begin), bisect_left(self.base_offset, end))
         rows = np.stack([np.array(each[part], dtype=np.int64) for each in columns], axis=1)
@@ -77,6 +79,8 @@ def first_difference(
         end: after the last offset that both hold.
         gaps: offsets that are missing inside the one and the other.
     """
+    import numpy as np
+
     rows, others = one.rows(begin, end, gaps[1]), other.rows(begin, end, gaps[0])
     shared = min(len(rows), len(others))
     unequal = np.flatnonzero((rows[:shared] != others[:shared]).any(axis=1))

@@ -4,7 +4,7 @@ A verdict is for a purpose: snapshots next to a replica's own segments describe 
 and the log of another replica, become the truth for others. A rule without its evidence rejects nothing. Where that evidence should be
 there, the verdict is UNKNOWN; where this kind of cluster cannot have it, the rule is not applicable and changes nothing.
 
-Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/source-check.md`` has the table.
+Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/reference/cluster-rules.md`` has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenario files of ``simulate metadata-log``: what is written, who takes checkpoints, who reads how far. TOML (docs/kraft.md)."""
+"""Scenario files of ``simulate metadata-log`` (TOML): what is written, who takes checkpoints, who reads how far."""
 
 from __future__ import annotations
 

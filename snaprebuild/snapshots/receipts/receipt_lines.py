@@ -1,4 +1,4 @@
-"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/json.md)."""
+"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json.md)."""
 
 from __future__ import annotations
 
