@@ -148,7 +148,9 @@ class LiveDisk:
         run = in_json("cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch)
         (found,) = run.document["replicas"]
         self._say.check(
-            f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(), (found["outcome"], found["rule"]), (outcome, rule)
+            f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(),
+            (found["verdict"]["outcome"], found["verdict"]["rule"]),
+            (outcome, rule),
         )
         self._checked += 1
 
