@@ -170,7 +170,7 @@ class LiveDisk:
 
     def _epoch(self, node_id: int) -> int:
         document = in_json("cluster image", self._first.log_dir).document
-        return next(each["epoch"] for each in document["brokers"] if each["id"] == node_id)
+        return next(each["epoch"] for each in document["brokers"] if each["node_id"] == node_id)
 
     def _same_log(self, third: KafkaNode) -> None:
         """Byte for byte that of the leader."""
