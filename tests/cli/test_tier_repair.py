@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,19 @@ def test_what_is_wrong_becomes_right(name: str, tmp_path: Path) -> None:
     again = repair(store, *key, undo=tmp_path / "again.jsonl")
     assert (again.exit_code, again.document["copies"], again.document["undo_file"]) == (0, [], None)
     assert not (tmp_path / "again.jsonl").exists()
+
+
+def test_a_store_whose_path_is_no_utf_8(tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"st\xffre")
+    place.mkdir()
+    store, undo = store_of("diseased", place), tmp_path / "undo.jsonl"
+    before = {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")}
+    repaired = repair(store, undo=undo)
+    assert repaired.exit_code == 0
+    assert totals(repaired)["repaired"] > 0
+    assert {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")} != before
+    assert in_json("undo", undo).exit_code == 0
+    assert {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")} == before
 
 
 def self_describing(stem: Path, before: dict[Path, bytes]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
 
+from snaprebuild.errors import RefusedError
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.plan import planner
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 
@@ -33,6 +35,19 @@ def test_boundaries_and_log_ends_of_every_bundled_partition() -> None:
         assert [boundary.is_log_end for boundary in plan.boundaries] == [False] * (len(plan.boundaries) - 1) + [True]
         present = {int(path.stem) for path in fixture.directory.glob("*.snapshot")}
         assert {boundary.offset for boundary in plan.boundaries if boundary.exists} == present & {b.offset for b in plan.boundaries}
+
+
+def test_findings_from_before_an_error_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that does not parse is reported, also if the planning of its partition ends with an error after that."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(b"no snapshot")
+
+    def refuse(*_: object) -> int:
+        raise RefusedError("a limit of the run is used up")
+
+    monkeypatch.setattr(planner, "replay_window", refuse)
+    codes = {finding.code for finding in planned(logs / "mixed-0").findings}
+    assert {"corrupt-snapshot", "refused"} <= codes
 
 
 # --- the log end -----------------------------------------------------------------------------------------------------------

@@ -153,16 +153,22 @@ class _PlanningTask:
 
 def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
     path = task.partition.directory.path
+    findings: list[Finding] = []  # also those from before an error
+
+    def planned_now(partition: PartitionSource) -> PartitionPlan:
+        findings.clear()
+        return _plan_partition(replace(task, partition=partition), findings)
+
     try:
-        planned, findings = with_new_listings(lambda now: _plan_partition(replace(task, partition=now)), task.partition)
+        planned = with_new_listings(planned_now, task.partition)
     except DeadlinePassedError as error:
         message = f"{error.message} before this partition was planned: its missing snapshots are not rebuilt"
         finding = Finding("deadline-passed", Severity.FINDING, path, message)
-        return empty_plan(task.partition, task.target, message), [finding]
+        return empty_plan(task.partition, task.target, message), [*findings, finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         finding = finding_of_error(error, path)
         partition = without_files(task.partition) if finding.code == GONE else task.partition
-        return empty_plan(partition, task.target, str(error)), [finding]
+        return empty_plan(partition, task.target, str(error)), [finding] if finding.code == GONE else [*findings, finding]
     return planned, findings + not_planned_findings(planned)
 
 
@@ -180,18 +186,19 @@ def _retention(properties: Properties | None, path: str | None) -> tuple[int, st
 # ------------------------------------------------------------------------------------------------------------------ one partition
 
 
-def _plan_partition(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
+def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPlan:
+    """Plans a partition; adds to the findings, which stay when the planning ends with an error."""
     partition, target, request = task.partition, task.target, task.request
     directory = partition.directory
     check_deadline(task.deadline, directory.path)
     check_segments_are_files(directory)
     if not directory.segments:
-        finding = Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild")
-        return empty_plan(partition, target, None), [finding]
+        findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
+        return empty_plan(partition, target, None)
     log_end = log_end_offset(directory, task.deadline)
-    due, not_planned, findings = _due_boundaries(task, log_end)
+    due, not_planned = _due_boundaries(task, log_end, findings)
     if not due:
-        return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned)), findings
+        return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned))
     first_base = directory.segments[0].base_offset
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, task.clock, task.deadline)
@@ -206,7 +213,7 @@ def _plan_partition(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
     boundaries = tuple(replace(boundary, expected_class=best) for boundary in due)
     if request.in_place and log_end is not None:
         findings += next_start_findings(partition, log_end, [boundary.offset for boundary in boundaries])
-    planned = PartitionPlan(
+    return PartitionPlan(
         source=partition,
         target=target,
         boundaries=boundaries,
@@ -220,7 +227,6 @@ def _plan_partition(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
         bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:]),
         retention_frees_ms=_retention_frees(partition, due, task.retention_ms),
     )
-    return planned, findings
 
 
 def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[int]) -> list[Finding]:
@@ -290,12 +296,14 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
     return stop if above is None else next((index for index, base in enumerate(bases) if base >= above), len(bases))
 
 
-def _due_boundaries(task: _PlanningTask, log_end: int | None) -> tuple[list[BoundaryPlan], list[tuple[int, str]], list[Finding]]:
-    """The boundaries that are wanted, those that are not due and why, and findings about snapshots that are there."""
+def _due_boundaries(
+    task: _PlanningTask, log_end: int | None, findings: list[Finding]
+) -> tuple[list[BoundaryPlan], list[tuple[int, str]]]:
+    """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
     ends = [] if not log_end or log_end in (segment.base_offset for segment in directory.segments[1:]) else [log_end]
     existing = {offset for offset, _ in directory.snapshots}
-    due, not_planned, findings = [], [], []
+    due, not_planned = [], []
     for offset in sorted([*(segment.base_offset for segment in directory.segments[1:]), *ends]):
         if not request.selection.takes_boundary(offset):
             continue
@@ -317,7 +325,7 @@ def _due_boundaries(task: _PlanningTask, log_end: int | None) -> tuple[list[Boun
     if request.stage and due and due[-1].offset < active:
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
         due.append(BoundaryPlan(active, False, active in existing, ""))
-    return due, not_planned, findings
+    return due, not_planned
 
 
 def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -99,8 +100,10 @@ class _End(_Step, frozen=True, tag="end"):
     ended_ms: int
 
 
-_HEADER = msgspec.json.Decoder(_Header)
-_STEP = msgspec.json.Decoder(AnnouncedRepair | _Repaired | _End)
+_STEP = AnnouncedRepair | _Repaired | _End
+
+# Not msgspec.json: the path of a store need be no UTF-8.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RepairReceipt:
@@ -171,7 +174,7 @@ class RepairReceipt:
 
 
 def _line(part: Part) -> str:
-    return msgspec.json.encode(part).decode()
+    return _encode(msgspec.to_builtins(part))
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
@@ -245,9 +248,9 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             if store is None:
-                store = _checked_store(_HEADER.decode(line).store)
+                store = _checked_store(msgspec.convert(json.loads(line), _Header).store)
             else:
-                step = _STEP.decode(line)
+                step: AnnouncedRepair | _Repaired | _End = msgspec.convert(json.loads(line), _STEP)
                 if isinstance(step, AnnouncedRepair):
                     _check_key(step.manifest.key)
                     found.append(step)
