@@ -15,6 +15,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.tier import Estimate
     from snaprebuild.followers.check import CheckedReplica
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
@@ -31,7 +32,7 @@ __all__ = [
     "RemoteLevel",
     "TierLocation",
     "announced",
-    "cost_json",
+    "estimate_of",
     "open_tier",
     "opened_tier",
     "print_lost",
@@ -245,18 +246,20 @@ def announced(cost: AuditCost) -> None:
     tell(f"to be read: {what}")
 
 
-def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
+def estimate_of(cost: AuditCost | None) -> Estimate | None:
     """For the document."""
+    from snaprebuild.documents.tier import Estimate
+
     if cost is None:
         return None
-    return {
-        "copies": cost.copies,
-        "objects": cost.objects,
-        "requests": cost.requests,
-        "read_bytes": cost.read_bytes,
-        "storage_classes": cost.storage_classes,
-        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
-    }
+    return Estimate(
+        copies=cost.copies,
+        objects=cost.objects,
+        requests=cost.requests,
+        read_bytes=cost.read_bytes,
+        storage_classes=cost.storage_classes,
+        dollars=cost.dollars if cost.dollars is None else round(cost.dollars, 6),
+    )
 
 
 FollowerDir = Annotated[str, typer.Argument(metavar="DIR", help="Partition directory or log directory of a replica.")]
