@@ -129,9 +129,9 @@ class AuditedPartition(TopicPartition, frozen=True):
     layout: Layout
     read_bytes: Natural
     """Of segments."""
-    replayed_from: Natural | None
+    replayed_from_offset: Natural | None
     """Base offset of the first segment that was to be read; null where none was."""
-    local_log_start: Natural | None
+    local_log_start_offset: Natural | None
     """First offset on the leader's disk, by --local-log-start or --log-dir; null without them."""
     totals: AuditTotals
     copies: Sequence[AuditedCopy]

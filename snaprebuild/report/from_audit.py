@@ -53,8 +53,8 @@ def _take_partition(found: AuditedPartition, partition: PagePartition) -> None:
             partition.log_end_at_least = max(partition.log_end_at_least or 0, copy.end_offset + 1)
             _take_copy(copy, partition, copy.end_offset + 1)
     partition.take_segments(segments)
-    if found.local_log_start is not None:
-        partition.facts.append(("on the leader's disk from", str(found.local_log_start)))
+    if found.local_log_start_offset is not None:
+        partition.facts.append(("on the leader's disk from", str(found.local_log_start_offset)))
 
 
 def _take_copy(copy: AuditedCopy, partition: PagePartition, offset: int) -> None:

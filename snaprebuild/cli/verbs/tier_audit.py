@@ -166,8 +166,8 @@ def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
         topic_id=uuid_to_text(partition.topic_id),
         layout=partition.layout.value,
         read_bytes=partition.bytes_read,
-        replayed_from=partition.replayed_from,
-        local_log_start=partition.local_log_start,
+        replayed_from_offset=partition.replayed_from,
+        local_log_start_offset=partition.local_log_start,
         totals=_totals([partition]),
         copies=[_copy(copy) for copy in partition.copies],
     )
