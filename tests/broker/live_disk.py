@@ -148,7 +148,9 @@ class LiveDisk:
         run = in_json("cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch)
         (found,) = run.document["replicas"]
         self._say.check(
-            f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(), (found["outcome"], found["rule"]), (outcome, rule)
+            f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(),
+            (found["verdict"]["outcome"], found["verdict"]["rule"]),
+            (outcome, rule),
         )
         self._checked += 1
 
@@ -168,7 +170,7 @@ class LiveDisk:
 
     def _epoch(self, node_id: int) -> int:
         document = in_json("cluster image", self._first.log_dir).document
-        return next(each["epoch"] for each in document["brokers"] if each["id"] == node_id)
+        return next(each["epoch"] for each in document["brokers"] if each["node_id"] == node_id)
 
     def _same_log(self, third: KafkaNode) -> None:
         """Byte for byte that of the leader."""

@@ -93,7 +93,7 @@ def test_the_image_is_what_the_cluster_answers(tmp_path: Path) -> None:
         live = told(admin)
         run = in_json("cluster image", node.log_dir, "--topic", "plain", "--topic", "set")
         topics = {
-            each["name"]: (
+            each["topic"]: (
                 each["topic_id"],
                 [(one["partition"], one["leader"], one["replicas"], one["isr"]) for one in each["partitions"]],
             )

@@ -67,7 +67,7 @@ def test_a_search() -> None:
     (found,) = in_json("simulate isr", *arguments).document["searches"]
     assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
     (shortest,) = found["found"]
-    assert shortest["loss"]["accepted"]
+    assert shortest["loss"]["is_accepted"]
     text = snaprebuild("simulate", "isr", *map(str, arguments)).stdout
     assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
 
@@ -96,7 +96,7 @@ def test_a_bad_scenario(tmp_path: Path) -> None:
 def test_check() -> None:
     run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
-    assert run.document["counts"] == {"new-disk": 7, "elected-new-disk": 1}
+    assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}
     assert run.document["known_from"] == 234
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.stdout
@@ -109,7 +109,7 @@ def test_check_with_the_logs_of_other_voters() -> None:
     """Without them nothing behind the newest checkpoint is proven."""
     voters = [each for node in ("node1", "node3") for each in ("--voter", CLUSTER / node)]
     run = in_json("cluster isr", CLUSTER / "node2", *voters)
-    assert [each["proven"] for each in run.document["events"]] == [True] * 8
+    assert [each["is_proven"] for each in run.document["events"]] == [True] * 8
     assert run.document["proven_end_offset"] == run.document["end_offset"] == 348
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.stdout

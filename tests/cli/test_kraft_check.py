@@ -33,7 +33,7 @@ def test_three_nodes() -> None:
     assert {each["end_offset"] for each in (one, two, three)} == {348}
     for each in (one, two, three):
         assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in Rule]
-        assert {result["says"] for result in each["rules"]} == {rule.value for rule in Rule}
+        assert {result["text"] for result in each["rules"]} == {rule.value for rule in Rule}
     assert in_json("cluster check", *NODES, "--followers", "strict").exit_code == 1
     assert in_json("cluster check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, (
         "nobody is above that one"

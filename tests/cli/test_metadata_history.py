@@ -53,7 +53,7 @@ def test_every_partition_of_the_cluster() -> None:
                 (final,) = [each for each in now["partitions"] if each["partition"] == key[1]]
                 assert {"partition": key[1], **states[-1]} == final
             else:
-                assert (topic, entries[-1]["state"], entries[-1]["what"]) == ("reborn", None, ["deleted with its topic"])
+                assert (topic, entries[-1]["state"], entries[-1]["changes"]) == ("reborn", None, ["deleted with its topic"])
 
 
 def test_a_topic_that_was_created_again_is_another() -> None:
@@ -61,7 +61,7 @@ def test_a_topic_that_was_created_again_is_another() -> None:
     old, new = run.document["partitions"]
     assert old["topic_id"] != new["topic_id"] == "5RZ5JfslTlyQJjgTg3vKgw"
     assert old["entries"][-1]["offset"] < new["entries"][0]["offset"]
-    assert new["entries"][0]["what"] == ["created on 1,2,3, led by 1"]
+    assert new["entries"][0]["changes"] == ["created on 1,2,3, led by 1"]
     gone = in_json("cluster history", NODE, "--topic", "gone")
     assert {each["entries"][-1]["record"] for each in gone.document["partitions"]} == {"RemoveTopicRecord"}
 
@@ -74,7 +74,7 @@ def test_registrations_of_a_broker(broker: int) -> None:
     assert [(each["offset"], each["state"]["epoch"], each["state"]["directories"]) for each in found] == [
         (each["record_offset"], each["broker_epoch"], each["log_dirs"]) for each in expected
     ]
-    replaced = [each for each in found if "disks were replaced" in " ".join(each["what"])]
+    replaced = [each for each in found if "disks were replaced" in " ".join(each["changes"])]
     assert [each["offset"] for each in replaced] == ([274] if broker == 2 else [])
     last = run.document["broker"]["entries"][-1]
     partitions = [each for topic in FINAL["topics"] for each in topic["partitions"]]
@@ -90,7 +90,7 @@ def test_a_log_that_begins_with_a_checkpoint() -> None:
     whole = in_json("cluster history", NODE, "--topic", "orders", "--partition", "0").document
     assert short["first_offset"] == 234
     (first, *others), before = short["partitions"][0]["entries"], whole["partitions"][0]["entries"]
-    assert (first["offset"], first["record"], first["what"]) == (233, None, ["as a checkpoint has it"])
+    assert (first["offset"], first["record"], first["changes"]) == (233, None, ["as a checkpoint has it"])
     assert first["state"] == [each for each in before if each["offset"] < 234][-1]["state"]
     assert others == [each for each in before if each["offset"] >= 234]
 
@@ -130,7 +130,7 @@ def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
         assert part[len(part) - len(inside) :] == inside
         (first,) = part[: len(part) - len(inside)] if before else (None,)
         if first is not None:
-            assert (first["record"], first["what"]) == (None, ["as it was before"])
+            assert (first["record"], first["changes"]) == (None, ["as it was before"])
             assert first["offset"] == begin - 1
             counts = [name for name in ("state", "leads", "in_isr", "in_elr", "replicas") if name in first]
             assert [first[name] for name in counts] == [before[-1][name] for name in counts]

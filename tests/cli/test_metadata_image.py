@@ -21,9 +21,14 @@ LOG = "__cluster_metadata-0"
 FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())
 
 
+def without_names(partition: dict[str, Any]) -> dict[str, Any]:
+    """The manifest has the names at the topic alone."""
+    return {key: value for key, value in partition.items() if key not in ("topic", "topic_partition")}
+
+
 def facts(document: dict[str, Any]) -> dict[str, Any]:
     """The document in the words of the manifest."""
-    names = {"directories": "log_dirs"}
+    names = {"directories": "log_dirs", "node_id": "id"}
     brokers = [{names.get(key, key): value for key, value in each.items()} for each in document["brokers"]]
     configs: dict[str, dict[str, str]] = {}
     for each in document["configs"]:
@@ -34,7 +39,14 @@ def facts(document: dict[str, Any]) -> dict[str, Any]:
         "features": document["features"],
         "next_producer_id": document["next_producer_id"],
         "brokers": [{key: each[key] for key in FINAL["brokers"][0]} for each in brokers],
-        "topics": document["topics"],
+        "topics": [
+            {
+                "name": topic["topic"],
+                "topic_id": topic["topic_id"],
+                "partitions": [without_names(each) for each in topic["partitions"]],
+            }
+            for topic in document["topics"]
+        ],
         "configs": configs,
     }
 
@@ -46,7 +58,7 @@ def test_the_final_image_with_all_voters() -> None:
     assert facts(run.document) == {key: value for key, value in FINAL.items() if key != "checkpoint_used"}
     proof = run.document["proof"]
     assert (proof["proven_end_offset"], proof["majority_end_offset"], proof["unproven"]) == (348, 348, None)
-    assert (proof["voters"], proof["voters_from"]) == ([1, 2, 3], "records")
+    assert (proof["voters"], proof["voters_source"]) == ([1, 2, 3], "records")
     assert proof["shared_end_offsets"] == {"1": 348, "2": 348, "3": 348}
     assert run.codes == {}
     assert tree(CLUSTER / "node1") == before
@@ -57,12 +69,12 @@ def test_one_log_proves_what_its_checkpoint_holds() -> None:
     run = in_json("cluster image", CLUSTER / "node2", "--topic", "orders")
     proof = run.document["proof"]
     assert (proof["proven_end_offset"], proof["checkpoint_end_offset"], proof["log_end_offset"]) == (315, 315, 348)
-    assert proof["voters_from"] == "quorum-state"
+    assert proof["voters_source"] == "quorum-state"
     assert proof["unproven"]["first_offset"] == 315
     assert proof["unproven"]["brokers"] == [1, 2, 3]
     assert "orders-0" in proof["unproven"]["partitions"]
     assert run.codes == {"unproven-tail": 1, "deleted-files": 1}
-    assert [each["name"] for each in run.document["topics"]] == ["orders"]
+    assert [each["topic"] for each in run.document["topics"]] == ["orders"]
     proven = in_json("cluster image", CLUSTER / "node2", "--offset", "proven")
     assert (proven.document["offset"], proven.document["proof"]["unproven"]) == (314, None)
     assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--offset", "314").document}
@@ -207,15 +219,15 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     plain = ("log.retention.ms", "ssl.keystore.location", "delegation.token.max.lifetime.ms")
     directory = made_log(tmp_path, values(*(config(name, "hunter2") for name in (*secrets, *plain))))
     run = in_json("cluster image", directory)
-    assert {each["name"] for each in run.document["configs"] if each["masked"]} == set(secrets)
-    assert {each["name"]: each["value"] for each in run.document["configs"] if not each["masked"]} == dict.fromkeys(
+    assert {each["name"] for each in run.document["configs"] if each["is_masked"]} == set(secrets)
+    assert {each["name"]: each["value"] for each in run.document["configs"] if not each["is_masked"]} == dict.fromkeys(
         plain, "hunter2"
     )
     table = snaprebuild("cluster", "image", directory).stdout
     assert table.count("hunter2") == len(plain)
     assert table.count("(secret)") == len(secrets) - len(unknown)
     assert table.count("(not shown: Kafka does not know the name)") == len(unknown)
-    assert {each["name"] for each in run.document["configs"] if each["why_masked"] == "unknown-name"} == set(unknown)
+    assert {each["name"] for each in run.document["configs"] if each["mask_reason"] == "unknown-name"} == set(unknown)
 
 
 def test_who_may_do_what(tmp_path: Path) -> None:

@@ -54,12 +54,11 @@ def uploaded(object_store: ObjectStore) -> dict[str, str]:
 def without_places(value: Any, places: dict[str, str]) -> Any:
     """A document without what must differ: locations, how the store was reached, identities but for the size, and times."""
     if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if key not in ("s3", "run", "seconds", "rate_bytes_per_second", "receipt")}
-        kept = {key: each for key, each in kept.items() if key not in ("seconds_estimated", "held_by", "modified_ms")}
+        dropped = {"s3", "run", "receipt", "held_by", "rate_bytes_per_second", "elapsed_seconds", "estimated_seconds"}
+        dropped |= {"modified_ms", "modified_ns", "inode", "etag"}
+        kept = {key: each for key, each in value.items() if key not in dropped}
         return {key: without_places(each, places) for key, each in kept.items()}
     if isinstance(value, list):
-        if len(value) == 4 and isinstance(value[0], str) and value[0].endswith(".log"):
-            return value[:2]
         return [without_places(each, places) for each in value]
     if isinstance(value, str):
         for place, name in places.items():
@@ -71,8 +70,7 @@ def here_in_json(verb: str, *arguments: object) -> Run:
     """The verb without a process of its own: most of the time of so many runs would be imports."""
     done = CliRunner().invoke(app, [*verb.split(), *map(str, arguments), "--output", "json"], catch_exceptions=False)
     run = Run(done.exit_code, done.stdout, done.stderr)
-    if verb != "scan":
-        check(run.document)
+    check(run.document)
     return run
 
 
@@ -302,7 +300,7 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\xff")
     run = snaprebuild("rebuild", "--plan", saved)
     assert run.exit_code == 3
-    assert "the plan is stale: segments [offset, bytes, time in ns, inode or ETag]" in run.stderr
+    assert "the plan is stale: segments: was offset " in run.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -560,7 +558,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     assert sorted(asked) == sorted(snapshots), "each once"
     here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
     (found,), (expected,) = result.partitions, here.partitions
-    assert (found.boundaries, found.counts) == (expected.boundaries, expected.counts)
+    assert (found.boundaries, found.totals) == (expected.boundaries, expected.totals)
 
 
 def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

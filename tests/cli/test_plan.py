@@ -275,7 +275,7 @@ def test_a_plan_that_cannot_be_saved() -> None:
     # A directory that is there, and in which nobody makes a file.
     run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
-    assert "/proc/plan.json: cannot create the temporary file" in run.stderr
+    assert "/proc/plan.json: cannot be written" in run.stderr
 
 
 def test_an_empty_log_directory(tmp_path: Path) -> None:

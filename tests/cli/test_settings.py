@@ -49,6 +49,15 @@ def test_a_file_of_settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "--max-requests" not in settings_of("scan", "--max-requests=9")
 
 
+def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'spark_conf = ["spark.executor.memory=2g"]\ncache = "{tmp_path}/cache"\n')
+    run = snaprebuild("verify", FIXTURES / "magic0", "--config", path)
+    assert (run.exit_code, run.stderr) == (0, "")
+    run = snaprebuild("verify", FIXTURES / "magic0", "--config", path, "--spark-conf", "spark.executor.memory=2g")
+    assert (run.exit_code, "--spark-conf goes with --engine spark" in run.stderr) == (2, True)
+
+
 def test_the_current_directory_sets_nothing(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(config.parent)
     assert settings_of("scan") == {}

@@ -43,15 +43,20 @@ def test_the_document_and_the_table_say_the_same() -> None:
     run = in_json("cluster source", *arguments)
     assert run.exit_code == 3
     told = {each["topic_partition"]: each for each in run.document["replicas"]}
-    assert {name: each["verdict"] for name, each in told.items()} == {
+    assert {name: each["verdict_text"] for name, each in told.items()} == {
         **dict.fromkeys(("__transaction_state-0", "orders-0", "orders-1", "orders-2", "reborn-0", "shrink-1"), "REJECTED(R7)"),
         "single-0": "REJECTED(R8)",
     }
     orders = told["orders-0"]
-    assert (orders["node_id"], orders["log_end"], orders["high_watermark"], orders["last_stable"]) == (2, 533, 533, 496)
+    assert (orders["node_id"], orders["log_end_offset"], orders["high_watermark"], orders["last_stable_offset"]) == (
+        2,
+        533,
+        533,
+        496,
+    )
     assert orders["metadata_log"] == {
         "path": str(CLUSTER / "node1" / "__cluster_metadata-0"),
-        "own": False,
+        "is_own": False,
         "offset": 347,
         "proven_below": 315,
         "proof": "proven committed below 315, by its newest checkpoint; the rest is what this node holds",
@@ -62,13 +67,13 @@ def test_the_document_and_the_table_say_the_same() -> None:
     lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
     for name, each in told.items():
         (line,) = [line for line in lines if f"/{name} " in line]
-        assert f" {each['verdict']} {each['rule']} " in line
+        assert f" {each['verdict_text']} {each['verdict']['rule']} " in line
     assert lines[-1] == "7 replicas: 7 REJECTED"
 
 
 def test_a_healthy_broker_and_one_of_before_kraft() -> None:
     run = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
-    assert (run.exit_code, {each["metadata_log"]["own"] for each in run.document["replicas"]}) == (0, {True})
+    assert (run.exit_code, {each["metadata_log"]["is_own"] for each in run.document["replicas"]}) == (0, {True})
     table = snaprebuild(
         "cluster", "source", FIXTURES / "kafka27-mixed" / "logs", "--topic", "mixed", "--purpose", "upload", "--i-am-the-leader"
     )
@@ -85,7 +90,7 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
     run = in_json("cluster source", "--server-properties", properties, "--topic", "orders")
     assert (run.exit_code, run.document["server_properties"]) == (5, str(properties))
     assert (run.codes["offline-log-dir"], run.codes["source-metadata-dir"]) == (1, 1)
-    assert {each["verdict"] for each in run.document["replicas"]} == {"TRUSTED"}
+    assert {each["verdict_text"] for each in run.document["replicas"]} == {"TRUSTED"}
     assert {each["metadata_log"]["path"] for each in run.document["replicas"]} == {str(CLUSTER / "node3" / "__cluster_metadata-0")}
 
 
@@ -340,7 +345,7 @@ def test_beside_a_live_broker_its_epoch_can_be_told(tmp_path: Path) -> None:
         for epoch, exit_code, verdict in ((15, 0, "TRUSTED_BELOW(501)"), (14, 3, "REJECTED(R10)")):
             run = in_json("cluster source", node / "orders-0", "--broker-epoch", epoch)
             (told,) = run.document["replicas"]
-            assert (run.exit_code, told["verdict"]) == (exit_code, verdict)
+            assert (run.exit_code, told["verdict_text"]) == (exit_code, verdict)
 
 
 @pytest.mark.s3
@@ -351,7 +356,7 @@ def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore)
     assert run.exit_code == 0
     here = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
     for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
-        assert (there["verdict"], there["metadata_log"]["own"], there["rules"]) == (local["verdict"], True, local["rules"])
+        assert (there["verdict"], there["metadata_log"]["is_own"], there["rules"]) == (local["verdict"], True, local["rules"])
 
 
 FOLLOWER = FIXTURES / "follower-lost-state"

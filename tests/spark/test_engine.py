@@ -64,7 +64,7 @@ pytestmark = pytest.mark.spark
 
 NOW = "1795270000000"
 SPARK = ("--engine", "spark")
-OF_SPEED = ("rate_bytes_per_second", "seconds_estimated")
+OF_SPEED = ("rate_bytes_per_second", "estimated_seconds")
 Command = Callable[..., Run]
 
 

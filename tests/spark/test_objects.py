@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
-OF_SPEED = ("rate_bytes_per_second", "seconds_estimated")
+OF_SPEED = ("rate_bytes_per_second", "estimated_seconds")
 """Fields that a plan estimates from a sample that it reads."""
 VERBS = ("scan", "plan", "rebuild", "verify")
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -157,16 +158,23 @@ def engine_of(
 ) -> Iterator[EngineChoice]:
     """What ``--engine``, ``--master``, ``--cache`` and ``--spark-conf`` choose.
 
+    A cache and settings of Spark from the environment or the configuration file count only for runs on Spark.
+
     Raises:
-        UsageError: effects or settings go with Spark only, or a setting is not ``KEY=VALUE``.
+        UsageError: the command line gives a cache or settings to a run without Spark, or a setting is not ``KEY=VALUE``.
     """
+    given = given_options(("conf", "effects"))
     settings = dict(_setting_of(each) for each in conf or ())
     if settings and name is EngineName.PROCESS:
-        raise UsageError("--spark-conf goes with --engine spark or auto")
+        if "conf" in given:
+            raise UsageError("--spark-conf goes with --engine spark or auto")
+        settings = {}
     if effects == "":
         raise UsageError("--cache: the path is empty")
     if effects is not None and name is not EngineName.SPARK:
-        raise UsageError("--cache goes with --engine spark: worker processes of this machine keep nothing")
+        if "effects" in given:
+            raise UsageError("--cache goes with --engine spark: worker processes of this machine keep nothing")
+        effects = None
     with contextlib.ExitStack() as stack:
         yield EngineChoice(name, master, effects, settings, stack)
 

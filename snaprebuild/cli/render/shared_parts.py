@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, overload
 
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
@@ -80,6 +80,14 @@ def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
         set_aside=boundary.set_aside,
         comparison=boundary.comparison,
     )
+
+
+@overload
+def source_verdict(verdict: SourceVerdict) -> doc.SourceVerdict: ...
+
+
+@overload
+def source_verdict(verdict: SourceVerdict | None) -> doc.SourceVerdict | None: ...
 
 
 def source_verdict(verdict: SourceVerdict | None) -> doc.SourceVerdict | None:

@@ -13,7 +13,7 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verbs.cluster_check import epoch_text
-from snaprebuild.cli.verbs.simulate_metadata_log import Followers, advance_json, start_json
+from snaprebuild.cli.verbs.simulate_metadata_log import Followers, offset_and_epoch, start_move
 from snaprebuild.cluster.quorum.log_start import (
     FollowerMode,
 )
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from snaprebuild.cluster.quorum.advise import KraftAdvice, PolicyAdvice
     from snaprebuild.cluster.quorum.log_start import LogStart, Progress, StartSettings
+    from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_advise"]
 
@@ -120,7 +121,7 @@ def cluster_advise(
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
-    return Result.untyped(("cluster-advise", 1), lambda: _body(advice), advice.findings, lambda: _print(advice))
+    return Result(lambda: _document(advice), advice.findings, lambda: _print(advice))
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:
@@ -173,50 +174,53 @@ def _number(option: str, value: str | None, default: int, least: int) -> int:
     return int(value)
 
 
-def _readers_json(readers: Sequence[Progress]) -> list[dict[str, object]]:
-    return [{"name": each.name, "offset": each.offset} for each in readers]
+def _document(advice: KraftAdvice) -> doc.ClusterAdvise:
+    from snaprebuild.documents import cluster as doc
+
+    facts, settings, due = advice.node.facts, advice.settings, advice.next_checkpoint
+    return doc.ClusterAdvise(
+        directory=advice.node.log.path,
+        node_id=advice.node.node_id,
+        is_leader=advice.is_leader,
+        as_of_ms=advice.as_of_ms,
+        retention_bytes=settings.retention_bytes,
+        retention_ms=settings.retention_ms,
+        lag_time_max_ms=settings.lag_time_max_ms,
+        checkpoint_interval_ms=settings.checkpoints.interval_ms,
+        checkpoint_record_bytes=settings.checkpoints.record_bytes,
+        next_checkpoint=doc.NextCheckpoint(record_bytes=due.record_bytes, age_ms=due.age_ms, is_due=due.is_due),
+        first_base_offset=facts.first_base_offset,
+        start=doc.LogStart(offset=facts.start_offset, epoch=None if facts.start is None else facts.start.epoch),
+        end_offset=facts.end_offset,
+        kept_bytes=advice.kept_bytes,
+        replicas=[_reader(each) for each in advice.replicas],
+        unknown_replicas=advice.unknown,
+        listeners=[_reader(each) for each in advice.listeners],
+        leader_start=None if advice.leader_start is None else offset_and_epoch(advice.leader_start),
+        policies=[_policy(advice, each) for each in advice.policies],
+        assumptions=advice.assumptions,
+    )
 
 
-def _body(advice: KraftAdvice) -> dict[str, object]:
-    facts = advice.node.facts
-    return {
-        "directory": advice.node.log.path,
-        "node_id": advice.node.node_id,
-        "is_leader": advice.is_leader,
-        "as_of_ms": advice.as_of_ms,
-        "retention_bytes": advice.settings.retention_bytes,
-        "retention_ms": advice.settings.retention_ms,
-        "lag_time_max_ms": advice.settings.lag_time_max_ms,
-        "checkpoint_interval_ms": advice.settings.checkpoints.interval_ms,
-        "checkpoint_record_bytes": advice.settings.checkpoints.record_bytes,
-        "next_checkpoint": {
-            "record_bytes": advice.next_checkpoint.record_bytes,
-            "age_ms": advice.next_checkpoint.age_ms,
-            "is_due": advice.next_checkpoint.is_due,
-        },
-        "first_base_offset": facts.first_base_offset,
-        "start": {"offset": facts.start_offset, "epoch": None if facts.start is None else facts.start.epoch},
-        "end_offset": facts.end_offset,
-        "kept_bytes": advice.kept_bytes,
-        "replicas": _readers_json(advice.replicas),
-        "unknown_replicas": None if advice.unknown is None else list(advice.unknown),
-        "listeners": _readers_json(advice.listeners),
-        "leader_start": None if advice.leader_start is None else start_json(advice.leader_start),
-        "policies": [
-            {
-                "policy": each.policy.value,
-                "start": {**start_json(each.start), "epoch": _epoch_of(advice, each)},
-                "moves": [advance_json(advance) for advance in each.advances],
-                "kept_bytes": each.kept_bytes,
-                "kept_checkpoints": each.checkpoints,
-                "invalidated": list(each.invalidated),
-                "reloaded": list(each.reloaded),
-                "stays_because": each.why_not,
-            }
-            for each in advice.policies
-        ],
-        "assumptions": advice.assumptions,
-    }
+def _reader(reader: Progress) -> doc.Reader:
+    from snaprebuild.documents import cluster as doc
+
+    return doc.Reader(name=reader.name, offset=reader.offset)
+
+
+def _policy(advice: KraftAdvice, policy: PolicyAdvice) -> doc.AdvisedPolicy:
+    from snaprebuild.documents import cluster as doc
+
+    return doc.AdvisedPolicy(
+        policy=policy.policy.value,
+        start=doc.LogStart(offset=policy.start.offset, epoch=_epoch_of(advice, policy)),
+        moves=[start_move(advance) for advance in policy.advances],
+        kept_bytes=policy.kept_bytes,
+        kept_checkpoints=policy.checkpoints,
+        invalidated=policy.invalidated,
+        reloaded=policy.reloaded,
+        stays_because=policy.why_not,
+    )
 
 
 def _epoch_of(advice: KraftAdvice, policy: PolicyAdvice) -> int | None:

@@ -12,10 +12,12 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cluster.quorum.rules import Followers
 
 if TYPE_CHECKING:
+    from formats.metadata.quorum_state import QuorumState
     from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
     from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
     from snaprebuild.cluster.quorum.rules import RuleResult
+    from snaprebuild.documents import cluster as doc
 
 __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
 
@@ -53,7 +55,7 @@ def cluster_check(
     out.begin()
     check_paths(directories)
     check = look(directories, followers, leader, s3.settings())
-    return Result.untyped(("cluster-check", 1), lambda: _body(check), check.findings, lambda: _print(check))
+    return Result(lambda: _document(check), check.findings, lambda: _print(check))
 
 
 def epoch_text(start: OffsetAndEpoch | None, offset: int) -> str:
@@ -66,72 +68,86 @@ def node_label(check: NodeCheck) -> str:
     return "-" if check.node.node_id is None else str(check.node.node_id)
 
 
-def _body(check: KraftCheck) -> dict[str, object]:
+def _document(check: KraftCheck) -> doc.ClusterCheck:
+    from snaprebuild.documents import cluster as doc
+
     election = check.election
-    return {
-        "followers": check.followers.value,
-        "nodes": [_node(each) for each in check.nodes],
-        "election": {
-            "voters": None if election.voters is None else list(election.voters),
-            "voters_not_given": list(election.not_given),
-            "directories": [_standing(each) for each in election.standings],
-        },
-    }
+    return doc.ClusterCheck(
+        followers=check.followers.value,
+        nodes=[_node(each) for each in check.nodes],
+        election=doc.Election(
+            voters=election.voters,
+            voters_not_given=election.not_given,
+            directories=[_election_log(each) for each in election.standings],
+        ),
+    )
 
 
-def _standing(standing: Standing) -> dict[str, object]:
-    state = standing.node.facts.quorum_state
-    return {
-        "directory": standing.node.log.path,
-        "node_id": standing.node.node_id,
-        "end": {"offset": standing.end.offset, "epoch": standing.end.epoch},
-        "quorum_state": None
-        if state is None
-        else {
-            "epoch": state.leader_epoch,
-            "leader_id": None if state.leader_id < 0 else state.leader_id,
-            "voted_id": None if state.voted_id < 0 else state.voted_id,
-        },
-        "can_win": standing.chance.outcome.value,
-        "reason": standing.chance.reason,
-        "has_most": standing.has_most,
-    }
+def _election_log(standing: Standing) -> doc.ElectionLog:
+    from snaprebuild.documents import cluster as doc
+    from snaprebuild.documents.simulations import OffsetAndEpoch
+
+    return doc.ElectionLog(
+        directory=standing.node.log.path,
+        node_id=standing.node.node_id,
+        end=OffsetAndEpoch(offset=standing.end.offset, epoch=standing.end.epoch),
+        quorum_state=_quorum_state(standing.node.facts.quorum_state),
+        can_win=standing.chance.outcome.value,
+        reason=standing.chance.reason,
+        has_most=standing.has_most,
+    )
 
 
-def _node(check: NodeCheck) -> dict[str, object]:
+def _quorum_state(state: QuorumState | None) -> doc.QuorumState | None:
+    from snaprebuild.documents import cluster as doc
+
+    if state is None:
+        return None
+    return doc.QuorumState(
+        epoch=state.leader_epoch,
+        leader_id=None if state.leader_id < 0 else state.leader_id,
+        voted_id=None if state.voted_id < 0 else state.voted_id,
+    )
+
+
+def _node(check: NodeCheck) -> doc.Node:
+    from snaprebuild.documents import cluster as doc
+
     facts, start = check.node.facts, check.node.facts.start
-    return {
-        "directory": check.node.log.path,
-        "node_id": check.node.node_id,
-        "cluster_id": check.node.cluster_id,
-        "is_leader": check.is_leader,
-        "first_base_offset": facts.first_base_offset,
-        "start": {"offset": facts.start_offset, "epoch": None if start is None else start.epoch},
-        "end_offset": facts.end_offset,
-        "checkpoints": [
-            {
-                "offset": each.id.offset,
-                "epoch": each.id.epoch,
-                "bytes": each.size_bytes,
-                "timestamp_ms": each.timestamp_ms,
-                "fault": each.fault,
-            }
+    return doc.Node(
+        directory=check.node.log.path,
+        node_id=check.node.node_id,
+        cluster_id=check.node.cluster_id,
+        is_leader=check.is_leader,
+        first_base_offset=facts.first_base_offset,
+        start=doc.LogStart(offset=facts.start_offset, epoch=None if start is None else start.epoch),
+        end_offset=facts.end_offset,
+        checkpoints=[
+            doc.Checkpoint(
+                offset=each.id.offset,
+                epoch=each.id.epoch,
+                size_bytes=each.size_bytes,
+                timestamp_ms=each.timestamp_ms,
+                fault=each.fault,
+            )
             for each in facts.checkpoints
         ],
-        "rules": [_result(each) for each in check.results],
-    }
+        rules=[_rule(each) for each in check.results],
+    )
 
 
-def _result(result: RuleResult) -> dict[str, object]:
-    return {
-        "rule": result.rule.name,
-        "says": result.rule.value,
-        "outcome": result.outcome.value,
-        "grade": None if result.grade is None else result.grade.value,
-        "evidence": result.evidence,
-        "path": result.path,
-        "offset": result.offset,
-    }
+def _rule(result: RuleResult) -> doc.NodeRule:
+    from snaprebuild.documents import cluster as doc
+
+    return doc.NodeRule(
+        rule=result.rule.name,
+        text=result.rule.value,
+        outcome=result.outcome.value,
+        grade=None if result.grade is None else result.grade.value,
+        evidence=result.evidence,
+        path=result.path,
+        offset=result.offset,
+    )
 
 
 def _print(check: KraftCheck) -> None:

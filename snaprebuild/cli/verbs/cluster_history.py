@@ -76,6 +76,7 @@ def cluster_history(
     told apart by its id.
     """
     from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.render.metadata import history_document
     from snaprebuild.cluster.metadata.history import HistoryQuestion
     from snaprebuild.cluster.metadata.history import metadata_history as look
 
@@ -89,7 +90,7 @@ def cluster_history(
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
     result = look(question)
-    return Result.untyped(("cluster-history", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result(lambda: history_document(result), result.findings, lambda: _print(result))
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:
@@ -107,64 +108,6 @@ def log_point_of(option: str, text: str | None) -> LogPoint | None:
             raise UsageError(f"{option}: expected an offset up to {INT64_MAX}, found {quoted(text)}")
         return LogPoint(int(text))
     return LogPoint(None, moment_ms(option, text))
-
-
-# ------------------------------------------------------------------------------------------------------------------------ JSON
-
-
-def _body(result: HistoryResult) -> dict[str, object]:
-    from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.render.metadata_json import partition_json
-
-    broker = result.timelines.broker
-    return {
-        "path": result.path,
-        "first_offset": result.first_offset,
-        "last_offset": result.last_offset,
-        "last_timestamp_ms": result.last_timestamp_ms,
-        "proven_end_offset": result.proof.end_offset,
-        "partitions": [
-            {
-                "topic": each.topic,
-                "topic_id": uuid_to_text(each.topic_id),
-                "partition": each.partition,
-                "entries": [
-                    {
-                        **_moment_json(entry.moment, entry.what),
-                        "state": None if entry.state is None else partition_json(entry.state),
-                    }
-                    for entry in each.entries
-                ],
-            }
-            for each in result.timelines.partitions.values()
-        ],
-        "broker": None
-        if broker is None
-        else {"id": broker.broker_id, "entries": [_broker_entry_json(entry) for entry in broker.entries]},
-    }
-
-
-def _moment_json(moment: Moment, what: tuple[str, ...]) -> dict[str, object]:
-    return {
-        "offset": moment.offset,
-        "timestamp_ms": moment.timestamp_ms,
-        "leader_epoch": moment.leader_epoch,
-        "record": moment.record,
-        "what": list(what),
-    }
-
-
-def _broker_entry_json(entry: BrokerEntry) -> dict[str, object]:
-    from snaprebuild.cli.render.metadata_json import broker_json
-
-    return {
-        **_moment_json(entry.moment, entry.what),
-        "state": None if entry.state is None else broker_json(entry.state),
-        "leads": entry.leads,
-        "in_isr": entry.in_isr,
-        "in_elr": entry.in_elr,
-        "replicas": entry.replicas,
-    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------- tables

@@ -59,7 +59,7 @@ def cluster_image(
     checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
     """
     from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.render.metadata_json import image_json
+    from snaprebuild.cli.render.metadata import image_document
     from snaprebuild.cli.render.metadata_tables import print_image
     from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion
     from snaprebuild.cluster.metadata.image_result import metadata_image as look
@@ -70,9 +70,7 @@ def cluster_image(
     question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
     result = look(question)
     shown_topics = _selected(result.image, topic)
-    return Result.untyped(
-        ("cluster-image", 1), lambda: image_json(result, shown_topics), result.findings, lambda: print_image(result, shown_topics)
-    )
+    return Result(lambda: image_document(result, shown_topics), result.findings, lambda: print_image(result, shown_topics))
 
 
 def _selected(image: MetadataImage, patterns: list[str] | None) -> list[TopicImage]:

@@ -12,6 +12,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrEvent
+    from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_isr"]
 
@@ -40,44 +41,47 @@ def cluster_isr(
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
-    return Result.untyped(("cluster-isr", 1), lambda: _body(result), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print(result))
 
 
-def _body(result: IsrCheckResult) -> dict[str, object]:
-    checkpoint = result.checkpoint
-    return {
-        "path": result.log.path,
-        "known_from": result.known_from,
-        "checkpoint": None if checkpoint is None else checkpoint.path,
-        "end_offset": result.end_offset,
-        "proven_end_offset": result.proof.end_offset,
-        "isr_changes": result.changes,
-        "joins": result.joins,
-        "counts": {fault.value: count for fault, count in result.counts.items()},
-        "events": (_event(each, result.is_proven(each)) for each in result.events),
-    }
+def _document(result: IsrCheckResult) -> doc.ClusterIsr:
+    from snaprebuild.documents import cluster as doc
+
+    return doc.ClusterIsr(
+        path=result.log.path,
+        known_from=result.known_from,
+        checkpoint=None if result.checkpoint is None else result.checkpoint.path,
+        end_offset=result.end_offset,
+        proven_end_offset=result.proof.end_offset,
+        isr_changes=result.changes,
+        joins=result.joins,
+        totals={fault.value: count for fault, count in result.counts.items()},
+        events=(_event(each, result.is_proven(each)) for each in result.events),
+    )
 
 
-def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
+def _event(event: IsrEvent, is_proven: bool) -> doc.IsrEvent:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import cluster as doc
 
-    return {
-        "fault": event.fault.value,
-        "offset": event.offset,
-        "proven": is_proven,
-        "timestamp_ms": event.timestamp_ms,
-        "leader_epoch": event.leader_epoch,
-        "topic": event.topic,
-        "topic_id": uuid_to_text(event.topic_id),
-        "partition": event.partition,
-        "broker": event.broker_id,
-        "kind": event.kind.value,
-        "isr_before": list(event.isr_before),
-        "isr": list(event.isr),
-        "broker_epoch": event.broker_epoch,
-        "left_offset": event.left_offset,
-        "gone_directories": [uuid_to_text(each) for each in event.gone_directories],
-    }
+    return doc.IsrEvent(
+        topic=event.topic,
+        partition=event.partition,
+        topic_partition=f"{event.topic}-{event.partition}",
+        fault=event.fault.value,
+        offset=event.offset,
+        is_proven=is_proven,
+        timestamp_ms=event.timestamp_ms,
+        leader_epoch=event.leader_epoch,
+        topic_id=uuid_to_text(event.topic_id),
+        broker=event.broker_id,
+        kind=event.kind.value,
+        isr_before=event.isr_before,
+        isr=event.isr,
+        broker_epoch=event.broker_epoch,
+        left_offset=event.left_offset,
+        gone_directories=[uuid_to_text(each) for each in event.gone_directories],
+    )
 
 
 def _print(result: IsrCheckResult) -> None:

@@ -28,6 +28,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
+    from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_source"]
 
@@ -110,65 +111,67 @@ def cluster_source(
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
-    return Result.untyped(
-        ("cluster-source", 1), lambda: _body(result), result.findings, lambda: _print(result, everything=out.everything)
+    return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
+
+
+def _document(result: SourceCheck) -> doc.ClusterSource:
+    from snaprebuild.documents import cluster as doc
+
+    question = result.question
+    return doc.ClusterSource(
+        purpose=question.purpose.value,
+        server_properties=question.server_properties,
+        metadata=question.metadata,
+        requested_offset=question.at,
+        voters=[location for _, location in question.voters],
+        peers=question.peers,
+        broker_epoch=question.broker_epoch,
+        i_am_the_leader=question.leader_asserted,
+        replicas=[_replica(each) for each in result.replicas],
     )
 
 
-def _body(result: SourceCheck) -> dict[str, object]:
-    question = result.question
-    return {
-        "purpose": question.purpose.value,
-        "server_properties": question.server_properties,
-        "metadata": question.metadata,
-        "at": question.at,
-        "peers": list(question.peers),
-        "voters": [location for _, location in question.voters],
-        "broker_epoch": question.broker_epoch,
-        "i_am_the_leader": question.leader_asserted,
-        "replicas": [_replica(each) for each in result.replicas],
-    }
-
-
-def _replica(checked: CheckedSource) -> dict[str, object]:
+def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cluster.source.verifier import verdict_json
+    from snaprebuild.cli.render.shared_parts import source_verdict
+    from snaprebuild.documents import cluster as doc
+    from snaprebuild.documents.common import names_of
 
-    log, meta, asked = checked.log, checked.state.meta, checked.metadata.read
+    log, meta, metadata = checked.log, checked.state.meta, checked.metadata.read
     directory_id = None if meta is None else meta.directory_id
-    return {
-        "path": log.path,
-        "topic_partition": checked.directory.topic_partition,
-        "node_id": None if meta is None else meta.node_id,
-        "cluster_id": None if meta is None else meta.cluster_id,
-        "directory_id": None if directory_id is None else uuid_to_text(directory_id),
-        "topic_id": None if log.topic_id is None else uuid_to_text(log.topic_id),
-        "log_end": log.log_end,
-        "high_watermark": log.high_watermark,
-        "last_stable": log.last_stable,
-        "metadata_log": None
-        if asked is None
-        else {
-            "path": asked.path,
-            "own": asked.is_own,
-            "offset": asked.image.offset,
-            "proven_below": asked.proven_below,
-            "proof": asked.proof,
-        },
-        "metadata_log_missing": checked.metadata.why_none if asked is None else None,
-        "verdict": str(checked.verdict),
-        **(verdict_json(checked.verdict) or {}),
-        "rules": [
-            {
-                "rule": each.rule.name,
-                "name": each.rule.value,
-                "state": each.state.value,
-                "evidence": each.ruling.evidence,
-                "limit": each.ruling.limit,
-            }
+    return doc.SourceReplica(
+        **names_of(checked.directory),
+        path=log.path,
+        node_id=None if meta is None else meta.node_id,
+        cluster_id=None if meta is None else meta.cluster_id,
+        directory_id=None if directory_id is None else uuid_to_text(directory_id),
+        topic_id=None if log.topic_id is None else uuid_to_text(log.topic_id),
+        log_end_offset=log.log_end,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable,
+        metadata_log=None
+        if metadata is None
+        else doc.MetadataLogUsed(
+            path=metadata.path,
+            is_own=metadata.is_own,
+            offset=metadata.image.offset,
+            proven_below=metadata.proven_below,
+            proof=metadata.proof,
+        ),
+        metadata_log_missing=checked.metadata.why_none if metadata is None else None,
+        verdict=source_verdict(checked.verdict),
+        verdict_text=str(checked.verdict),
+        rules=[
+            doc.SourceRule(
+                rule=each.rule.name,
+                name=each.rule.value,
+                state=each.state.value,
+                evidence=each.ruling.evidence,
+                trusted_below=each.ruling.limit,
+            )
             for each in checked.verdict.results
         ],
-    }
+    )
 
 
 def _print(result: SourceCheck, *, everything: bool) -> None:

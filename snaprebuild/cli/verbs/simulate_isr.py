@@ -13,6 +13,7 @@ from snaprebuild.simulations.isr import Mode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from snaprebuild.documents import simulations as doc
     from snaprebuild.simulations.isr.search import SearchResult
     from snaprebuild.simulations.isr.simulator import Cluster
     from snaprebuild.simulations.isr.steps import Loss
@@ -112,88 +113,100 @@ def simulate_isr(
         [search_for(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync) for each in modes] if search else []
     )
     findings = [*played_findings(played, of_steps=not is_overview), *search_findings(found)]
-    body = {
-        "min_insync_replicas": min_insync,
-        "stories": [_story_json(each, scenes=not is_overview) for each in played],
-        "seed": seed if search else None,
-        "searches": [_search_json(each) for each in found],
-    }
-    return Result.untyped(
-        ("simulate-isr", 1), lambda: body, findings, lambda: _print_overview(played) if is_overview else _print(played, found)
+    return Result(
+        lambda: _document(played, found, min_insync=min_insync, seed=seed if search else None, scenes=not is_overview),
+        findings,
+        lambda: _print_overview(played) if is_overview else _print(played, found),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _story_json(played: Played, *, scenes: bool) -> dict[str, object]:
-    return {
-        "story": played.story.name,
-        "title": played.story.title,
-        "mode": played.cluster.mode.value,
-        "losses": [_loss_json(each) for each in played.cluster.losses],
-        "stale_joins": played.cluster.stale_joins,
-        "steps": [_scene_json(each) for each in played.scenes] if scenes else [],
-    }
+def _document(
+    played: Sequence[Played], found: Sequence[SearchResult], *, min_insync: int, seed: int | None, scenes: bool
+) -> doc.SimulateIsr:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.SimulateIsr(
+        min_insync_replicas=min_insync,
+        stories=[_story(each, scenes=scenes) for each in played],
+        seed=seed,
+        searches=[_search(each) for each in found],
+    )
 
 
-def _loss_json(loss: Loss) -> dict[str, object]:
-    return {
-        "leader": loss.leader,
-        "leader_epoch": loss.leader_epoch,
-        "first_offset": loss.first_offset,
-        "records": list(loss.records),
-        "cause": loss.cause.value,
-        "accepted": loss.is_accepted,
-    }
+def _story(played: Played, *, scenes: bool) -> doc.Story:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.Story(
+        story=played.story.name,
+        title=played.story.title,
+        mode=played.cluster.mode.value,
+        losses=[_loss(each) for each in played.cluster.losses],
+        stale_joins=played.cluster.stale_joins,
+        steps=[_step(each) for each in played.scenes] if scenes else [],
+    )
 
 
-def _scene_json(scene: Scene) -> dict[str, object]:
+def _loss(loss: Loss) -> doc.SimulatedLoss:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.SimulatedLoss(
+        leader=loss.leader,
+        leader_epoch=loss.leader_epoch,
+        first_offset=loss.first_offset,
+        records=loss.records,
+        cause=loss.cause.value,
+        is_accepted=loss.is_accepted,
+    )
+
+
+def _step(scene: Scene) -> doc.SimulatedStep:
+    from snaprebuild.documents import simulations as doc
+
     partition = scene.view.partition
-    return {
-        "number": scene.number,
-        "step": str(scene.step),
-        "happened": scene.happened,
-        "told": list(scene.told),
-        "isr": list(partition.isr),
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "partition_epoch": partition.partition_epoch,
-        "committed": scene.view.committed,
-        "held": list(scene.view.held),
-        "brokers": [
-            {
-                "broker": each.broker,
-                "running": each.is_running,
-                "epoch": each.epoch,
-                "fenced": each.fenced,
-                "in_controlled_shutdown": each.in_controlled_shutdown,
-                "log_end": each.log_end,
-                "high_watermark": each.high_watermark,
-                "leads": each.leads,
-            }
+    return doc.SimulatedStep(
+        number=scene.number,
+        step=str(scene.step),
+        happened=scene.happened,
+        text=scene.told,
+        isr=partition.isr,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        committed=scene.view.committed,
+        held=scene.view.held,
+        brokers=[
+            doc.SimulatedBroker(
+                broker=each.broker,
+                is_running=each.is_running,
+                epoch=each.epoch,
+                fenced=each.fenced,
+                in_controlled_shutdown=each.in_controlled_shutdown,
+                log_end_offset=each.log_end,
+                high_watermark=each.high_watermark,
+                leads=each.leads,
+            )
             for each in scene.view.replicas
         ],
-    }
+    )
 
 
-def _search_json(found: SearchResult) -> dict[str, object]:
-    return {
-        "mode": found.mode.value,
-        "histories": found.histories,
-        "steps": found.steps,
-        "stale_joins": found.stale_joins,
-        "losses": {cause.value: count for cause, count in found.losses.items()},
-        "found": [
-            {
-                "run": each.run,
-                "length": each.length,
-                "steps": [str(step) for step in each.steps],
-                "loss": _loss_json(each.loss),
-            }
+def _search(found: SearchResult) -> doc.SearchResult:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.SearchResult(
+        mode=found.mode.value,
+        histories=found.histories,
+        steps=found.steps,
+        stale_joins=found.stale_joins,
+        losses={cause.value: count for cause, count in found.losses.items()},
+        found=[
+            doc.ShortestHistory(run=each.run, length=each.length, steps=[str(step) for step in each.steps], loss=_loss(each.loss))
             for each in found.found.values()
         ],
-    }
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snaprebuild.cluster.quorum.log_start import Advance, LogStart
+    from snaprebuild.documents import simulations as doc
     from snaprebuild.simulations.metadata_log.scenario import Scenario
     from snaprebuild.simulations.metadata_log.simulation import PolicyRun, StartMove
 
-__all__ = ["Followers", "PolicyOption", "advance_json", "simulate_metadata_log", "start_json"]
+__all__ = ["Followers", "PolicyOption", "offset_and_epoch", "simulate_metadata_log", "start_move"]
 
 SAMPLES = 60
 """Columns of the chart."""
@@ -58,71 +59,78 @@ def simulate_metadata_log(
     out.begin(scenario=scenario)
     story = load_scenario(scenario)
     runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
-    return Result.untyped(
-        ("simulate-metadata-log", 1),
-        lambda: _body(scenario, story, followers, runs),
+    return Result(
+        lambda: _document(scenario, story, followers, runs),
         (),
         lambda: _print(story, runs, everything=out.everything),
     )
 
 
-def start_json(start: LogStart) -> dict[str, int]:
+def offset_and_epoch(start: LogStart) -> doc.OffsetAndEpoch:
     """An offset and the epoch of the record before it."""
-    return {"offset": start.offset, "epoch": start.epoch}
+    from snaprebuild.documents import simulations as doc
+
+    return doc.OffsetAndEpoch(offset=start.offset, epoch=start.epoch)
 
 
-def advance_json(advance: Advance) -> dict[str, object]:
+def start_move(advance: Advance) -> doc.StartMove:
     """A move of a start."""
+    from snaprebuild.documents import simulations as doc
+
+    return doc.StartMove(**_move(advance))
+
+
+def _move(advance: Advance) -> dict[str, Any]:
     return {
-        "from": start_json(advance.before),
-        "to": start_json(advance.after),
+        "before": offset_and_epoch(advance.before),
+        "after": offset_and_epoch(advance.after),
         "cause": advance.cause.value,
         "reason": advance.reason,
-        "deleted_segments": list(advance.deleted.segments),
-        "deleted_checkpoints": [start_json(each) for each in advance.deleted.checkpoints],
+        "deleted_segments": advance.deleted.segments,
+        "deleted_checkpoints": [offset_and_epoch(each) for each in advance.deleted.checkpoints],
         "deleted_bytes": advance.deleted.size_bytes,
     }
 
 
-def _body(path: str, scenario: Scenario, mode: FollowerMode, runs: Sequence[PolicyRun]) -> dict[str, object]:
-    return {
-        "scenario": path,
-        "title": scenario.title,
-        "duration_ms": scenario.duration_ms,
-        "followers": mode.value,
-        "policies": (_run_json(run) for run in runs),
-    }
+def _document(path: str, scenario: Scenario, mode: FollowerMode, runs: Sequence[PolicyRun]) -> doc.SimulateMetadataLog:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.SimulateMetadataLog(
+        scenario=path,
+        title=scenario.title,
+        duration_ms=scenario.duration_ms,
+        followers=mode.value,
+        policies=(_policy_run(run) for run in runs),
+    )
 
 
-def _run_json(run: PolicyRun) -> dict[str, object]:
-    return {
-        "policy": run.policy.value,
-        "end_offset": run.end_offset,
-        "starts": {name: start_json(start) for name, start in run.starts.items()},
-        "moves": run.steps_count,
-        "checkpoints": run.checkpoints,
-        "peak_bytes": run.peak_bytes,
-        "end_bytes": run.end_bytes,
-        "replicas_invalidated": run.invalidated,
-        "replicas_loaded": run.loaded,
-        "listeners_reloaded": run.reloaded,
-        "follower_ahead": run.ahead,
-        "events": run.events,
-        "samples": [
-            {"time_ms": each.time_ms, "start_offset": each.start_offset, "end_offset": each.end_offset, "bytes": each.size_bytes}
+def _policy_run(run: PolicyRun) -> doc.PolicyRun:
+    from snaprebuild.documents import simulations as doc
+
+    return doc.PolicyRun(
+        policy=run.policy.value,
+        end_offset=run.end_offset,
+        starts={name: offset_and_epoch(start) for name, start in run.starts.items()},
+        moves=run.steps_count,
+        checkpoints=run.checkpoints,
+        peak_bytes=run.peak_bytes,
+        end_bytes=run.end_bytes,
+        replicas_invalidated=run.invalidated,
+        replicas_loaded=run.loaded,
+        listeners_reloaded=run.reloaded,
+        follower_ahead=run.ahead,
+        events=run.events,
+        samples=[
+            doc.Sample(time_ms=each.time_ms, start_offset=each.start_offset, end_offset=each.end_offset, size_bytes=each.size_bytes)
             for each in run.samples
         ],
-        "steps": [
-            {
-                "time_ms": step.time_ms,
-                "node": step.node,
-                **advance_json(step.advance),
-                "invalidated": list(step.invalidated),
-                "reloaded": list(step.reloaded),
-            }
+        steps=[
+            doc.NodeMove(
+                **_move(step.advance), time_ms=step.time_ms, node=step.node, invalidated=step.invalidated, reloaded=step.reloaded
+            )
             for step in run.steps
         ],
-    }
+    )
 
 
 def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -> None:

@@ -127,6 +127,8 @@ def _published(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
     except StorageError as error:
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader
+            if isinstance(error, WriteFailedError) and error.errno is not None:
+                raise WriteFailedError(f"cannot be written: {os.strerror(error.errno)}", path=path, errno=error.errno) from error
         raise
     except OSError as error:
         raise WriteFailedError(f"cannot be written: {reason_of(error)}", path=path, errno=error.errno) from error

@@ -1,0 +1,410 @@
+"""The documents of ``cluster check``, ``cluster advise``, ``cluster isr`` and ``cluster source``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from snaprebuild.documents.common import RuleName, SourceVerdict, TopicPartition
+from snaprebuild.documents.simulations import OffsetAndEpoch, PolicyName, StartMove
+from snaprebuild.documents.typed import Document, Natural, Part, Positive, Streamed, one_of
+
+__all__ = [
+    "AdvisedPolicy",
+    "Checkpoint",
+    "ClusterAdvise",
+    "ClusterCheck",
+    "ClusterIsr",
+    "ClusterSource",
+    "Election",
+    "ElectionLog",
+    "IsrEvent",
+    "LogStart",
+    "MetadataLogUsed",
+    "NextCheckpoint",
+    "Node",
+    "NodeRule",
+    "QuorumState",
+    "Reader",
+    "SourceReplica",
+    "SourceRule",
+]
+
+
+class LogStart(Part, frozen=True):
+    """Where the log began before the node stopped."""
+
+    offset: Natural
+    epoch: Natural | None
+    """Of the record before it; null where it is not known."""
+
+
+# --------------------------------------------------------------------------------------------------------------- cluster check
+
+
+class Checkpoint(Part, frozen=True):
+    """A checkpoint."""
+
+    offset: Natural
+    """Exclusive end."""
+    epoch: Natural
+    size_bytes: Natural
+    timestamp_ms: int | None
+    """Of the last record that it contains, from its header."""
+    fault: str | None
+    """Why it is not whole."""
+
+
+class NodeRule(Part, frozen=True):
+    """The result of a rule."""
+
+    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 17)))]
+    text: str
+    """What holds where it is held."""
+    outcome: Annotated[str, one_of("held", "violated", "not-judged")]
+    grade: Annotated[str, one_of("info", "warning", "error", "damage")] | None
+    """Where it is violated."""
+    evidence: str
+    """One sentence; not stable."""
+    path: str
+    """File or directory concerned."""
+    offset: Natural | None
+    """Concerned."""
+
+
+class Node(Part, frozen=True):
+    """One directory."""
+
+    directory: str
+    """Of the metadata log."""
+    node_id: Natural | None
+    """From meta.properties; null where there is none."""
+    cluster_id: str | None
+    """From meta.properties; null where there is none."""
+    is_leader: bool | None
+    """Of the directories that were given; null where that is not known."""
+    first_base_offset: Natural | None
+    """Of the first segment; null without segments."""
+    start: LogStart
+    end_offset: Natural
+    """After the last batch."""
+    checkpoints: Sequence[Checkpoint]
+    """By id."""
+    rules: Sequence[NodeRule]
+    """A rule that is violated several times is listed as often."""
+
+
+class QuorumState(Part, frozen=True):
+    """The quorum-state file."""
+
+    epoch: int
+    leader_id: int | None
+    """Null for none."""
+    voted_id: int | None
+    """For whom the node voted in that epoch; null for none."""
+
+
+class ElectionLog(Part, frozen=True):
+    """The log of one directory, as an election compares it."""
+
+    directory: str
+    """Of the metadata log."""
+    node_id: Natural | None
+    """From meta.properties; null where there is none."""
+    end: OffsetAndEpoch
+    """Of the log after a node has started from it."""
+    quorum_state: QuorumState | None
+    """Null where the file is absent or cannot be read."""
+    can_win: Annotated[str, one_of("yes", "no", "unknown")]
+    """Whether a majority of the voters can elect the node."""
+    reason: str
+    """One sentence; not stable."""
+    has_most: bool
+    """No other directory ends above it."""
+
+
+class Election(Part, frozen=True):
+    """Who can be elected from these directories."""
+
+    voters: Sequence[Natural] | None
+    """Ids, as the directory that ends highest names them; null where none of its files does."""
+    voters_not_given: Sequence[Natural]
+    """Voters without a directory."""
+    directories: Sequence[ElectionLog]
+    """One for each directory."""
+
+
+class ClusterCheck(Document, frozen=True):
+    """What `snaprebuild cluster check --output json` prints."""
+
+    NAME = "cluster-check"
+    VERSION = 2
+
+    followers: Annotated[str, one_of("kafka", "strict", "literal")]
+    """What --followers requires of the starts of followers."""
+    nodes: Sequence[Node]
+    """One for each directory."""
+    election: Election
+
+
+# -------------------------------------------------------------------------------------------------------------- cluster advise
+
+
+class NextCheckpoint(Part, frozen=True):
+    """When there is one that the start may move to."""
+
+    record_bytes: Natural
+    """Of the batches after the latest one."""
+    age_ms: Natural | None
+    """Since the last record of the latest one; null where that is not known."""
+    is_due: bool
+    """A node that has been up since the latest one takes it with the next record."""
+
+
+class Reader(Part, frozen=True):
+    """A reader of the log."""
+
+    name: str
+    """Of the listener, or id of the replica."""
+    offset: Natural
+    """That it wants next."""
+
+
+class AdvisedPolicy(Part, frozen=True):
+    """What one policy would do."""
+
+    policy: PolicyName
+    start: LogStart
+    """Afterwards."""
+    moves: Sequence[StartMove]
+    """One after the other; none where the start stays."""
+    kept_bytes: Natural
+    """Afterwards."""
+    kept_checkpoints: Natural
+    """Afterwards."""
+    invalidated: Sequence[str]
+    """Replicas that want an offset which would be deleted."""
+    reloaded: Sequence[str]
+    """Listeners that want such an offset."""
+    stays_because: str | None
+    """Null where it moves; not stable."""
+
+
+class ClusterAdvise(Document, frozen=True):
+    """What `snaprebuild cluster advise --output json` prints."""
+
+    NAME = "cluster-advise"
+    VERSION = 2
+
+    directory: str
+    """Of the metadata log."""
+    node_id: Natural | None
+    """From meta.properties; null where there is none."""
+    is_leader: bool
+    """Of its quorum, as far as is known."""
+    as_of_ms: Natural
+    """Time of the advice."""
+    retention_bytes: Annotated[int, msgspec.Meta(ge=-1)]
+    """Negative for none."""
+    retention_ms: Annotated[int, msgspec.Meta(ge=-1)]
+    """Negative for none."""
+    lag_time_max_ms: Natural
+    checkpoint_interval_ms: Natural
+    """A checkpoint is taken at least so often; 0 for not by time."""
+    checkpoint_record_bytes: Positive
+    """A checkpoint is taken each so many bytes of records."""
+    next_checkpoint: NextCheckpoint
+    first_base_offset: Natural | None
+    """Of the first segment; null without segments."""
+    start: LogStart
+    end_offset: Natural
+    """After the last batch."""
+    kept_bytes: Natural
+    """Segments and checkpoints."""
+    replicas: Sequence[Reader]
+    """That are known to fetch from it."""
+    unknown_replicas: Sequence[int] | None
+    """Ids of voters and brokers of which no offset is known; null where no image can be read."""
+    listeners: Sequence[Reader]
+    leader_start: OffsetAndEpoch | None
+    """Of the leader's log; null where it is not known, or this is the leader."""
+    policies: Sequence[AdvisedPolicy]
+    assumptions: Sequence[str]
+    """One sentence each."""
+
+
+# ----------------------------------------------------------------------------------------------------------------- cluster isr
+
+IsrFault = Annotated[
+    str,
+    one_of(
+        "unregistered",
+        "fenced",
+        "shutting-down",
+        "epoch-ahead",
+        "stale-member",
+        "last-member-new-disk",
+        "elected-new-disk",
+        "unclean-election",
+        "new-disk",
+    ),
+]
+
+
+class IsrEvent(TopicPartition, frozen=True):
+    """A replica that joined, or stayed, and what is known of it."""
+
+    fault: IsrFault
+    offset: Natural
+    """Of the record."""
+    is_proven: bool
+    """The record is proven to be committed, with the transaction that it is in."""
+    timestamp_ms: int
+    """Of its batch, ms since 1970."""
+    leader_epoch: int
+    """Of its batch: which controller wrote it."""
+    topic_id: str
+    """22 characters, URL-safe base64."""
+    broker: int
+    """Whose replica it is."""
+    kind: Annotated[str, one_of("caught-up", "elected", "elected-uncleanly", "stayed")]
+    """How it became in sync."""
+    isr_before: Sequence[int]
+    """In-sync replicas."""
+    isr: Sequence[int]
+    """In-sync replicas from then on."""
+    broker_epoch: int | None
+    """Of the registration then."""
+    left_offset: int | None
+    """Of the record by which it had left; null where that is not known."""
+    gone_directories: Sequence[str]
+    """Directory ids that it had then, and that are not registered any more."""
+
+
+class ClusterIsr(Document, frozen=True):
+    """What `snaprebuild cluster isr --output json` prints."""
+
+    NAME = "cluster-isr"
+    VERSION = 2
+
+    path: str
+    """The metadata log directory."""
+    known_from: Natural
+    """First offset that was read; what came before is not known."""
+    checkpoint: str | None
+    """That the history begins with; null for the beginning of the log."""
+    end_offset: Natural
+    """After the last one."""
+    proven_end_offset: Natural
+    """After the last offset that is proven to be committed, 0 where none is."""
+    isr_changes: Natural
+    """Changes of in-sync replicas."""
+    joins: Natural
+    """Replicas that joined."""
+    totals: dict[IsrFault, Positive]
+    """Events by fault."""
+    events: Streamed[IsrEvent]
+    """The first 10,000, by offset."""
+
+
+# -------------------------------------------------------------------------------------------------------------- cluster source
+
+
+class SourceRule(Part, frozen=True):
+    """The result of one rule."""
+
+    rule: RuleName
+    name: Annotated[
+        str,
+        one_of(
+            "directory-form",
+            "broker-ids",
+            "registration",
+            "directory-id",
+            "topic-id",
+            "assignment",
+            "in-sync",
+            "recovery-state",
+            "clean-shutdown",
+            "broker-epoch",
+            "high-watermark",
+            "leader-epochs",
+            "log-end",
+        ),
+    ]
+    state: Annotated[str, one_of("pass", "warn", "fail", "not-known", "not-applicable")]
+    evidence: str
+    """The facts, one sentence; not stable."""
+    trusted_below: Natural | None
+    """Offset by this rule alone; null where it limits nothing."""
+
+
+class MetadataLogUsed(Part, frozen=True):
+    """The metadata log that the rules compare with."""
+
+    path: str
+    is_own: bool
+    """Found in the log directories of the broker; otherwise it was named."""
+    offset: Natural
+    """Last one that was used."""
+    proven_below: Natural
+    """Records below it are known to be committed."""
+    proof: str
+
+
+class SourceReplica(TopicPartition, frozen=True):
+    """A replica with its verdict."""
+
+    path: str
+    """Of the partition directory."""
+    node_id: Natural | None
+    """From meta.properties; null where that does not have it."""
+    cluster_id: str | None
+    """From meta.properties; null where that does not have it."""
+    directory_id: str | None
+    """From meta.properties; null where that does not have it."""
+    topic_id: str | None
+    """From partition.metadata."""
+    log_end_offset: Natural | None
+    """End of the last whole batch; null where it cannot be read, or there is no segment."""
+    high_watermark: Natural | None
+    """From the checkpoint file."""
+    last_stable_offset: Natural | None
+    """By a replay of the log; null for a rebuild, which does not need it."""
+    metadata_log: MetadataLogUsed | None
+    """Null for none."""
+    metadata_log_missing: str | None
+    """Why none was used."""
+    verdict: SourceVerdict
+    verdict_text: Annotated[
+        str, msgspec.Meta(pattern=r"^(TRUSTED|TRUSTED_BELOW\([0-9]+\)|UNKNOWN\(R[0-9]+\)|REJECTED\(R[0-9]+\))$")
+    ]
+    """Outcome, with the offset or the rule."""
+    rules: Annotated[Sequence[SourceRule], msgspec.Meta(min_length=13, max_length=13)]
+
+
+class ClusterSource(Document, frozen=True):
+    """What `snaprebuild cluster source --output json` prints."""
+
+    NAME = "cluster-source"
+    VERSION = 2
+
+    purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
+    """What the replicas are to be the source of."""
+    server_properties: str | None
+    """Configuration of the broker whose log.dirs were read."""
+    metadata: str | None
+    """Location of the metadata log that was named; null for each broker's own."""
+    requested_offset: Natural | None
+    """Last offset of it that counts; null for all."""
+    voters: Sequence[str]
+    """Metadata logs of other voters (--voter)."""
+    peers: Sequence[str]
+    """Locations of other replicas."""
+    broker_epoch: Natural | None
+    """Of the live broker, asserted by the operator."""
+    i_am_the_leader: bool
+    """Asserted by the operator."""
+    replicas: Sequence[SourceReplica]

@@ -1,0 +1,348 @@
+"""The documents of ``cluster image`` and ``cluster history``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from snaprebuild.documents.common import TopicPartition
+from snaprebuild.documents.typed import Document, Natural, Part, Streamed, one_of
+
+__all__ = [
+    "Acl",
+    "Broker",
+    "BrokerEntry",
+    "BrokerHistory",
+    "ClientQuota",
+    "ClusterHistory",
+    "ClusterImage",
+    "Config",
+    "Controller",
+    "DelegationToken",
+    "FeatureLevels",
+    "ImageCheckpoint",
+    "Listener",
+    "OpenTransaction",
+    "Partition",
+    "PartitionEntry",
+    "PartitionHistory",
+    "PartitionState",
+    "Proof",
+    "QuotaEntity",
+    "ScramCredential",
+    "Topic",
+    "UncountedLog",
+    "Unproven",
+]
+
+
+class Listener(Part, frozen=True):
+    """A listener."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class FeatureLevels(Part, frozen=True):
+    """The levels of a feature that a node supports."""
+
+    min_level: int
+    max_level: int
+
+
+class Broker(Part, frozen=True):
+    """The registration of a broker."""
+
+    node_id: int
+    epoch: int
+    """Of this registration."""
+    incarnation_id: str
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: Sequence[str]
+    """Ids of its log directories that are online."""
+    cordoned_directories: Sequence[str] | None
+    """Those of them that take no new replicas; null where the broker did not report it."""
+    rack: str | None
+    listeners: Sequence[Listener]
+    features: dict[str, FeatureLevels]
+    """By name."""
+
+
+class PartitionState(Part, frozen=True):
+    """The registration of a partition."""
+
+    leader: int
+    """Broker id, -1 for none."""
+    leader_epoch: int
+    leader_recovery_state: Annotated[str, one_of("RECOVERED", "RECOVERING")]
+    partition_epoch: int
+    replicas: Sequence[int]
+    directories: Sequence[str]
+    """Of each replica, in the same order: an id, or MIGRATING, UNASSIGNED, LOST."""
+    isr: Sequence[int]
+    elr: Sequence[int]
+    """Eligible leader replicas."""
+    last_known_elr: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
+# ---------------------------------------------------------------------------------------------------------------- cluster image
+
+
+class ImageCheckpoint(Part, frozen=True):
+    """A checkpoint."""
+
+    end_offset: int
+    epoch: int
+
+
+class UncountedLog(Part, frozen=True):
+    """A log of a voter that proves nothing."""
+
+    path: str
+    reason: str
+
+
+class Unproven(Part, frozen=True):
+    """The records that are not proven to be committed."""
+
+    first_offset: int
+    change_count: int
+    brokers: Sequence[int]
+    """That the unproven records change, the first thousand."""
+    partitions: Sequence[str]
+    """That they change, the first thousand; of a topic that was created or deleted, the name alone."""
+
+
+class Proof(Part, frozen=True):
+    """How much of the log is proven to be committed."""
+
+    proven_end_offset: int
+    """After the last offset that is proven to be committed, 0 where none is."""
+    checkpoint_end_offset: int
+    """After the last offset that a whole checkpoint holds."""
+    log_end_offset: int
+    voters: Sequence[int]
+    voters_source: Annotated[str, one_of("option", "records", "quorum-state", "nothing")]
+    shared_end_offsets: dict[str, int | None]
+    """By voter: after the last offset that its log and this one hold with the same leader epoch; null where they share none."""
+    majority_end_offset: int | None
+    """After the last offset that a majority proves."""
+    majority_reason: str | None
+    """Not stable."""
+    not_counted: Sequence[UncountedLog]
+    unproven: Unproven | None
+
+
+class OpenTransaction(Part, frozen=True):
+    """A transaction of the metadata log that has no end."""
+
+    offset: int
+    name: str | None
+    record_count: int
+
+
+class Controller(Part, frozen=True):
+    """The registration of a controller."""
+
+    node_id: int
+    incarnation_id: str
+    listeners: Sequence[Listener]
+    features: dict[str, FeatureLevels]
+    """By name."""
+
+
+class Partition(PartitionState, frozen=True):
+    """A partition of a topic."""
+
+    topic: str
+    partition: Natural
+    topic_partition: str
+
+
+class Topic(Part, frozen=True):
+    """A topic."""
+
+    topic: str
+    topic_id: str
+    partitions: Sequence[Partition]
+
+
+class Config(Part, frozen=True):
+    """A configuration."""
+
+    resource: str
+    """Type and name."""
+    name: str
+    value: str | None
+    """Null where it is masked."""
+    is_masked: bool
+    mask_reason: Annotated[str, one_of("secret", "unknown-name")] | None
+    """Of type PASSWORD, or of a name that Kafka does not know; null where it is shown."""
+
+
+class QuotaEntity(Part, frozen=True):
+    """To whom a quota applies."""
+
+    type: str
+    name: str | None
+    """Null for the default."""
+
+
+class ClientQuota(Part, frozen=True):
+    """Quotas of one entity."""
+
+    entity: Sequence[QuotaEntity]
+    quotas: dict[str, float]
+
+
+class Acl(Part, frozen=True):
+    """An ACL; names as Kafka has them, or a number that it does not know."""
+
+    id: str
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class ScramCredential(Part, frozen=True):
+    """A credential, without its salt and keys."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+class DelegationToken(Part, frozen=True):
+    """A delegation token; the log holds no secret of it."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: Sequence[str]
+    issue_timestamp_ms: int
+    expiration_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class ClusterImage(Document, frozen=True):
+    """What `snaprebuild cluster image --output json` prints."""
+
+    NAME = "cluster-image"
+    VERSION = 2
+
+    path: str
+    """The directory of the log."""
+    offset: int
+    """Last one that is in the image, -1 for none."""
+    leader_epoch: int
+    """Of its batch."""
+    timestamp_ms: int
+    """Of its batch, -1 for none."""
+    checkpoint: ImageCheckpoint | None
+    """That the image begins with; null for the beginning of the log."""
+    proof: Proof
+    open_transaction: OpenTransaction | None
+    features: dict[str, int]
+    """Finalized levels."""
+    next_producer_id: int
+    """No producer has this id or a greater one; -1 where none was given out."""
+    brokers: Sequence[Broker]
+    controllers: Sequence[Controller]
+    topics: Streamed[Topic]
+    configs: Streamed[Config]
+    client_quotas: Sequence[ClientQuota]
+    acl_count: int
+    acls: Streamed[Acl]
+    scram_credential_count: int
+    scram_credentials: Sequence[ScramCredential]
+    delegation_token_count: int
+    delegation_tokens: Sequence[DelegationToken]
+
+
+# -------------------------------------------------------------------------------------------------------------- cluster history
+
+
+class PartitionEntry(Part, frozen=True):
+    """A change of a partition."""
+
+    offset: int
+    """Of the record."""
+    timestamp_ms: int
+    """Of its batch."""
+    leader_epoch: int
+    """Of the controller."""
+    record: str | None
+    """Message of the record; null for what a checkpoint held."""
+    changes: Sequence[str]
+    """One sentence each; not stable."""
+    state: PartitionState | None
+    """From here on; null where the partition is deleted."""
+
+
+class PartitionHistory(TopicPartition, frozen=True):
+    """The history of a partition."""
+
+    topic_id: str
+    entries: Sequence[PartitionEntry]
+
+
+class BrokerEntry(Part, frozen=True):
+    """A change of a broker."""
+
+    offset: int
+    """Of the record."""
+    timestamp_ms: int
+    """Of its batch."""
+    leader_epoch: int
+    """Of the controller."""
+    record: str | None
+    """Message of the record; null for what a checkpoint held."""
+    changes: Sequence[str]
+    """One sentence each; not stable."""
+    state: Broker | None
+    """Registration from here on; null where there is none."""
+    leads: int
+    """Partitions that it leads."""
+    in_isr: int
+    """Partitions in whose ISR it is."""
+    in_elr: int
+    """Partitions in whose ELR it is."""
+    replicas: int
+    """Partitions of which it has a replica."""
+
+
+class BrokerHistory(Part, frozen=True):
+    """The history of a broker."""
+
+    node_id: int
+    entries: Sequence[BrokerEntry]
+
+
+class ClusterHistory(Document, frozen=True):
+    """What `snaprebuild cluster history --output json` prints."""
+
+    NAME = "cluster-history"
+    VERSION = 2
+
+    path: str
+    """The directory of the log."""
+    first_offset: int
+    """Where the history begins: with the log, or after what a checkpoint holds."""
+    last_offset: int
+    """Last one that was read, -1 for none."""
+    last_timestamp_ms: int
+    """Of its batch, -1 for none."""
+    proven_end_offset: int
+    """After the last offset that is proven to be committed by a checkpoint, or by logs of a majority of the voters."""
+    partitions: Streamed[PartitionHistory]
+    broker: BrokerHistory | None
+    """Null without --broker."""
