@@ -18,11 +18,12 @@ OF_THE_RUN = (
     "seconds_estimated",
     "inputs",
     "run",
+    "run_name",
     "staged_ms",
 )
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 
-OF_ONE_RUN = ("run", "seconds", "elapsed_seconds", "receipt")
+OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "receipt")
 """Fields that differ between two runs on one log directory."""
 
 RUN_AND_FILES = (*OF_ONE_RUN, "inputs")

@@ -1,4 +1,4 @@
-"""When, where and how a document was made: ``run`` in the documents that ``report`` reads."""
+"""When, where and how a document was made."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from snaprebuild.documents.common import Run
-from snaprebuild.documents.saved_documents import is_of, optional, text_of, whole
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["run_facts", "run_json", "run_of", "utc_text"]
+__all__ = ["run_json", "run_of", "utc_text"]
 
 
 def run_of(log_dirs: Iterable[LogDirState] = ()) -> Run:
@@ -44,16 +42,6 @@ def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
 def _started_ms() -> int:
     """One moment for all copies of the document that a run makes."""
     return time.time_ns() // 1_000_000
-
-
-def run_facts(value: Any) -> tuple[int, str, str, list[str]]:
-    """Moment, host, command and cluster ids of a document.
-
-    Raises:
-        KeyError, TypeError, ValueError: they are not as ``run_json`` writes them.
-    """
-    clusters = [text_of(each) for each in is_of(list, value["cluster_ids"])]
-    return whole(value["at_ms"]), optional(text_of, value["host"]) or "", text_of(value["command"]), clusters
 
 
 def utc_text(ms: int) -> str:

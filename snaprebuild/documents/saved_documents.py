@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
-from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.documents.envelope import Head, Tail
 from snaprebuild.documents.typed import Document, Part, UnexpectedValueError, part_of
@@ -21,21 +19,12 @@ from snaprebuild.storage.local.regular_file import open_named_file
 
 __all__ = [
     "DocumentHead",
-    "UnexpectedValueError",
-    "checked",
-    "field_of",
     "inconsistent",
-    "is_of",
     "members_of",
-    "optional",
     "read_head",
-    "text_of",
     "typed_members",
-    "whole",
 ]
 
-
-Kind = TypeVar("Kind")
 
 _SCHEMA = re.compile(r"snaprebuild\.([a-z-]{1,40})/([0-9]{1,4})")
 
@@ -164,64 +153,3 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             raise UsageError(f"is damaged: {error.message}", path=path) from error
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-
-
-# ----------------------------------------------------------------------------------------------------- what stands in a value
-
-
-_NAMES: dict[type, str] = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
-
-
-def _said(value: object) -> str:
-    """A value as it stands in the document, cut where it is long."""
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    return shown(value) if isinstance(value, str) else json.dumps(value)[:80]
-
-
-@contextmanager
-def checked(path: str, what: str) -> Iterator[None]:
-    """Whoever takes a value apart raises ``KeyError``, ``TypeError`` or ``ValueError``, which becomes an error that names it.
-
-    Raises:
-        UsageError: instead of those.
-    """
-    try:
-        yield
-    except KeyError as error:
-        raise UsageError(f"is damaged: {what}: expected a member {error.args[0]}, found none", path=path) from error
-    except UnexpectedValueError as error:
-        raise UsageError(f"is damaged: {what}: {error}", path=path) from error
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(f"is damaged: {what}: a value has not the form that its schema tells", path=path) from error
-
-
-def field_of(found: Any, name: str) -> Any:
-    """A member of an object."""
-    if not isinstance(found, dict):
-        raise UnexpectedValueError(f"expected an object, found {_said(found)}")
-    return found[name]
-
-
-def whole(value: object, least: int = 0) -> int:
-    """A whole number up to the largest offset."""
-    if type(value) is not int or not least <= value <= INT64_MAX:
-        raise UnexpectedValueError(f"expected a number from {least} to {INT64_MAX}, found {_said(value)}")
-    return value
-
-
-def text_of(value: object) -> str:
-    """A text."""
-    return is_of(str, value)
-
-
-def is_of(kind: type[Kind], value: object) -> Kind:
-    """A value of this type."""
-    if type(value) is not kind:
-        raise UnexpectedValueError(f"expected {_NAMES[kind]}, found {_said(value)}")
-    return value
-
-
-def optional(take: Callable[[Any], Kind], value: object) -> Kind | None:
-    """A value that may be null."""
-    return None if value is None else take(value)

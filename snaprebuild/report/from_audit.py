@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from snaprebuild.documents.saved_documents import DocumentHead, checked, is_of, members_of, optional, text_of, whole
+from snaprebuild.documents.saved_documents import DocumentHead, typed_members
+from snaprebuild.documents.tier import AuditedCopy, AuditedPartition, TierAudit
+from snaprebuild.documents.typed import encoded_members
 from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageProducer, PageSegment, SegmentFate
-from snaprebuild.report.page_writer import PageSink
+from snaprebuild.report.page_writer import SHARED, PageSink
 
 __all__ = ["take_audit"]
 
 WRONG = frozenset({"false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong"})
-"""Verdicts that a follower pays for."""
+"""Verdicts on snapshots from which a follower would start wrong."""
 
 QUIET = frozenset({"right", "not-read"})
 
-LACKS = ("segments that are only on a broker's disk: `scan --output json` of the leader tells them",)
+LACKS = ("segments that are only on a broker's disk: `scan --output json` of the leader shows them",)
 
 
 def take_audit(head: DocumentHead, sink: PageSink) -> None:
@@ -27,61 +27,49 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     number = sink.add_document(document)
-    store, count = "", 0
-    for name, value in members_of(head.path, ("partitions", "findings"), ("store", "level", "partitions", "findings", "totals")):
-        with checked(head.path, f"{name}[{count}]" if name == "partitions" else name):
-            if name == "store":
-                store = text_of(value)
-                document.facts.append(("store", store))
-            elif name == "level":
-                document.facts.append(("level", text_of(value)))
-            elif name == "totals":
-                document.facts.append(("snapshots", ", ".join(f"{whole(many)} {each}" for each, many in value.items() if many)))
-            elif name == "partitions":
-                place = f"{store} ({text_of(value['layout'])}, topic id {text_of(value['topic_id'])})"
-                topic_partition = f"{text_of(value['topic'])}-{whole(value['partition'])}"
-                _take_partition(value, sink.partition(topic_partition, place, number))
-                count += 1
-            elif name == "run":
-                document.take_run(value)
-            elif name == "unread_paths":
-                document.unread = [text_of(each) for each in is_of(list, value)]
-            elif name == "findings":
-                sink.take_finding(value)
+    store = ""
+    for name, value in typed_members(head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED)):
+        if name == "store":
+            store = value
+            document.facts.append(("store", store))
+        elif name == "level":
+            document.facts.append(("level", value))
+        elif name == "totals":
+            counts = ", ".join(f"{count} {verdict}" for verdict, count in encoded_members(value).items() if count)
+            document.facts.append(("snapshots", counts))
+        elif name == "partitions":
+            place = f"{store} ({value.layout}, topic id {value.topic_id})"
+            _take_partition(value, sink.partition(value.topic_partition, place, number))
+        else:
+            sink.take_shared(document, name, value)
 
 
-def _take_partition(value: Any, partition: PagePartition) -> None:
+def _take_partition(found: AuditedPartition, partition: PagePartition) -> None:
     partition.kind = "remote"
     segments = []
-    for copy in is_of(list, value["copies"]):
-        start, end = whole(copy["start_offset"]), optional(whole, copy["end_offset"])
-        segments.append(PageSegment(start, whole(copy["stored_bytes"]), None, SegmentFate.COPY))
-        if end is not None:
-            partition.log_end_at_least = max(partition.log_end_at_least or 0, end + 1)
-            _take_copy(copy, partition, end + 1)
+    for copy in found.copies:
+        segments.append(PageSegment(copy.start_offset, copy.stored_bytes, None, SegmentFate.COPY))
+        if copy.end_offset is not None:
+            partition.log_end_at_least = max(partition.log_end_at_least or 0, copy.end_offset + 1)
+            _take_copy(copy, partition, copy.end_offset + 1)
     partition.take_segments(segments)
-    local_start = optional(whole, value["local_log_start"])
-    if local_start is not None:
-        partition.facts.append(("on the leader's disk from", str(local_start)))
+    if found.local_log_start_offset is not None:
+        partition.facts.append(("on the leader's disk from", str(found.local_log_start_offset)))
 
 
-def _take_copy(copy: Any, partition: PagePartition, offset: int) -> None:
-    """The snapshot of a copy belongs to the offset behind it."""
-    verdict = text_of(copy["verdict"])
+def _take_copy(copy: AuditedCopy, partition: PagePartition, offset: int) -> None:
+    """The snapshot of a copy is that of the offset after its end."""
     boundary = partition.boundaries.setdefault(offset, PageBoundary())
     boundary.state = boundary.state or "present"
-    if boundary.status is None or verdict in WRONG:  # copies may end at the same offset: the worse one is told
-        boundary.status = verdict
-    boundary.is_wrong |= verdict in WRONG
-    boundary.entries = optional(whole, copy["entries"])
-    boundary.expected = optional(whole, copy["expected_entries"])
-    if verdict not in QUIET:
-        boundary.why.append(text_of(copy["why"]))
-    producers = [_producer_of(each, offset) for each in is_of(list, copy["differences"])]
-    partition.producers += producers
-    partition.producers_not_listed += max(0, whole(copy["difference_count"]) - len(producers))
-
-
-def _producer_of(value: Any, offset: int) -> PageProducer:
-    producer_id, consequence = whole(value["producer_id"], least=-(2**63)), text_of(value["consequence"])
-    return PageProducer(producer_id, offset, text_of(value["kind"]), None, None, None, True, consequence, None)
+    if boundary.status is None or copy.verdict in WRONG:  # copies may end at the same offset: the worse one is shown
+        boundary.status = copy.verdict
+    boundary.is_wrong |= copy.verdict in WRONG
+    boundary.entries = copy.entries
+    boundary.expected = copy.expected_entries
+    if copy.verdict not in QUIET:
+        boundary.why.append(copy.reason)
+    for each in copy.differences:
+        partition.producers.append(
+            PageProducer(each.producer_id, offset, each.kind, None, None, None, True, each.consequence, None)
+        )
+    partition.producers_not_listed += max(0, copy.difference_count - len(copy.differences))

@@ -10,6 +10,7 @@ from snaprebuild.documents.fleet import Fleet
 from snaprebuild.documents.inspect import Transactions
 from snaprebuild.documents.saved_documents import DocumentHead, read_head
 from snaprebuild.documents.scan import Scan
+from snaprebuild.documents.tier import TierAudit
 from snaprebuild.documents.verify import Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.report.from_audit import take_audit
@@ -32,7 +33,7 @@ TITLE = "Producer snapshots"
 TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "scan": (Scan.VERSION, take_scan),
     "verify": (Verify.VERSION, take_verify),
-    "tier-audit": (1, take_audit),
+    "tier-audit": (TierAudit.VERSION, take_audit),
     "inspect-transactions": (Transactions.VERSION, take_transactions),
     "fleet": (Fleet.VERSION, take_fleet),
     "receipt": (2, take_receipt),

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
 
 from snaprebuild.documents.common import Run
-from snaprebuild.documents.run_facts import run_facts, utc_text
+from snaprebuild.documents.run_facts import utc_text
 
 __all__ = [
     "PARTITIONS_MAX",
@@ -370,15 +369,10 @@ class PageDocument:
     clusters: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
-    def take_run_of(self, run: Run) -> None:
+    def take_run(self, run: Run) -> None:
         """The member ``run`` of a document."""
         self.host, self.command, self.clusters = run.host, run.command, list(run.cluster_ids)
         self.made = utc_text(run.at_ms)
-
-    def take_run(self, value: Any) -> None:
-        """The member ``run`` of a document."""
-        at_ms, self.host, self.command, self.clusters = run_facts(value)
-        self.made = utc_text(at_ms)
 
     def as_json(self) -> dict[str, object]:
         """As the page's script takes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from snaprebuild.documents.saved_documents import DocumentHead, optional, text_of, whole
+from snaprebuild.documents.saved_documents import DocumentHead
 from snaprebuild.report.page_data import PageData, PageDocument, PageFinding, PagePartition
 
 __all__ = ["SHARED", "PageSink"]
@@ -37,24 +37,9 @@ class PageSink:
     def take_shared(self, document: PageDocument, name: str, value: Any) -> None:
         """Takes a member that all documents have (``SHARED``), as its struct."""
         if name == "run":
-            document.take_run_of(value)
+            document.take_run(value)
         elif name == "unread_paths":
             document.unread = value
         elif name == "findings":
             finding = PageFinding(value.code, value.severity, value.path, value.message, value.offset)
             self.page.add_finding(finding, self._seen)
-
-    def take_finding(self, value: Any) -> None:
-        """Takes a finding as documents have them.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is none.
-        """
-        finding = PageFinding(
-            text_of(value["code"]),
-            text_of(value["severity"]),
-            text_of(value["path"]),
-            text_of(value["message"]),
-            optional(whole, value["offset"]),
-        )
-        self.page.add_finding(finding, self._seen)

@@ -153,7 +153,9 @@ class LiveFollower:
         A leader epoch reaches a follower with its first batch.
         """
         if planned["steps"]:
-            return {name: planned["steps"][-1][name] for name in ("log_start", "local_start", "log_end", "leader_epochs")}
+            last = planned["steps"][-1]
+            epochs = [[each["epoch"], each["start_offset"]] for each in last["leader_epochs"]]
+            return {name: last[f"{name}_offset"] for name in ("log_start", "local_start", "log_end")} | {"leader_epochs": epochs}
         ends = {name: planned[name]["offset"] for name in ("log_start", "log_end")}
         epochs = [each for each in _leader_epochs(self._leader.log_dir / f"{topic}-0") if each[1] < ends["log_end"]]
         return {**ends, "local_start": planned["decision"]["offset"], "leader_epochs": epochs}

@@ -130,7 +130,8 @@ class LiveOffsets:
             run = in_json("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
             (partition,) = run.document["partitions"]
             ours = {
-                each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]
+                each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"])
+                for each in partition["answers"]
             }
             if isolation == "replica":
                 theirs = self._wire.list_offsets(topic, timestamps, replica_id=FOLLOWER)

@@ -26,4 +26,6 @@ def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dic
     asked = [word for each in timestamps for word in ("--timestamp", each)]
     run = in_json("follower offsets", partition_dir, "--isolation", "replica", "--remote-storage", "off", *asked)
     (partition,) = run.document["partitions"]
-    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
+    return {
+        each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"]) for each in partition["answers"]
+    }

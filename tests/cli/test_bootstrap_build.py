@@ -46,8 +46,8 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     manifest = json.loads((TIERED / "manifest.json").read_text())
     run = build(TIERED / "remote", tmp_path / "new", "mixed-0", *metadata)
     end = manifest["highest_remote_offset"] + 1
-    assert (run.exit_code, run.document["next"], run.document["local_start"]) == (0, end, end)
-    assert (run.document["log_start"], run.document["verified"]) == (0, bool(metadata))
+    assert (run.exit_code, run.document["next_offset"], run.document["local_start_offset"]) == (0, end, end)
+    assert (run.document["log_start_offset"], run.document["verified"]) == (0, bool(metadata))
     remote = run.document["remote"]
     assert (remote["verdict"], remote["class"], remote["origin"]) == ("right", "EXACT", "remote-snapshot")
     made, leader = tmp_path / "new" / "mixed-0", TIERED / "logs" / "mixed-0"
@@ -56,7 +56,12 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     for name in ("leader-epoch-checkpoint", "partition.metadata"):
         assert (made / name).read_bytes() == (leader / name).read_bytes()
     assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
-    assert run.document["checkpoints"]["log-start-offset-checkpoint"] == ["mixed", 0, 0]
+    assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {
+        "topic": "mixed",
+        "partition": 0,
+        "topic_partition": "mixed-0",
+        "offset": 0,
+    }
 
 
 def test_every_boundary_of_the_leader(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_every_boundary_of_the_leader(tmp_path: Path) -> None:
         for target in (end, end - 1):
             place = tmp_path / f"{target}"
             run = build(TIERED / "remote", place, "mixed-0", *METADATA, "--target", target, "--log-start", 0)
-            assert (run.exit_code, run.document["next"], run.document["target"]) == (0, end, target)
+            assert (run.exit_code, run.document["next_offset"], run.document["target_offset"]) == (0, end, target)
             data = (place / "mixed-0" / snapshot_name(end)).read_bytes()
             assert data == (leader / snapshot_name(end)).read_bytes()
             assert entries_in(data) == right[end]
@@ -125,7 +130,7 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "new") == []
     run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", "--allow-unproven")
     assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
-    assert (run.document["remote"]["class"], run.document["remote"]["bytes_read"]) == ("UNPROVEN", 0)
+    assert (run.document["remote"]["class"], run.document["remote"]["read_bytes"]) == ("UNPROVEN", 0)
     assert (tmp_path / "new" / "mixed-0").is_dir()
 
 
@@ -157,7 +162,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
     named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0, "--allow-unproven")
-    assert named.document["log_start"] == 0
+    assert named.document["log_start_offset"] == 0
     assert any(why in each for each in named.document["warnings"])
 
 
@@ -267,9 +272,9 @@ def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
         set(),
     )
     assert run.document["checkpoints"] == {
-        "log-start-offset-checkpoint": ["mixed", 0, 5],
-        "recovery-point-offset-checkpoint": ["mixed", 0, 6390],
-        "replication-offset-checkpoint": ["mixed", 0, 6390],
+        "log-start-offset-checkpoint": {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0", "offset": 5},
+        "recovery-point-offset-checkpoint": {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0", "offset": 6390},
+        "replication-offset-checkpoint": {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0", "offset": 6390},
     }
     (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 5\n")
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\nother 3 7\nmixed 0 6390\n")

@@ -24,7 +24,7 @@ def test_offsets(tmp_path: Path) -> None:
     run = in_json("follower offsets", TIERED, store, "--topic", "mixed")
     assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
     assert "the store is empty: nothing was uploaded, or it is another store" in run.messages("tier-empty")
-    found = {each["timestamp"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
+    found = {each["timestamp_ms"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
     assert (found[-5], found[-4], found[-2]) == (-1, 0, 0)
     log = write_partition(make_log_dir(tmp_path / "logs") / "__remote_log_metadata-0", {0: b""}).parent
     told = in_json("follower offsets", TIERED, store, "--topic", "mixed", "--metadata-log", log)

@@ -105,7 +105,7 @@ def test_a_log_directory_is_matched(tmp_path: Path, prefix: str) -> None:
     options = ("--level", "reachable", "--log-dir", tmp_path / "logs", *LONG_AGO)
     for place, option in ((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ())):
         run = in_json("tier audit", place, *option, *options)
-        found = [each["local_log_start"] for each in run.document["partitions"] if each["topic_id"] == mixed["topic_id"]]
+        found = [each["local_log_start_offset"] for each in run.document["partitions"] if each["topic_id"] == mixed["topic_id"]]
         assert start in found, json.dumps(run.document["findings"])
 
 
@@ -159,7 +159,7 @@ def test_a_log_directory_belongs_to_one_of_two_ids(tmp_path: Path) -> None:
 
     def starts() -> dict[str, int | None]:
         run = in_json("tier audit", store, "--log-dir", tmp_path / "logs", *options)
-        return {each["topic_id"]: each["local_log_start"] for each in run.document["partitions"] if each["topic"] == "mixed"}
+        return {each["topic_id"]: each["local_log_start_offset"] for each in run.document["partitions"] if each["topic"] == "mixed"}
 
     assert starts() == {mixed["topic_id"]: None, OTHER_ID: None}
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")

@@ -21,12 +21,14 @@ LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--met
 
 def answers(document: dict[str, Any]) -> dict[int, tuple[int, int, int]]:
     (partition,) = document["partitions"]
-    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
+    return {
+        each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"]) for each in partition["answers"]
+    }
 
 
 def offsets_of(document: dict[str, Any]) -> dict[int, int | None]:
     (partition,) = document["partitions"]
-    return {each["timestamp"]: each["offset"] for each in partition["answers"]}
+    return {each["timestamp_ms"]: each["offset"] for each in partition["answers"]}
 
 
 # ---------------------------------------------------------------------------------------------------------------- real answers
@@ -200,8 +202,8 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
     assert (found.pop(-2)[0], found.pop(-5)[0]) == (copies[0]["start_offset"], end)
     assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps}
     for each in run.document["partitions"][0]["answers"]:
-        if each["timestamp"] >= 0:
-            holder = next(copy["segment_id"] for copy in copies if copy["max_timestamp_ms"] >= each["timestamp"])
+        if each["timestamp_ms"] >= 0:
+            holder = next(copy["segment_id"] for copy in copies if copy["max_timestamp_ms"] >= each["timestamp_ms"])
             assert each["found_in"] == f"copy {holder}"
 
 
@@ -234,12 +236,12 @@ def test_a_high_watermark_below_the_disk() -> None:
 def test_what_is_never_tiered() -> None:
     run = in_json("follower offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
     assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
-    assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
+    assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
 
 
 def test_versions_and_unknown_timestamps() -> None:
     run = in_json("follower offsets", *LEADER, "--api-version", "8")
-    errors = {each["timestamp"]: each["error"] for each in run.document["partitions"][0]["answers"]}
+    errors = {each["timestamp_ms"]: each["error"] for each in run.document["partitions"][0]["answers"]}
     assert errors == {-1: None, -2: None, -3: None, -4: None, -5: "UNSUPPORTED_VERSION", -6: "UNSUPPORTED_VERSION"}
     run = in_json("follower offsets", *LEADER, "--timestamp", "-7")
     assert run.document["partitions"][0]["answers"][0]["error"] == "UNSUPPORTED_VERSION"
@@ -266,7 +268,7 @@ def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
-    assert (partition["remote_storage"]["on"], partition["highest_remote"]) == (True, None)
+    assert (partition["remote_storage"]["enabled"], partition["highest_remote"]) == (True, None)
 
 
 def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:

@@ -109,7 +109,7 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
     assert in_json("cluster source", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
     run = in_json(*mixed, "--i-am-the-leader")
     assert (run.exit_code, run.partition("mixed-0")["totals"]["uploaded"]) == (0, 12)
-    assert len(run.partition("mixed-0")["verdict"]["on_operators_word"]) == 1
+    assert len(run.partition("mixed-0")["verdict"]["asserted_by_operator"]) == 1
 
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')

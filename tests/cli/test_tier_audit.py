@@ -122,7 +122,9 @@ def test_structure_reads_no_segment(name: str) -> None:
     count = sum(disease not in told for disease in diseases.values())
     assert run.codes.get("tier-suspect-snapshot", 0) == count
     assert run.exit_code == int(any(diseases.values()))
-    assert all(partition["bytes_read"] == 0 and partition["replayed_from"] is None for partition in run.document["partitions"])
+    assert all(
+        partition["read_bytes"] == 0 and partition["replayed_from_offset"] is None for partition in run.document["partitions"]
+    )
     copies = {copy["segment_id"]: copy for partition in run.document["partitions"] for copy in partition["copies"]}
     for segment in variant["segments"]:
         entries = None if segment["disease"] == "zero-bytes" else segment["golden"]["producer_snapshot_entries"]["count"]
@@ -216,7 +218,7 @@ def test_a_copy_that_lacks_an_object_is_a_row(plain: Path, suffix: str, level: s
     path.unlink()
     run = in_json("tier audit", plain, *LONG_AGO, "--level", level)
     (copy,) = [each for partition in run.document["partitions"] for each in partition["copies"] if each["start_offset"] == 1151]
-    assert (copy["verdict"], copy["why"]) == ("not-read", f"objects of it are missing: {suffix}")
+    assert (copy["verdict"], copy["reason"]) == ("not-read", f"objects of it are missing: {suffix}")
     assert run.exit_code == (1 if level == "full" else 0)
 
 
@@ -245,7 +247,7 @@ def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str
     copies = run.document["partitions"][0]["copies"]
     assert len(copies) == 12
     above = [each for each in copies if lost == "*" or each["start_offset"] >= int(lost)]
-    assert (above[0]["verdict"], above[0]["why"]) == ("not-read", "its objects are gone")
+    assert (above[0]["verdict"], above[0]["reason"]) == ("not-read", "its objects are gone")
     assert "right" not in {each["verdict"] for each in above}
 
 
@@ -393,7 +395,11 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     run = in_json("tier audit", store, *LONG_AGO, "--level", "reachable", "--local-log-start", "mixed-0=2000")
     found = [copy["verdict"] for copy in run.document["partitions"][0]["copies"]]
     assert found == ["unreachable", "unreachable", "unreachable", "missing-producers", "wrong", "right"]
-    assert (run.exit_code, run.codes, run.document["partitions"][0]["local_log_start"]) == (1, {"tier-wrong-snapshot": 2}, 2000)
+    assert (run.exit_code, run.codes, run.document["partitions"][0]["local_log_start_offset"]) == (
+        1,
+        {"tier-wrong-snapshot": 2},
+        2000,
+    )
     above = in_json("tier audit", store, *LONG_AGO, "--level", "reachable", "--local-log-start", "mixed-0=99999")
     found = [copy["verdict"] for copy in above.document["partitions"][0]["copies"]]
     assert (above.exit_code, found) == (0, ["unreachable"] * 5 + ["right"])
@@ -402,7 +408,7 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     remote, logs = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
     told = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
     first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))
-    assert (told.exit_code, told.document["partitions"][0]["local_log_start"]) == (0, first)
+    assert (told.exit_code, told.document["partitions"][0]["local_log_start_offset"]) == (0, first)
 
 
 @pytest.mark.s3

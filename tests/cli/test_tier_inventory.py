@@ -76,7 +76,7 @@ def test_copies_are_those_that_kafka_knows() -> None:
         for copy in partition["copies"]
     } == expected
     assert (partition["gaps"], partition["overlaps"]) == ([], [])
-    assert partition["counts"]["phantom"] == manifest["counts"]["phantoms"] == 13
+    assert partition["totals"]["phantom"] == manifest["counts"]["phantoms"] == 13
     assert "KAFKA-17062" in run.messages("tier-phantom")
     assert tree(TIERED) == before
 
@@ -98,7 +98,11 @@ def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
         told = segment["metadata"]
         by_partition.setdefault((told["topic_id"], told["partition"]), []).append((told["start_offset"], told["end_offset"]))
     gaps = {
-        place: [[end + 1, start - 1] for (_, end), (start, _) in pairwise(sorted(ranges)) if start > end + 1]
+        place: [
+            {"first_offset": end + 1, "last_offset": start - 1}
+            for (_, end), (start, _) in pairwise(sorted(ranges))
+            if start > end + 1
+        ]
         for place, ranges in by_partition.items()
     }
     assert {(each["topic_id"], each["partition"]): each["gaps"] for each in run.document["partitions"]} == gaps
@@ -118,7 +122,7 @@ def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
             told["end_offset"],
             segment["golden"]["segment"]["size"],
         )
-        assert {str(epoch): start for epoch, start in copy["leader_epochs"]} == told["leader_epochs"]
+        assert {str(each["epoch"]): each["start_offset"] for each in copy["leader_epochs"]} == told["leader_epochs"]
         assert copy["stored_bytes"] == sum(each["size"] for each in segment["objects"].values())
 
 
@@ -174,14 +178,14 @@ def test_gaps_and_overlaps(plain: Path) -> None:
     run = in_json("tier inventory", plain)
     assert (run.exit_code, run.codes) == (1, {"tier-gap": 1, "tier-unknown-objects": 1, "tier-unverified": 1})
     (mixed,) = [each for each in run.document["partitions"] if each["topic"] == "mixed"]
-    assert mixed["gaps"] == [[583, 1150]]
+    assert mixed["gaps"] == [{"first_offset": 583, "last_offset": 1150}]
     assert run.document["unknown_objects"] == 3
     for path in plain.glob("00000000000000000583-*"):
         shutil.copy(path, directory / path.name)
         copied(directory / path.name, "Z")
     run = in_json("tier inventory", plain)
     (mixed,) = [each for each in run.document["partitions"] if each["topic"] == "mixed"]
-    assert (mixed["gaps"], mixed["overlaps"]) == ([], [[583, 1150]])
+    assert (mixed["gaps"], mixed["overlaps"]) == ([], [{"first_offset": 583, "last_offset": 1150}])
 
 
 def test_a_manifest_that_nobody_reads(plain: Path) -> None:

@@ -84,9 +84,9 @@ def test_what_is_wrong_becomes_right(name: str, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     run = repair(store, *key, undo=undo)
     assert (run.exit_code, totals(run)) == (0, {"repaired": len(wrong)})
-    assert {each["manifest"] for each in run.document["copies"]} == {f"{each}.rsm-manifest" for each in wrong}
+    assert {each["manifest_key"] for each in run.document["copies"]} == {f"{each}.rsm-manifest" for each in wrong}
     assert {each["class"] for each in run.document["copies"]} == {"EXACT"}
-    assert run.document["undo_file"] == str(undo)
+    assert run.document["receipt"] == str(undo)
     check_reads(name, lambda path: (store / path).read_bytes())
     assert set(audit(store, *key).values()) == {"right"}
     changed = {path for path, data in before.items() if path.read_bytes() != data}
@@ -95,7 +95,7 @@ def test_what_is_wrong_becomes_right(name: str, tmp_path: Path) -> None:
     for each in wrong:
         self_describing(store / each, before)
     again = repair(store, *key, undo=tmp_path / "again.jsonl")
-    assert (again.exit_code, again.document["copies"], again.document["undo_file"]) == (0, [], None)
+    assert (again.exit_code, again.document["copies"], again.document["receipt"]) == (0, [], None)
     assert not (tmp_path / "again.jsonl").exists()
 
 
@@ -284,7 +284,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
     assert {start: action for start, action in actions(run).items() if action != "not-repaired"} == {687: "repaired"}
     assert run.codes["bad-checksum"] == 1
     (left,) = [copy for copy in run.document["copies"] if copy["start_offset"] == 1231]
-    assert "is damaged, or could not be read" in left["why"]
+    assert "is damaged, or could not be read" in left["reason"]
 
 
 @pytest.mark.parametrize("offset", ["00000", "01231"])

@@ -144,7 +144,7 @@ def test_records(logs: Path, tmp_path: Path) -> None:
     run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0", "--records-file", path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     copies = read_copies(objects(tmp_path / "store"))
-    assert (run.document["records"], len(lines)) == (str(path), 2 * len(copies))
+    assert (run.document["records_file"], len(lines)) == (str(path), 2 * len(copies))
     for copy, (first, second) in zip(copies, zip(lines[::2], lines[1::2], strict=True), strict=True):
         assert first["key"] is second["key"] is None
         identity = (

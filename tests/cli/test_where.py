@@ -34,7 +34,7 @@ def test_copies_are_those_that_the_cache_of_kafka_found() -> None:
         assert run.exit_code == 0
         partition = only(run.document)
         assert (partition["consumer"]["served"], partition["consumer"]["source"]) == ("remote", each["segment_id"])
-        assert (FOLLOWER / "remote" / partition["consumer"]["object"]).is_file()
+        assert (FOLLOWER / "remote" / partition["consumer"]["object_key"]).is_file()
         assert partition["follower"]["served"] == "offset-moved-to-tiered-storage"
     assert tree(FOLLOWER) == before
 
@@ -61,7 +61,7 @@ def test_what_goes_with_the_records_below(offset: int) -> None:
     """Whole segments: on disk those in front of the one that begins at or below the offset, and every copy that ends below it."""
     bases = MANIFEST["leader"]["segments"]
     deletion = only(in_json("follower fetch-path", *LEADER, "--offset", offset).document)["delete_records"]
-    assert (deletion["error"], deletion["log_start"]) == (None, offset)
+    assert (deletion["error"], deletion["log_start_offset"]) == (None, offset)
     assert [each["base_offset"] for each in deletion["segments"]] == [base for base, after in pairwise(bases) if after <= offset]
     gone = [each for each in MANIFEST["remote_segments"] if each["end_offset"] < offset]
     assert {each["segment_id"] for each in deletion["copies"]} == {each["segment_id"] for each in gone}

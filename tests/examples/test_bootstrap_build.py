@@ -21,22 +21,23 @@ def made(tmp_path: Path, *arguments: object) -> tuple[Path, dict[str, object]]:
     log_dir = make_log_dir(tmp_path / "logs")
     run = in_json("follower build", remote, log_dir, "--topic-partition", "t-0", *NOW, *arguments)
     assert run.exit_code == 0
-    for name, (topic, partition, offset) in run.document["checkpoints"].items():
-        (log_dir / name).write_text(f"0\n1\n{topic} {partition} {offset}\n")
+    for name, line in run.document["checkpoints"].items():
+        (log_dir / name).write_text(f"0\n1\n{line['topic']} {line['partition']} {line['offset']}\n")
     return log_dir / "t-0", run.document
 
 
 def test_first_state_the_empty_follower_asks(tmp_path: Path) -> None:
     """Everything below 6 is in remote storage; offset 5 was written in epoch 2, and lies in the second copy."""
     _, document = made(tmp_path, "--dry-run")
-    assert (document["target"], document["target_epoch"], document["log_start"]) == (6, 2, 0)
+    assert (document["target_offset"], document["target_epoch"], document["log_start_offset"]) == (6, 2, 0)
     assert document["remote"] | {"start_offset": 3, "end_offset": 5} == document["remote"]
     assert not (tmp_path / "logs" / "t-0").exists()
 
 
 def test_second_state_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
     directory, document = made(tmp_path)
-    assert (document["next"], document["local_start"], document["epochs"]) == (6, 6, [[0, 0], [1, 3], [2, 5]])
+    assert (document["next_offset"], document["local_start_offset"]) == (6, 6)
+    assert document["leader_epochs"] == [{"epoch": epoch, "start_offset": start} for epoch, start in ((0, 0), (1, 3), (2, 5))]
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == {
         f"{6:020d}.log": b"",
         f"{6:020d}.index": b"",
@@ -46,9 +47,9 @@ def test_second_state_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path
         "partition.metadata": f"version: 0\ntopic_id: {id_text(TOPIC_ID)}".encode(),
     }
     assert document["checkpoints"] == {
-        "log-start-offset-checkpoint": ["t", 0, 0],
-        "recovery-point-offset-checkpoint": ["t", 0, 6],
-        "replication-offset-checkpoint": ["t", 0, 6],
+        "log-start-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 0},
+        "recovery-point-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 6},
+        "replication-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 6},
     }
 
 
@@ -89,6 +90,6 @@ def test_every_target(
 ) -> None:
     """Row 12: inside of a copy, the follower starts behind it."""
     directory, document = made(tmp_path, "--target", target)
-    assert document["next"] == next_offset
+    assert document["next_offset"] == next_offset
     assert (directory / "leader-epoch-checkpoint").read_text() == epochs_text(epochs)
     assert entries_in((directory / snapshot_name(next_offset)).read_bytes()) == frozenset(entries)

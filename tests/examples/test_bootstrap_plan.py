@@ -45,6 +45,11 @@ ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None
 ]
 
 
+def pairs(value: dict[str, Any]) -> list[tuple[int, int]]:
+    """Leader epochs and their first offsets."""
+    return [(each["epoch"], each["start_offset"]) for each in value["leader_epochs"]]
+
+
 @pytest.mark.parametrize("profile", ["kip-1023", "kafka-4.3"])
 @pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=[f"row {row} {options}" for row, options, *_ in ROWS])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
@@ -53,7 +58,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
     (partition,) = run.document["partitions"]
     decision = partition["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, action, offset)
-    assert decision["why"]
+    assert decision["reason"]
     assert (run.exit_code, run.codes) == (0, {})
     if row == 2:  # below the local start, so that remote storage is needed, after all
         assert (partition["then"]["row"], partition["then"]["offset"]) == (3, 456)
@@ -123,9 +128,9 @@ def test_what_the_real_follower_did() -> None:
         told["end_offset"],
     )
     assert state["next_offset"] == MANIFEST["B"]
-    assert partition["decision"]["log_start"] == MANIFEST["log_start_offset"]
+    assert partition["decision"]["log_start_offset"] == MANIFEST["log_start_offset"]
     checkpoint = read_leader_epoch_checkpoint((FOLLOWER / "node2" / "payments-0" / "leader-epoch-checkpoint").read_bytes())
-    assert state["leader_epochs"] == [[entry.epoch, entry.start_offset] for entry in checkpoint]
+    assert pairs(state) == [(entry.epoch, entry.start_offset) for entry in checkpoint]
 
 
 def test_the_share_is_that_of_real_segments() -> None:
@@ -154,7 +159,7 @@ def test_topics_that_are_never_tiered_are_told() -> None:
     arguments = (FIXTURES / "kafka4-compacted" / "logs", FOLLOWER / "remote", "--topic", "compacted", "--remote-storage", "on")
     run = in_json("follower plan", *arguments)
     assert (run.exit_code, run.codes["never-tiered"]) == (1, 1)
-    assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
+    assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
 
 
 def test_offsets_that_contradict_one_another() -> None:
@@ -222,14 +227,14 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
         "end_offset": 5,
         "epoch": 2,
         "next_offset": 6,
-        "leader_epochs": [[0, 0], [1, 3], [2, 5]],
+        "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in ((0, 0), (1, 3), (2, 5))],
     }
     before, built, after = partition["steps"]
-    ends = [(each["log_start"], each["local_start"], each["log_end"]) for each in (before, built, after)]
+    ends = [(each["log_start_offset"], each["local_start_offset"], each["log_end_offset"]) for each in (before, built, after)]
     assert ends == [(0, 6, 6), (0, 6, 6), (0, 6, 9)]
     assert before["leader_epochs"] == []
-    assert built["leader_epochs"] == [[0, 0], [1, 3], [2, 5]]
-    assert after["leader_epochs"] == [[0, 0], [1, 3], [2, 5], [3, 7]]
+    assert pairs(built) == [(0, 0), (1, 3), (2, 5)]
+    assert pairs(after) == [(0, 0), (1, 3), (2, 5), (3, 7)]
     # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies behind that.
     assert [(each["api"], each["asks"], each["offset"], each["leader_epoch"]) for each in partition["calls"]] == [
         *([("ListOffsets", "-1 latest", 9, 3)] if profile == "kafka-4.3" else []),
@@ -246,15 +251,15 @@ def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
     (partition,) = in_json("follower plan", *example).document["partitions"]
     assert partition["log_end"]["offset"] == 9
-    assert partition["steps"][-1]["leader_epochs"] == [[0, 0], [1, 3], [2, 5], [3, 7]]
+    assert pairs(partition["steps"][-1]) == [(0, 0), (1, 3), (2, 5), (3, 7)]
 
 
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
     (partition,) = in_json("follower plan", *example, "--feature", "off").document["partitions"]
     assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
-    assert partition["state"]["leader_epochs"] == [[0, 0]]
-    assert [each["leader_epochs"] for each in partition["steps"]] == [[], [[0, 0]], [[0, 0], [1, 3], [2, 5], [3, 7]]]
+    assert pairs(partition["state"]) == [(0, 0)]
+    assert [pairs(each) for each in partition["steps"]] == [[], [(0, 0)], [(0, 0), (1, 3), (2, 5), (3, 7)]]
 
 
 def test_the_example_when_a_copy_is_gone(example: tuple[Path, Path]) -> None:

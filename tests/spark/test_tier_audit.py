@@ -33,9 +33,9 @@ Command = Callable[..., Run]
 
 
 def told(run: Run) -> tuple[str, str, int]:
-    """All that a run prints, with its order, but the run itself and its seconds."""
+    """All that a run prints, with its order, but the run itself and its time."""
     check(json.loads(run.stdout))
-    return json.dumps(without(json.loads(run.stdout), ("run", "seconds"))), run.stderr, run.exit_code
+    return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds"))), run.stderr, run.exit_code
 
 
 @pytest.mark.parametrize("level", ["full", "reachable", "structure"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from snaprebuild.cli.options.remote_storage import opened_tier
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.leader_view import PartitionView
     from snaprebuild.snapshots.last_stable import Known
     from snaprebuild.snapshots.source.source import Source
@@ -26,12 +27,12 @@ __all__ = [
     "OptionalStore",
     "RemoteStorage",
     "is_on",
-    "known_json",
+    "known_offset",
     "known_text",
     "opened_log_and_tier",
-    "part_json",
     "print_assumed",
     "view_offsets",
+    "viewed_partition",
 ]
 
 
@@ -108,23 +109,31 @@ def opened_log_and_tier(
     return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
 
 
-def known_json(known: Known | None) -> dict[str, object] | None:
+def known_offset(known: Known) -> doc.KnownOffset:
     """An offset with its origin."""
-    return None if known is None else {"offset": known.value, "origin": known.origin, "assumed": known.is_assumed}
+    from snaprebuild.documents import followers as doc
+
+    return doc.KnownOffset(offset=known.value, origin=known.origin, assumed=known.is_assumed)
 
 
-def part_json(view: PartitionView) -> dict[str, object]:
-    """What documents of these verbs begin a partition with."""
+def viewed_partition(view: PartitionView, high_watermark: Known) -> dict[str, Any]:
+    """The members of a ``ViewedPartition``."""
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.common import names_of
 
     return {
+        **names_of(view.directory),
         "path": view.directory.path,
-        "topic_partition": view.source.topic_partition,
         "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
-        "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
-        "log_start": known_json(view.log_start),
-        "local_start": known_json(view.local_start),
-        "highest_remote": known_json(view.highest_remote),
+        "remote_storage": doc.RemoteStorage(
+            enabled=view.has_remote, origin=view.has_remote_origin, assumed=view.has_remote_assumed
+        ),
+        "log_start": known_offset(view.log_start),
+        "local_start": known_offset(view.local_start),
+        "highest_remote": None if view.highest_remote is None else known_offset(view.highest_remote),
+        "high_watermark": known_offset(high_watermark),
+        "log_end": known_offset(view.log_end),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,9 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from formats.partition.checkpoint_file import LeaderEpochEntry
+    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.tier import Estimate, LeaderEpoch
     from snaprebuild.followers.check import CheckedReplica
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
@@ -31,13 +34,14 @@ __all__ = [
     "RemoteLevel",
     "TierLocation",
     "announced",
-    "cost_json",
+    "estimate_of",
+    "leader_epochs_of",
     "open_tier",
     "opened_tier",
     "print_lost",
     "print_replicas",
-    "remote_json",
-    "replica_json",
+    "remote_state_of",
+    "replica_of",
 ]
 
 PRODUCERS_SHOWN_MAX = 5
@@ -79,69 +83,84 @@ def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def remote_json(state: RemoteState) -> dict[str, object]:
+def leader_epochs_of(entries: Iterable[LeaderEpochEntry]) -> list[LeaderEpoch]:
+    """For the document."""
+    from snaprebuild.documents.tier import LeaderEpoch
+
+    return [LeaderEpoch(epoch=each.epoch, start_offset=each.start_offset) for each in entries]
+
+
+def remote_state_of(state: RemoteState) -> doc.RemoteState:
     """The state that remote storage gives, without its entries."""
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import followers as doc
 
-    return {
-        "offset": state.offset,
-        "segment_id": uuid_to_text(state.segment.segment_id),
-        "start_offset": state.segment.start_offset,
-        "end_offset": state.segment.end_offset,
-        "replayed_from_offset": state.first_offset,
-        "verdict": None if state.verdict is None else state.verdict.value,
-        "why": state.why,
-        "origin": state.origin.value,
-        "class": state.judgement.snapshot_class.value,
-        "reasons": list(state.judgement.reasons),
-        "entries": len(state.entries),
-        "open_transactions": int((state.entries["current_txn_first_offset"] >= 0).sum()),
-        "bytes_read": state.bytes_read,
-    }
+    return doc.RemoteState(
+        offset=state.offset,
+        segment_id=uuid_to_text(state.segment.segment_id),
+        start_offset=state.segment.start_offset,
+        end_offset=state.segment.end_offset,
+        replayed_from_offset=state.first_offset,
+        verdict=None if state.verdict is None else state.verdict.value,
+        reason=state.why,
+        origin=state.origin.value,
+        snapshot_class=state.judgement.snapshot_class,
+        reasons=state.judgement.reasons,
+        entries=len(state.entries),
+        open_transactions=int((state.entries["current_txn_first_offset"] >= 0).sum()),
+        read_bytes=state.bytes_read,
+    )
 
 
-def replica_json(replica: CheckedReplica) -> dict[str, object]:
+def replica_of(replica: CheckedReplica) -> doc.Replica:
     """A replica as it was found."""
-    return {
-        "path": replica.source.directory.path,
-        "topic_partition": replica.source.topic_partition,
-        "first_offset": replica.first_offset,
-        "log_start_offset": replica.source.log_start_offset,
-        "verdict": replica.verdict.value,
-        "why": replica.why,
-        "cause": None if replica.cause is None else replica.cause.value,
-        "remote": None if replica.remote is None else remote_json(replica.remote),
-        "bytes_read": replica.bytes_read,
-        "snapshots": [_snapshot(each) for each in replica.snapshots],
-    }
+    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.common import names_of
+
+    return doc.Replica(
+        **names_of(replica.source.directory),
+        path=replica.source.directory.path,
+        first_offset=replica.first_offset,
+        log_start_offset=replica.source.log_start_offset,
+        verdict=replica.verdict.value,
+        reason=replica.why,
+        cause=None if replica.cause is None else replica.cause.value,
+        remote=None if replica.remote is None else remote_state_of(replica.remote),
+        read_bytes=replica.bytes_read,
+        snapshots=[_snapshot(each) for each in replica.snapshots],
+    )
 
 
-def _snapshot(snapshot: CheckedSnapshot) -> dict[str, object]:
-    return {
-        "offset": snapshot.offset,
-        "entries": snapshot.entries,
-        "expected_entries": snapshot.expected_entries,
-        "status": None if snapshot.status is None else snapshot.status.value,
-        "reason": snapshot.reason,
-        "proven_wrong": snapshot.proven_wrong,
-        "lost_count": snapshot.lost_count,
-        "open_count": snapshot.open_count,
-        "expired_count": snapshot.expired_count,
-        "lost": [_producer(each) for each in snapshot.lost],
-    }
+def _snapshot(snapshot: CheckedSnapshot) -> doc.ReplicaSnapshot:
+    from snaprebuild.documents import followers as doc
+
+    return doc.ReplicaSnapshot(
+        offset=snapshot.offset,
+        entries=snapshot.entries,
+        expected_entries=snapshot.expected_entries,
+        status=snapshot.status,
+        reason=snapshot.reason,
+        proven_wrong=snapshot.proven_wrong,
+        lost_count=snapshot.lost_count,
+        open_count=snapshot.open_count,
+        expired_count=snapshot.expired_count,
+        lost=[_producer(each) for each in snapshot.lost],
+    )
 
 
-def _producer(lost: LostProducer) -> dict[str, object]:
-    return {
-        "producer_id": lost.producer_id,
-        "epoch": int(lost.entry["epoch"]),
-        "last_sequence": int(lost.entry["last_sequence"]),
-        "last_offset": int(lost.entry["last_offset"]),
-        "timestamp": int(lost.entry["timestamp"]),
-        "open_from": lost.open_from,
-        "expired": lost.has_expired,
-        "consequence": lost.consequence,
-    }
+def _producer(lost: LostProducer) -> doc.LostProducer:
+    from snaprebuild.documents import followers as doc
+
+    return doc.LostProducer(
+        producer_id=lost.producer_id,
+        epoch=int(lost.entry["epoch"]),
+        last_sequence=int(lost.entry["last_sequence"]),
+        last_offset=int(lost.entry["last_offset"]),
+        timestamp_ms=int(lost.entry["timestamp"]),
+        open_from=lost.open_from,
+        expired=lost.has_expired,
+        consequence=lost.consequence,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- tables
@@ -245,18 +264,20 @@ def announced(cost: AuditCost) -> None:
     tell(f"to be read: {what}")
 
 
-def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
+def estimate_of(cost: AuditCost | None) -> Estimate | None:
     """For the document."""
+    from snaprebuild.documents.tier import Estimate
+
     if cost is None:
         return None
-    return {
-        "copies": cost.copies,
-        "objects": cost.objects,
-        "requests": cost.requests,
-        "read_bytes": cost.read_bytes,
-        "storage_classes": cost.storage_classes,
-        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
-    }
+    return Estimate(
+        copies=cost.copies,
+        objects=cost.objects,
+        requests=cost.requests,
+        read_bytes=cost.read_bytes,
+        storage_classes=cost.storage_classes,
+        dollars=cost.dollars if cost.dollars is None else round(cost.dollars, 6),
+    )
 
 
 FollowerDir = Annotated[str, typer.Argument(metavar="DIR", help="Partition directory or log directory of a replica.")]

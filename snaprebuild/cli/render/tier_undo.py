@@ -1,4 +1,4 @@
-"""What was repaired in remote storage, taken back: as JSON (``snaprebuild.tier-repair/1``; docs/reference/json.md) and as a table."""
+"""What was repaired in remote storage, taken back: as a document and as a table."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from snaprebuild.cli.verb import Result
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import tier as doc
     from snaprebuild.tier.repair.undo import TierUndo, UndoneRepair
 
-__all__ = ["EFFECT", "FORM", "totals_json", "undone_result"]
-
-FORM = ("tier-repair", 1)
+__all__ = ["EFFECT", "repair_totals", "undone_result"]
 
 ROWS_MAX = 40
 """Copies that a table shows."""
@@ -33,53 +34,62 @@ UNDONE_EFFECT = (
 )
 
 
-def totals_json(actions: Sequence[StrEnum]) -> dict[str, int]:
+def repair_totals(actions: Sequence[StrEnum]) -> doc.RepairTotals:
     """Copies by action."""
+    from snaprebuild.documents import tier as doc
     from snaprebuild.tier.repair.repair import RepairAction
     from snaprebuild.tier.repair.undo import UndoAction
 
     counts = Counter(action.value for action in actions)
-    return {kind: counts[kind] for kind in dict.fromkeys([*RepairAction, *UndoAction])}
+    return msgspec.convert({kind.value: counts[kind.value] for kind in (*RepairAction, *UndoAction)}, doc.RepairTotals)
 
 
 def undone_result(result: TierUndo) -> Result:
     """What ``undo`` leaves of a repair."""
-    body = {
-        "store": result.root,
-        "dry_run": result.is_dry_run,
-        "undo": result.path,
-        "undo_file": None,
-        "verified": None,
-        "as_of_ms": None,
-        "expiration_ms": None,
-        "totals": totals_json([each.action for each in result.copies]),
-        "copies": [_undone_copy(each) for each in result.copies],
-        "effect": [EFFECT[0], UNDONE_EFFECT] if result.copies else [],
-    }
-    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print_undone(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print_undone(result))
 
 
-def _undone_copy(undone: UndoneRepair) -> dict[str, object]:
+def _document(result: TierUndo) -> doc.TierRepair:
+    from snaprebuild.documents import tier as doc
+
+    return doc.TierRepair(
+        store=result.root,
+        dry_run=result.is_dry_run,
+        undone_receipt=result.path,
+        receipt=None,
+        verified=None,
+        as_of_ms=None,
+        expiration_ms=None,
+        totals=repair_totals([each.action for each in result.copies]),
+        copies=[_undone_copy(each) for each in result.copies],
+        effect=[EFFECT[0], UNDONE_EFFECT] if result.copies else [],
+    )
+
+
+def _undone_copy(undone: UndoneRepair) -> doc.RepairedCopy:
+    from snaprebuild.documents import tier as doc
+
     announced = undone.announced
-    return {
-        "topic": announced.topic,
-        "topic_id": announced.topic_id,
-        "partition": announced.partition,
-        "segment_id": announced.segment_id,
-        "start_offset": announced.start_offset,
-        "end_offset": None,
-        "action": undone.action.value,
-        "why": undone.why,
-        "verdict": None,
-        "entries": None,
-        "class": None,
-        "manifest": announced.manifest.key,
-        "indexes": None,
-        "indexes_bytes": None,
-        "appended_bytes": None,
-        "old_place": None,
-        "place": None,
-    }
+    return doc.RepairedCopy(
+        topic=announced.topic,
+        partition=announced.partition,
+        topic_partition=f"{announced.topic}-{announced.partition}",
+        topic_id=announced.topic_id,
+        segment_id=announced.segment_id,
+        start_offset=announced.start_offset,
+        end_offset=None,
+        action=undone.action.value,
+        reason=undone.why,
+        verdict=None,
+        entries=None,
+        snapshot_class=None,
+        manifest_key=announced.manifest.key,
+        indexes_key=None,
+        indexes_bytes=None,
+        appended_bytes=None,
+        old_place=None,
+        place=None,
+    )
 
 
 def _print_undone(result: TierUndo) -> None:

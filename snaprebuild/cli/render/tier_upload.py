@@ -4,57 +4,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypedDict
+
+import msgspec
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
+from snaprebuild.cli.options.remote_storage import leader_epochs_of
+from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-from snaprebuild.cluster.source.verifier import verdict_json
+from snaprebuild.documents import tier as doc
+from snaprebuild.documents.common import names_of
+from snaprebuild.documents.typed import encoded_members
 from snaprebuild.findings import pluralize
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.fence import BrokerIdentity
 from snaprebuild.tier.upload.model import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 
-__all__ = ["print_upload", "upload_body"]
+__all__ = ["print_upload", "upload_document"]
 
 
-def upload_body(
+def upload_document(
     result: TierUpload,
     request: UploadRequest,
     records: str | None,
     produce_to: str | None,
     voters: Sequence[str],
     peers: Sequence[str],
-) -> dict[str, object]:
-    """The fields of the document of a verdict.
+) -> doc.TierUpload:
+    """The document.
 
     Args:
         result: of the upload.
         request: what was asked for.
         records: file that was asked for, or None.
-        produce_to: brokers that were told, or None.
+        produce_to: brokers that got the records, or None.
         voters: metadata logs of other voters that were given.
         peers: other replicas that were given.
     """
     uploader = request.uploader
-    return {
-        "store": request.root,
-        "key_prefix": request.prefix,
-        "plugin_key_prefix": _plugin_prefix(request),
-        "chunk_size": uploader.chunk_size,
-        "run": uploader.run,
-        "broker_id": uploader.broker_id,
-        "dry_run": request.is_dry_run,
-        "verified": request.knows_all,
-        "voters": list(voters),
-        "peers": list(peers),
-        "records": records if result.copies else None,
-        "produced_to": produce_to,
-        "metadata_partitions": request.metadata_partitions,
-        "totals": _totals(result.partitions),
-        "partitions": [_partition(each, request.prefix) for each in result.partitions],
-    }
+    return doc.TierUpload(
+        store=request.root,
+        key_prefix=request.prefix,
+        plugin_key_prefix=_plugin_prefix(request),
+        chunk_bytes=uploader.chunk_size,
+        run_name=uploader.run,
+        broker_id=uploader.broker_id,
+        dry_run=request.is_dry_run,
+        verified=request.knows_all,
+        voters=voters,
+        peers=peers,
+        records_file=records if result.copies else None,
+        produced_to=produce_to,
+        metadata_partitions=request.metadata_partitions,
+        totals=_totals(result.partitions),
+        partitions=[_partition(each, request.prefix) for each in result.partitions],
+    )
 
 
 def _plugin_prefix(request: UploadRequest) -> str:
@@ -65,62 +73,67 @@ def _plugin_prefix(request: UploadRequest) -> str:
     return f"{below}/{request.prefix}" if below else request.prefix
 
 
-def _totals(partitions: Sequence[UploadedPartition]) -> dict[str, int]:
-
+def _totals(partitions: Sequence[UploadedPartition]) -> doc.UploadTotals:
     counts = Counter(segment.action for partition in partitions for segment in partition.segments)
-    return {action.value: counts[action] for action in Action}
+    return msgspec.convert({action.value: counts[action] for action in Action}, doc.UploadTotals)
 
 
-def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
+def _totals_text(partitions: Sequence[UploadedPartition]) -> str:
+    """Those that are not 0."""
+    return ", ".join(f"{count} {action}" for action, count in encoded_members(_totals(partitions)).items() if count)
 
-    name = partition.source.directory.name
-    return {
-        "topic_partition": partition.source.topic_partition,
-        "path": partition.source.directory.path,
-        "topic": name.topic,
-        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
-        "partition": name.partition,
-        "metadata_partition": partition.metadata_partition,
-        "uploader": partition.uploader,
+
+def _partition(partition: UploadedPartition, prefix: str) -> doc.UploadedPartition:
+    return doc.UploadedPartition(
+        **names_of(partition.source.directory),
+        path=partition.source.directory.path,
+        topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        metadata_partition=partition.metadata_partition,
+        uploader=partition.uploader,
         **_identity(partition.identity),
-        "verdict": verdict_json(partition.verdict),
-        "totals": _totals([partition]),
-        "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
-    }
+        verdict=source_verdict(partition.verdict),
+        totals=_totals([partition]),
+        segments=[_segment(partition, segment, prefix) for segment in partition.segments],
+    )
 
 
-def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> dict[str, object]:
-
+def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> doc.UploadedSegment:
     name, upload, key = partition.source.directory.name, segment.upload, None
     if partition.topic_id is not None and segment.segment_id is not None:
         whole = aiven_key(
             prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
         )
         key = whole.removesuffix(".log")
-    return {
-        "start_offset": segment.start_offset,
-        "end_offset": segment.end_offset,
-        "segment_bytes": segment.size_bytes,
-        "action": segment.action.value,
-        "why": segment.why,
-        "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
-        "key": key,
-        "took_over": None if segment.took_over is None else _claim(segment.took_over),
-        "announced": None if segment.announced is None else segment.announced.value,
-        "snapshot": None
-        if upload is None
-        else {
-            "origin": upload.snapshot.origin.value,
-            "class": upload.snapshot.snapshot_class.value,
-            "entries": upload.snapshot.entries,
-        },
-        "leader_epochs": [] if upload is None else [[each.epoch, each.start_offset] for each in upload.leader_epochs],
-        "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
-        "txn_index_empty": None if upload is None else upload.txn_index_empty,
-    }
+    return doc.UploadedSegment(
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        segment_bytes=segment.size_bytes,
+        action=segment.action.value,
+        reason=segment.why,
+        segment_id=None if segment.segment_id is None else uuid_to_text(segment.segment_id),
+        key=key,
+        took_over=None if segment.took_over is None else _claim(segment.took_over),
+        announced=None if segment.announced is None else segment.announced.value,
+        snapshot=None if upload is None else _snapshot(upload.snapshot),
+        leader_epochs=[] if upload is None else leader_epochs_of(upload.leader_epochs),
+        max_timestamp_ms=None if upload is None else upload.max_timestamp_ms,
+        txn_index_empty=None if upload is None else upload.txn_index_empty,
+    )
 
 
-def _identity(broker: BrokerIdentity | UploadClaim) -> dict[str, object]:
+def _snapshot(snapshot: EnsuredSnapshot) -> doc.UploadedSnapshot:
+    return doc.UploadedSnapshot(origin=snapshot.origin.value, snapshot_class=snapshot.snapshot_class, entries=snapshot.entries)
+
+
+class _Identity(TypedDict):
+    """Whose log it is, as arguments."""
+
+    node_id: int | None
+    directory_id: str | None
+    broker_epoch: int | None
+
+
+def _identity(broker: BrokerIdentity | UploadClaim) -> _Identity:
     directory_id = broker.directory_id
     return {
         "node_id": broker.node_id,
@@ -129,9 +142,14 @@ def _identity(broker: BrokerIdentity | UploadClaim) -> dict[str, object]:
     }
 
 
-def _claim(claim: UploadClaim) -> dict[str, object]:
-    told = {"uploader": claim.uploader, "run": claim.run, "segment_id": uuid_to_text(claim.segment_id)}
-    return {**told, "claimed_ms": claim.claimed_ms, **_identity(claim)}
+def _claim(claim: UploadClaim) -> doc.OldClaim:
+    return doc.OldClaim(
+        uploader=claim.uploader,
+        run_name=claim.run,
+        segment_id=uuid_to_text(claim.segment_id),
+        claimed_ms=claim.claimed_ms,
+        **_identity(claim),
+    )
 
 
 def print_upload(result: TierUpload, produce_to: str | None) -> None:
@@ -147,12 +165,12 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
         done = [segment for segment in each.segments if segment.upload is not None]
         rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
-        told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
+        told = _totals_text([each])
         sent = sum(segment.size_bytes for segment in done)
         rows.append((label, len(each.segments), told or "-", rebuilt, size_text(sent)))
     columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
     print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
-    totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
+    totals = _totals_text(result.partitions)
     print_text(f"{pluralize(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
     segments = [segment for partition in result.partitions for segment in partition.segments]
     taken = sum(segment.took_over is not None for segment in segments)

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from formats.limits import INT64_MAX
@@ -18,14 +19,17 @@ from snaprebuild.cli.options.remote_storage import (
     RemoteLevel,
     TierLocation,
     announced,
+    leader_epochs_of,
     open_tier,
-    remote_json,
+    remote_state_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from formats.partition.checkpoint_file import OffsetCheckpointEntry
     from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.documents import followers as doc
     from snaprebuild.findings import Finding
     from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
 
@@ -134,9 +138,8 @@ def follower_build(
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*tier.metadata_findings, *found, *_findings(plan, place)]
-    return Result.untyped(
-        ("follower-build", 1),
-        lambda: _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
+    return Result(
+        lambda: _document(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
         findings,
         lambda: _print(plan, place, dry_run),
     )
@@ -170,35 +173,45 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     return found
 
 
-def _body(
+def _document(
     plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None
-) -> dict[str, object]:
+) -> doc.FollowerBuild:
     import os
 
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cluster.source.verifier import verdict_json
+    from snaprebuild.cli.render.shared_parts import source_verdict
+    from snaprebuild.documents import followers as doc
 
-    return {
-        "store": root,
-        "verified": verified,
-        "dry_run": dry_run,
-        "path": os.path.join(place, plan.directory_name),
-        "topic": plan.topic,
-        "topic_id": uuid_to_text(plan.topic_id),
-        "partition": plan.number,
-        "target": plan.target,
-        "target_epoch": plan.epoch,
-        "next": plan.next_offset,
-        "log_start": plan.log_start,
-        "local_start": plan.next_offset,
-        "epochs": [[entry.epoch, entry.start_offset] for entry in plan.epochs],
-        "remote": remote_json(plan.state),
-        "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
-        "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
-        "warnings": list(plan.warnings),
-        "verdict": verdict_json(verdict),
-        "takes_effect": "when a broker next loads the log, at its start",
-    }
+    return doc.FollowerBuild(
+        store=root,
+        verified=verified,
+        dry_run=dry_run,
+        topic=plan.topic,
+        partition=plan.number,
+        topic_partition=plan.directory_name,
+        topic_id=uuid_to_text(plan.topic_id),
+        path=os.path.join(place, plan.directory_name),
+        target_offset=plan.target,
+        target_epoch=plan.epoch,
+        next_offset=plan.next_offset,
+        log_start_offset=plan.log_start,
+        local_start_offset=plan.next_offset,
+        leader_epochs=leader_epochs_of(plan.epochs),
+        remote=remote_state_of(plan.state),
+        files=[doc.FollowerFile(name=each.name, size_bytes=len(each.data), sha256=each.sha256) for each in plan.files],
+        checkpoints=msgspec.convert({name: _line(entry) for name, entry in plan.checkpoints.items()}, doc.Checkpoints),
+        warnings=plan.warnings,
+        verdict=source_verdict(verdict),
+        takes_effect="when a broker next loads the log, at its start",
+    )
+
+
+def _line(entry: OffsetCheckpointEntry) -> doc.CheckpointLine:
+    from snaprebuild.documents import followers as doc
+
+    return doc.CheckpointLine(
+        topic=entry.topic, partition=entry.partition, topic_partition=f"{entry.topic}-{entry.partition}", offset=entry.offset
+    )
 
 
 def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -31,11 +33,12 @@ from snaprebuild.cli.options.remote_storage import (
     open_tier,
     print_lost,
     print_replicas,
-    replica_json,
+    replica_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.check import FollowerCheck
 
 __all__ = ["follower_check"]
@@ -76,25 +79,24 @@ def follower_check(
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("follower-check", 1), lambda: _body(check, tier.root, level, seconds), check.findings, lambda: _print(check)
-    )
+    return Result(lambda: _document(check, tier.root, level, seconds), check.findings, lambda: _print(check))
 
 
-def _body(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> dict[str, object]:
+def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> doc.FollowerCheck:
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.check import ReplicaVerdict
 
     counts = Counter(replica.verdict for replica in check.replicas)
-    return {
-        "store": root,
-        "level": level.value,
-        "verified": check.has_metadata,
-        "as_of_ms": check.clock.as_of_ms,
-        "expiration_ms": check.clock.expiration_ms,
-        "seconds": round(seconds, 4),
-        "totals": {verdict.value: counts[verdict] for verdict in ReplicaVerdict},
-        "replicas": [replica_json(each) for each in check.replicas],
-    }
+    return doc.FollowerCheck(
+        store=root,
+        level=level.value,
+        verified=check.has_metadata,
+        as_of_ms=check.clock.as_of_ms,
+        expiration_ms=check.clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        totals=msgspec.convert({verdict.value: counts[verdict] for verdict in ReplicaVerdict}, doc.ReplicaTotals),
+        replicas=[replica_of(each) for each in check.replicas],
+    )
 
 
 def _print(check: FollowerCheck) -> None:

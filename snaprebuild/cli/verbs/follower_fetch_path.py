@@ -15,16 +15,16 @@ from snaprebuild.cli.options.log_and_tier import (
     OptionalStore,
     RemoteStorage,
     is_on,
-    known_json,
     opened_log_and_tier,
-    part_json,
     print_assumed,
     view_offsets,
+    viewed_partition,
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.fetch_path import Deletion, Fetch, FetchPathResult, PartitionFetchPath
     from snaprebuild.tier.remote_partition import Tier
 
@@ -67,55 +67,60 @@ def follower_fetch_path(
     out.begin(private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
-    return Result.untyped(("follower-fetch-path", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
 
 
-def _body(result: FetchPathResult, tier: Tier | None) -> dict[str, object]:
-    return {
-        "store": None if tier is None else tier.root,
-        "verified": tier is not None and tier.knows_all,
-        "offset": result.offset,
-        "partitions": [_partition(each) for each in result.partitions],
-    }
+def _document(result: FetchPathResult, tier: Tier | None) -> doc.FollowerFetchPath:
+    from snaprebuild.documents import followers as doc
+
+    return doc.FollowerFetchPath(
+        store=None if tier is None else tier.root,
+        verified=tier is not None and tier.knows_all,
+        offset=result.offset,
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
-def _partition(place: PartitionFetchPath) -> dict[str, object]:
-    return {
-        **part_json(place.view),
-        "high_watermark": known_json(place.high_watermark),
-        "log_end": known_json(place.view.log_end),
-        "consumer": _fetch(place.consumer),
-        "follower": _fetch(place.follower),
-        "delete_records": _deletion(place.deletion),
-    }
+def _partition(place: PartitionFetchPath) -> doc.FetchPathPartition:
+    from snaprebuild.documents import followers as doc
+
+    return doc.FetchPathPartition(
+        **viewed_partition(place.view, place.high_watermark),
+        consumer=_fetch(place.consumer),
+        follower=_fetch(place.follower),
+        delete_records=_deletion(place.deletion),
+    )
 
 
-def _fetch(fetch: Fetch) -> dict[str, object]:
-    return {"served": fetch.served.value, "source": fetch.source, "object": fetch.key, "why": fetch.why}
+def _fetch(fetch: Fetch) -> doc.Fetch:
+    from snaprebuild.documents import followers as doc
+
+    return doc.Fetch(served=fetch.served.value, source=fetch.source, object_key=fetch.key, reason=fetch.why)
 
 
-def _deletion(deletion: Deletion) -> dict[str, object]:
+def _deletion(deletion: Deletion) -> doc.Deletion:
     from formats.partition.partition_metadata import uuid_to_text
     from formats.remote.remote_log_metadata import SegmentState
+    from snaprebuild.documents import followers as doc
 
-    return {
-        "error": deletion.error,
-        "log_start": deletion.log_start,
-        "segments": [{"base_offset": each.base_offset, "bytes": each.size_bytes} for each in deletion.segments],
-        "segment_bytes": sum(each.size_bytes for each in deletion.segments),
-        "copies": [
-            {
-                "segment_id": uuid_to_text(each.segment_id),
-                "start_offset": each.start_offset,
-                "end_offset": each.end_offset,
-                "bytes": each.size_bytes,
-                "phantom": each.state is SegmentState.COPY_SEGMENT_STARTED,
-            }
+    return doc.Deletion(
+        error=deletion.error,
+        log_start_offset=deletion.log_start,
+        segments=[doc.DeletedSegment(base_offset=each.base_offset, size_bytes=each.size_bytes) for each in deletion.segments],
+        segment_bytes=sum(each.size_bytes for each in deletion.segments),
+        copies=[
+            doc.DeletedCopy(
+                segment_id=uuid_to_text(each.segment_id),
+                start_offset=each.start_offset,
+                end_offset=each.end_offset,
+                size_bytes=each.size_bytes,
+                phantom=each.state is SegmentState.COPY_SEGMENT_STARTED,
+            )
             for each in deletion.copies
         ],
-        "copy_bytes": sum(each.size_bytes for each in deletion.finished),
-        "why": deletion.why,
-    }
+        copy_bytes=sum(each.size_bytes for each in deletion.finished),
+        reason=deletion.why,
+    )
 
 
 def _print(result: FetchPathResult) -> None:

@@ -17,11 +17,11 @@ from snaprebuild.cli.options.log_and_tier import (
     OptionalStore,
     RemoteStorage,
     is_on,
-    known_json,
+    known_offset,
     known_text,
     opened_log_and_tier,
-    part_json,
     print_assumed,
+    viewed_partition,
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -29,6 +29,7 @@ from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.leader_view import PartitionView
     from snaprebuild.followers.offsets import Answer, OffsetsResult, PartitionOffsets
     from snaprebuild.snapshots.last_stable import Known
@@ -131,48 +132,48 @@ def follower_offsets(
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
-    return Result.untyped(("follower-offsets", 1), lambda: _body(result, tier), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
 
 
-def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:
+def _document(result: OffsetsResult, tier: Tier | None) -> doc.FollowerOffsets:
+    from snaprebuild.documents import followers as doc
+
     question = result.question
-    return {
-        "store": None if tier is None else tier.root,
-        "verified": tier is not None and tier.knows_all,
-        "isolation": question.isolation.value,
-        "api_version": question.version,
-        "profile": question.profile.value,
-        "partitions": [_partition(each) for each in result.partitions],
-    }
+    return doc.FollowerOffsets(
+        store=None if tier is None else tier.root,
+        verified=tier is not None and tier.knows_all,
+        isolation=question.isolation.value,
+        api_version=question.version,
+        profile=question.profile.value,
+        partitions=[_partition(each) for each in result.partitions],
+    )
 
 
-def _partition(partition: PartitionOffsets) -> dict[str, object]:
-    view = partition.view
-    return {
-        **part_json(view),
-        "last_stable": known_json(partition.last_stable),
-        "high_watermark": known_json(partition.high_watermark),
-        "log_end": known_json(view.log_end),
-        "leader_epoch": {
-            "epoch": partition.leader_epoch.value,
-            "origin": partition.leader_epoch.origin,
-            "assumed": partition.leader_epoch.is_assumed,
-        },
-        "answers": [_answer(each) for each in partition.answers],
-    }
+def _partition(partition: PartitionOffsets) -> doc.OffsetsPartition:
+    from snaprebuild.documents import followers as doc
+
+    epoch = partition.leader_epoch
+    return doc.OffsetsPartition(
+        **viewed_partition(partition.view, partition.high_watermark),
+        last_stable=None if partition.last_stable is None else known_offset(partition.last_stable),
+        leader_epoch=doc.CurrentLeaderEpoch(epoch=epoch.value, origin=epoch.origin, assumed=epoch.is_assumed),
+        answers=[_answer(each) for each in partition.answers],
+    )
 
 
-def _answer(answer: Answer) -> dict[str, object]:
+def _answer(answer: Answer) -> doc.Answer:
+    from snaprebuild.documents import followers as doc
+
     listed = answer.listed
-    return {
-        "timestamp": answer.timestamp,
-        "offset": None if listed is None else listed.offset,
-        "record_timestamp": None if listed is None else listed.timestamp,
-        "leader_epoch": None if listed is None else listed.leader_epoch,
-        "error": None if listed is None or listed.error is None else listed.error.value,
-        "found_in": answer.found_in,
-        "why": answer.why,
-    }
+    return doc.Answer(
+        timestamp_ms=answer.timestamp,
+        offset=None if listed is None else listed.offset,
+        record_timestamp_ms=None if listed is None else listed.timestamp,
+        leader_epoch=None if listed is None else listed.leader_epoch,
+        error=None if listed is None or listed.error is None else listed.error.value,
+        found_in=answer.found_in,
+        reason=answer.why,
+    )
 
 
 NAMES = {

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 import typer
 
 from formats.limits import INT64_MAX
@@ -17,14 +18,14 @@ from snaprebuild.cli.options.log_and_tier import (
     OnOff,
     RemoteStorage,
     is_on,
-    known_json,
+    known_offset,
     known_text,
     opened_log_and_tier,
-    part_json,
     print_assumed,
     view_offsets,
+    viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, leader_epochs_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from formats.partition.checkpoint_file import LeaderEpochEntry
+    from snaprebuild.documents import followers as doc
     from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap
-    from snaprebuild.followers.bootstrap_rules import Decision
+    from snaprebuild.followers.bootstrap_rules import AuxiliaryState, Decision
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["follower_plan"]
@@ -133,72 +135,80 @@ def follower_plan(
     supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result.untyped(("follower-plan", 1), lambda: _body(plan, tier), plan.findings, lambda: _print(plan))
+    return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan))
 
 
-def _body(plan: BootstrapPlan, tier: Tier) -> dict[str, object]:
-    return {
-        "store": tier.root,
-        "verified": tier.knows_all,
-        "profile": plan.profile.value,
-        "partitions": [_partition(each) for each in plan.partitions],
-    }
+def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
+    from snaprebuild.documents import followers as doc
+
+    return doc.FollowerPlan(
+        store=tier.root,
+        verified=tier.knows_all,
+        profile=plan.profile.value,
+        partitions=[_partition(each) for each in plan.partitions],
+    )
 
 
-def _partition(planned: PlannedBootstrap) -> dict[str, object]:
-    from dataclasses import asdict
+def _partition(planned: PlannedBootstrap) -> doc.PlanPartition:
+    from snaprebuild.documents import followers as doc
 
-    decision, state, share = planned.decision, planned.state, planned.share
-    return {
-        **part_json(planned.view),
-        "last_stable": known_json(planned.last_stable),
-        "high_watermark": known_json(planned.high_watermark),
-        "log_end": known_json(planned.view.log_end),
-        "pending_upload": planned.leader.pending_upload,
-        "order_faults": planned.faults,
-        "follower": asdict(planned.follower),
-        "decision": _decision(decision),
-        "then": None if planned.then is None else _decision(planned.then),
-        "calls": [asdict(each) for each in planned.calls],
-        "state": None if state is None else _state(planned),
-        "steps": [
-            {
-                "after": each.after,
-                "log_start": each.log_start,
-                "local_start": each.local_start,
-                "log_end": each.log_end,
-                "leader_epochs": _pairs(each.epochs),
-            }
+    follower, share = planned.follower, planned.share
+    return doc.PlanPartition(
+        **viewed_partition(planned.view, planned.high_watermark),
+        last_stable=known_offset(planned.last_stable),
+        pending_upload_offset=planned.leader.pending_upload,
+        order_faults=planned.faults,
+        follower=doc.EmptyFollower(
+            fetch_offset=follower.fetch_offset,
+            log_end_offset=follower.log_end,
+            last_tiered_enabled=follower.last_tiered_enabled,
+            has_remote=follower.has_remote,
+            metadata_is_ready=follower.metadata_is_ready,
+            is_compacted=follower.is_compacted,
+        ),
+        decision=_decision(planned.decision),
+        then=None if planned.then is None else _decision(planned.then),
+        calls=[msgspec.convert(each, doc.Call, from_attributes=True) for each in planned.calls],
+        state=None if planned.state is None else _state(planned.state, planned.state_epochs),
+        steps=[
+            doc.Step(
+                after=each.after,
+                log_start_offset=each.log_start,
+                local_start_offset=each.local_start,
+                log_end_offset=each.log_end,
+                leader_epochs=leader_epochs_of(each.epochs),
+            )
             for each in planned.steps
         ],
-        "share": {"replicated_bytes": share.replicated, "local_bytes": share.local, "all_bytes": share.everything},
-        "drawback": planned.drawback,
-    }
+        share=doc.Share(replicated_bytes=share.replicated, local_bytes=share.local, all_bytes=share.everything),
+        drawback=planned.drawback,
+    )
 
 
-def _decision(decision: Decision) -> dict[str, object]:
-    from dataclasses import asdict
+def _decision(decision: Decision) -> doc.Decision:
+    from snaprebuild.documents import followers as doc
 
-    return {**asdict(decision), "action": decision.action.value}
+    return doc.Decision(
+        row=decision.row,
+        action=decision.action.value,
+        offset=decision.offset,
+        log_start_offset=decision.log_start,
+        reason=decision.why,
+    )
 
 
-def _state(planned: PlannedBootstrap) -> dict[str, object]:
+def _state(state: AuxiliaryState, epochs: Sequence[LeaderEpochEntry]) -> doc.RestoredState:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import followers as doc
 
-    state = planned.state
-    assert state is not None
-    return {
-        "segment_id": uuid_to_text(state.segment.segment_id),
-        "start_offset": state.segment.start_offset,
-        "end_offset": state.segment.end_offset,
-        "epoch": state.epoch,
-        "next_offset": state.next_offset,
-        "leader_epochs": _pairs(planned.state_epochs),
-    }
-
-
-def _pairs(epochs: Sequence[LeaderEpochEntry]) -> list[list[int]]:
-    return [[entry.epoch, entry.start_offset] for entry in epochs]
+    return doc.RestoredState(
+        segment_id=uuid_to_text(state.segment.segment_id),
+        start_offset=state.segment.start_offset,
+        end_offset=state.segment.end_offset,
+        epoch=state.epoch,
+        next_offset=state.next_offset,
+        leader_epochs=leader_epochs_of(epochs),
+    )
 
 
 def _print(plan: BootstrapPlan) -> None:

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -29,13 +31,15 @@ from snaprebuild.cli.options.remote_storage import (
     announced,
     open_tier,
     print_replicas,
-    replica_json,
+    replica_of,
 )
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import followers as doc
+    from snaprebuild.followers.check import CheckedReplica
     from snaprebuild.followers.repair import FollowerRepair
 
 __all__ = ["follower_repair"]
@@ -99,37 +103,38 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("follower-repair", 1),
-        lambda: _document(repair, tier.root, dry_run, seconds),
-        repair.findings,
-        lambda: _print(repair, dry_run),
+    return Result(lambda: _document(repair, tier.root, dry_run, seconds), repair.findings, lambda: _print(repair, dry_run))
+
+
+def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> doc.FollowerRepair:
+    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.common import ActionTotals
+
+    check = repair.check
+    return doc.FollowerRepair(
+        store=root,
+        verified=check.has_metadata,
+        as_of_ms=check.clock.as_of_ms,
+        expiration_ms=check.clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        dry_run=dry_run,
+        receipt=None if repair.result is None else repair.result.receipt,
+        takes_effect="when a broker next loads the log, at its start",
+        totals=ActionTotals(**_totals(repair)),
+        replicas=[_replica(repair, each) for each in check.replicas],
     )
 
 
-def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> dict[str, object]:
+def _replica(repair: FollowerRepair, replica: CheckedReplica) -> doc.RepairedReplica:
     from snaprebuild.cli.render.shared_parts import replayed_boundary
+    from snaprebuild.documents import followers as doc
 
-    check, done = repair.check, [(replica, repair.of(replica)) for replica in repair.check.replicas]
-    return {
-        "store": root,
-        "verified": check.has_metadata,
-        "as_of_ms": check.clock.as_of_ms,
-        "expiration_ms": check.clock.expiration_ms,
-        "seconds": round(seconds, 4),
-        "dry_run": dry_run,
-        "receipt": None if repair.result is None else repair.result.receipt,
-        "takes_effect": "when a broker next loads the log, at its start",
-        "replicas": [
-            {
-                **replica_json(replica),
-                "repaired": repair.is_repaired(replica),
-                "boundaries": [] if result is None else [replayed_boundary(each) for each in result.boundaries],
-            }
-            for replica, result in done
-        ],
-        "totals": dict(_totals(repair)),
-    }
+    result = repair.of(replica)
+    return doc.RepairedReplica(
+        **msgspec.structs.asdict(replica_of(replica)),
+        repaired=repair.is_repaired(replica),
+        boundaries=[] if result is None else [replayed_boundary(each) for each in result.boundaries],
+    )
 
 
 def _totals(repair: FollowerRepair) -> Counter[str]:
@@ -153,8 +158,7 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
         columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
         title = "Dry run: nothing was written" if dry_run else "Snapshots"
         print_table(title, columns, rows, right=("offset", "had", "producers"))
-    partitions = () if repair.result is None else repair.result.partitions
-    totals = Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
+    totals = _totals(repair)
     what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
     print_text(f"{pluralize(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
     if repair.result is not None and repair.result.receipt is not None:

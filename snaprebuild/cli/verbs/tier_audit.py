@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from snaprebuild.cli.options.common import (
@@ -21,13 +22,15 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, cost_json, opened_tier
+from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, estimate_of, opened_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
 
 if TYPE_CHECKING:
-    from snaprebuild.tier.audit.result import AuditedPartition, TierAudit
+    from snaprebuild.documents import tier as doc
+    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, TierAudit
 
 __all__ = ["tier_audit"]
 
@@ -116,69 +119,79 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    return Result.untyped(
-        ("tier-audit", 1),
-        lambda: _body(result, clock.as_of_ms, clock.expiration_ms, seconds),
-        result.findings,
-        lambda: _print(result),
+    return Result(lambda: _document(result, clock, seconds), result.findings, lambda: _print(result))
+
+
+def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
+    from snaprebuild.documents import tier as doc
+    from snaprebuild.documents.run_facts import run_of
+
+    return doc.TierAudit(
+        run=run_of(),
+        store=audit.root,
+        level=audit.level.value,
+        verified=audit.has_metadata,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+        elapsed_seconds=round(seconds, 4),
+        estimate=estimate_of(audit.cost),
+        totals=_totals(audit.partitions),
+        partitions=[_partition(each) for each in audit.partitions],
     )
 
 
-def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:
-    from snaprebuild.documents.run_facts import run_json
-
-    return {
-        "run": run_json(),
-        "store": audit.root,
-        "level": audit.level.value,
-        "verified": audit.has_metadata,
-        "as_of_ms": as_of,
-        "expiration_ms": expiration_ms,
-        "seconds": round(seconds, 4),
-        "estimate": cost_json(audit.cost),
-        "totals": _totals(audit.partitions),
-        "partitions": [_partition(each) for each in audit.partitions],
-    }
-
-
-def _totals(partitions: list[AuditedPartition]) -> dict[str, int]:
+def _totals(partitions: list[AuditedPartition]) -> doc.AuditTotals:
+    from snaprebuild.documents import tier as doc
     from snaprebuild.tier.audit.result import Verdict
 
     counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
-    return {verdict.value: counts[verdict] for verdict in Verdict}
+    return msgspec.convert({verdict.value: counts[verdict] for verdict in Verdict}, doc.AuditTotals)
 
 
-def _partition(partition: AuditedPartition) -> dict[str, object]:
+def _totals_text(partitions: list[AuditedPartition]) -> str:
+    """Those that are not 0."""
+    from snaprebuild.documents.typed import encoded_members
+
+    return ", ".join(f"{count} {verdict}" for verdict, count in encoded_members(_totals(partitions)).items() if count)
+
+
+def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import tier as doc
 
-    return {
-        "topic": partition.topic,
-        "topic_id": uuid_to_text(partition.topic_id),
-        "partition": partition.partition,
-        "layout": partition.layout.value,
-        "bytes_read": partition.bytes_read,
-        "replayed_from": partition.replayed_from,
-        "local_log_start": partition.local_log_start,
-        "totals": _totals([partition]),
-        "copies": [
-            {
-                "segment_id": uuid_to_text(copy.segment_id),
-                "start_offset": copy.start_offset,
-                "end_offset": copy.end_offset,
-                "stored_bytes": copy.stored_bytes,
-                "verdict": copy.verdict.value,
-                "why": copy.why,
-                "entries": copy.entries,
-                "expected_entries": copy.expected_entries,
-                "difference_count": copy.difference_count,
-                "differences": [
-                    {"producer_id": each.producer_id, "kind": each.kind.value, "consequence": each.consequence}
-                    for each in copy.differences
-                ],
-            }
-            for copy in partition.copies
+    return doc.AuditedPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_partition=partition.name,
+        topic_id=uuid_to_text(partition.topic_id),
+        layout=partition.layout.value,
+        read_bytes=partition.bytes_read,
+        replayed_from_offset=partition.replayed_from,
+        local_log_start_offset=partition.local_log_start,
+        totals=_totals([partition]),
+        copies=[_copy(copy) for copy in partition.copies],
+    )
+
+
+def _copy(copy: AuditedCopy) -> doc.AuditedCopy:
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import tier as doc
+
+    return doc.AuditedCopy(
+        segment_id=uuid_to_text(copy.segment_id),
+        start_offset=copy.start_offset,
+        end_offset=copy.end_offset,
+        stored_bytes=copy.stored_bytes,
+        verdict=copy.verdict.value,
+        reason=copy.why,
+        entries=copy.entries,
+        expected_entries=copy.expected_entries,
+        difference_count=copy.difference_count,
+        differences=[
+            doc.DifferingProducer(producer_id=each.producer_id, kind=each.kind.value, consequence=each.consequence)
+            for each in copy.differences
         ],
-    }
+    )
 
 
 def _print(audit: TierAudit) -> None:
@@ -192,8 +205,7 @@ def _print(audit: TierAudit) -> None:
     ids = id_labels((each.topic, each.topic_id) for each in audit.partitions)
     for each in audit.partitions:
         label = each.name + ids.get((each.topic, each.topic_id), "")
-        told = ", ".join(f"{count} {verdict}" for verdict, count in _totals([each]).items() if count)
-        rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
+        rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), _totals_text([each]) or "-"))
         for copy in each.copies:
             if copy.verdict in WRONG:
                 entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
@@ -204,6 +216,6 @@ def _print(audit: TierAudit) -> None:
     if wrong:
         columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
         print_table("Wrong snapshots", columns, wrong, right=("from offset",))
-    totals = ", ".join(f"{count} {verdict}" for verdict, count in _totals(audit.partitions).items() if count)
+    totals = _totals_text(audit.partitions)
     live = "" if audit.has_metadata else "; which copies are live is unverified"
     print_text(f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")

@@ -9,7 +9,8 @@ from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierL
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
-    from snaprebuild.tier.inventory import PartitionInventory, TierInventory
+    from snaprebuild.documents import tier as doc
+    from snaprebuild.tier.inventory import InventoryCopy, PartitionInventory, TierInventory
 
 __all__ = ["tier_inventory"]
 
@@ -36,50 +37,55 @@ def tier_inventory(
     check_paths([store, *(metadata_log or [])])
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     inventory = look(place, root, metadata_log or (), settings, prefix)
-    return Result.untyped(
-        ("tier-inventory", 1), lambda: _body(inventory), inventory.findings, lambda: _print(inventory), notes=True
+    return Result(lambda: _document(inventory), inventory.findings, lambda: _print(inventory), notes=True)
+
+
+def _document(inventory: TierInventory) -> doc.TierInventory:
+    from snaprebuild.documents import tier as doc
+
+    return doc.TierInventory(
+        store=inventory.root,
+        verified=inventory.has_metadata,
+        unknown_objects=inventory.unknown.count,
+        partitions=[_partition(each) for each in inventory.partitions],
     )
 
 
-def _body(inventory: TierInventory) -> dict[str, object]:
-    return {
-        "store": inventory.root,
-        "verified": inventory.has_metadata,
-        "unknown_objects": inventory.unknown.count,
-        "partitions": [_partition(each) for each in inventory.partitions],
-    }
-
-
-def _partition(partition: PartitionInventory) -> dict[str, object]:
+def _partition(partition: PartitionInventory) -> doc.InventoryPartition:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import tier as doc
     from snaprebuild.tier.inventory import CopyState
 
-    counts = partition.counts
-    return {
-        "topic": partition.topic,
-        "topic_id": uuid_to_text(partition.topic_id),
-        "partition": partition.partition,
-        "layout": partition.layout,
-        "stored_bytes": partition.stored_bytes,
-        "counts": {state.value: counts[state] for state in CopyState},
-        "gaps": [list(gap) for gap in partition.gaps],
-        "overlaps": [list(overlap) for overlap in partition.overlaps],
-        "copies": [
-            {
-                "segment_id": uuid_to_text(copy.segment_id),
-                "state": copy.state.value,
-                "start_offset": copy.start_offset,
-                "end_offset": copy.end_offset,
-                "leader_epochs": [list(entry) for entry in copy.leader_epochs],
-                "segment_bytes": copy.segment_bytes,
-                "stored_bytes": copy.stored_bytes,
-                "event_timestamp_ms": copy.event_timestamp_ms,
-                "missing": list(copy.missing),
-                "fault": copy.fault,
-            }
-            for copy in partition.copies
-        ],
-    }
+    return doc.InventoryPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_partition=partition.name,
+        topic_id=uuid_to_text(partition.topic_id),
+        layout=partition.layout,
+        stored_bytes=partition.stored_bytes,
+        totals=doc.InventoryTotals(**{state.value: partition.counts[state] for state in CopyState}),
+        gaps=[doc.OffsetRange(first_offset=first, last_offset=last) for first, last in partition.gaps],
+        overlaps=[doc.OffsetRange(first_offset=first, last_offset=last) for first, last in partition.overlaps],
+        copies=[_copy(copy) for copy in partition.copies],
+    )
+
+
+def _copy(copy: InventoryCopy) -> doc.InventoryCopy:
+    from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import tier as doc
+
+    return doc.InventoryCopy(
+        segment_id=uuid_to_text(copy.segment_id),
+        state=copy.state.value,
+        start_offset=copy.start_offset,
+        end_offset=copy.end_offset,
+        leader_epochs=[doc.LeaderEpoch(epoch=epoch, start_offset=start) for epoch, start in copy.leader_epochs],
+        segment_bytes=copy.segment_bytes,
+        stored_bytes=copy.stored_bytes,
+        event_timestamp_ms=copy.event_timestamp_ms,
+        missing=copy.missing,
+        fault=copy.fault,
+    )
 
 
 def _print(inventory: TierInventory) -> None:

@@ -21,10 +21,11 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, opened_tier
-from snaprebuild.cli.render.tier_undo import EFFECT, FORM, totals_json
+from snaprebuild.cli.render.tier_undo import EFFECT, repair_totals
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
+    from snaprebuild.documents import tier as doc
     from snaprebuild.snapshots.engine.window_proof import Clock
     from snaprebuild.tier.repair.repair import RepairedCopy, TierRepair
 
@@ -95,23 +96,24 @@ def tier_repair(
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else receipt or default_receipt_path(None),
     )
-    return _repaired(result, clock)
+    return Result(lambda: _document(result, clock), result.findings, lambda: _print(result))
 
 
-def _repaired(result: TierRepair, clock: Clock) -> Result:
-    body = {
-        "store": result.audit.root,
-        "dry_run": result.is_dry_run,
-        "undo": None,
-        "undo_file": result.undo_file,
-        "verified": result.audit.has_metadata,
-        "as_of_ms": clock.as_of_ms,
-        "expiration_ms": clock.expiration_ms,
-        "totals": totals_json([each.action for each in result.copies]),
-        "copies": [_copy(each) for each in result.copies],
-        "effect": list(EFFECT) if _is_any(result) else [],
-    }
-    return Result.untyped(FORM, lambda: body, result.findings, lambda: _print(result))
+def _document(result: TierRepair, clock: Clock) -> doc.TierRepair:
+    from snaprebuild.documents import tier as doc
+
+    return doc.TierRepair(
+        store=result.audit.root,
+        dry_run=result.is_dry_run,
+        undone_receipt=None,
+        receipt=result.undo_file,
+        verified=result.audit.has_metadata,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+        totals=repair_totals([each.action for each in result.copies]),
+        copies=[_copy(each) for each in result.copies],
+        effect=EFFECT if _is_any(result) else (),
+    )
 
 
 def _none_wrong(result: TierRepair) -> str:
@@ -129,29 +131,31 @@ def _is_any(result: TierRepair) -> bool:
     return any(each.action.value in ("repaired", "would-repair", "unknown") for each in result.copies)
 
 
-def _copy(repaired: RepairedCopy) -> dict[str, object]:
+def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.documents import tier as doc
 
     partition, audited, place = repaired.partition, repaired.audited, repaired.place
-    return {
-        "topic": partition.topic,
-        "topic_id": uuid_to_text(partition.topic_id),
-        "partition": partition.partition,
-        "segment_id": uuid_to_text(audited.segment_id),
-        "start_offset": audited.start_offset,
-        "end_offset": audited.end_offset,
-        "action": repaired.action.value,
-        "why": repaired.why,
-        "verdict": audited.verdict.value,
-        "entries": audited.entries,
-        "class": None if audited.proven is None else audited.proven.snapshot_class,
-        "manifest": None if place is None else place.manifest_key,
-        "indexes": None if place is None else place.indexes_key,
-        "indexes_bytes": None if place is None else place.indexes_bytes,
-        "appended_bytes": None if place is None else place.appended_bytes,
-        "old_place": None if place is None else [place.old.position, place.old.size],
-        "place": None if place is None else [place.new.position, place.new.size],
-    }
+    return doc.RepairedCopy(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_partition=partition.name,
+        topic_id=uuid_to_text(partition.topic_id),
+        segment_id=uuid_to_text(audited.segment_id),
+        start_offset=audited.start_offset,
+        end_offset=audited.end_offset,
+        action=repaired.action.value,
+        reason=repaired.why,
+        verdict=audited.verdict.value,
+        entries=audited.entries,
+        snapshot_class=None if audited.proven is None else audited.proven.snapshot_class,
+        manifest_key=None if place is None else place.manifest_key,
+        indexes_key=None if place is None else place.indexes_key,
+        indexes_bytes=None if place is None else place.indexes_bytes,
+        appended_bytes=None if place is None else place.appended_bytes,
+        old_place=None if place is None else doc.ObjectPart(position=place.old.position, size_bytes=place.old.size),
+        place=None if place is None else doc.ObjectPart(position=place.new.position, size_bytes=place.new.size),
+    )
 
 
 def _print(result: TierRepair) -> None:

@@ -168,7 +168,7 @@ def tier_upload(
     """
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
-    from snaprebuild.cli.render.tier_upload import print_upload, upload_body
+    from snaprebuild.cli.render.tier_upload import print_upload, upload_document
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
@@ -248,9 +248,8 @@ def tier_upload(
         result.confirm()
     found += [*sources.findings, *sources.verifier.logs.findings, *sources.verifier.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    return Result.untyped(
-        ("tier-upload", 1),
-        lambda: upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
+    return Result(
+        lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,
         lambda: print_upload(result, produce_to),
         notes=True,

@@ -1,0 +1,559 @@
+"""The documents of the verbs on followers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
+from snaprebuild.documents.tier import LeaderEpoch, Uuid
+from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import SnapshotStatus
+
+__all__ = [
+    "Answer",
+    "Call",
+    "CheckpointLine",
+    "Checkpoints",
+    "CurrentLeaderEpoch",
+    "Decision",
+    "DeletedCopy",
+    "DeletedSegment",
+    "Deletion",
+    "EmptyFollower",
+    "Fetch",
+    "FetchPathPartition",
+    "FollowerBuild",
+    "FollowerCheck",
+    "FollowerFetchPath",
+    "FollowerFile",
+    "FollowerOffsets",
+    "FollowerPlan",
+    "FollowerRepair",
+    "KnownOffset",
+    "LostProducer",
+    "OffsetsPartition",
+    "PlanPartition",
+    "RemoteState",
+    "RemoteStorage",
+    "RepairedReplica",
+    "Replica",
+    "ReplicaSnapshot",
+    "ReplicaTotals",
+    "RestoredState",
+    "Share",
+    "Step",
+    "ViewedPartition",
+]
+
+OrNone = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+"""An offset or a timestamp; -1 for none, as Kafka has it."""
+
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+
+Profile = Annotated[str, one_of("kip-1023", "kafka-4.3")]
+
+AtStart = Annotated[str, one_of("when a broker next loads the log, at its start")]
+
+
+# ---------------------------------------------------------------------------------------------------------- check and repair
+
+
+class ReplicaTotals(Part, frozen=True, rename="kebab"):
+    """Replicas by verdict."""
+
+    intact: Natural
+    lost_producer_state: Natural
+    not_bootstrapped: Natural
+    unknown: Natural
+
+
+class RemoteState(Part, frozen=True):
+    """The producers at an offset by remote storage."""
+
+    offset: Natural
+    """At which the state is."""
+    segment_id: Uuid
+    """Of the copy that holds the offset below."""
+    start_offset: Natural
+    """Of that copy."""
+    end_offset: Natural
+    """Its last offset."""
+    replayed_from_offset: Natural
+    """Where the copies begin that follow one another up to there."""
+    verdict: (
+        Annotated[str, one_of("right", "unproven", "false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong")] | None
+    )
+    """On the snapshot of that copy; null where the offset is inside of it."""
+    reason: str
+    """Of the verdict, for a person; not stable."""
+    origin: Annotated[str, one_of("remote-snapshot", "rebuilt", "replayed")]
+    """Of the entries: the copy's own snapshot; the copies, because that is wrong; the copies, because none is due there."""
+    snapshot_class: SnapshotClass = msgspec.field(name="class")
+    """Of the entries."""
+    reasons: Sequence[str]
+    """Of the class, for a person; not stable."""
+    entries: Natural
+    """Producers."""
+    open_transactions: Natural
+    """Of them."""
+    read_bytes: Natural
+    """Of segments in remote storage."""
+
+
+class LostProducer(Part, frozen=True):
+    """An entry that should be in a snapshot and is not."""
+
+    producer_id: Int64
+    epoch: OrNone
+    last_sequence: OrNone
+    last_offset: OrNone
+    timestamp_ms: OrNone
+    """Milliseconds since 1970."""
+    open_from: Natural | None
+    """First offset of its open transaction."""
+    expired: bool
+    """A broker drops it when it loads the log at as_of_ms: no loss."""
+    consequence: str
+    """What a broker does that does not know it; not stable."""
+
+
+class ReplicaSnapshot(Part, frozen=True):
+    """A snapshot of the replica, or a boundary without one."""
+
+    offset: Natural
+    """Of the snapshot or boundary."""
+    entries: Natural | None
+    """In the file; null without one, or where it does not parse."""
+    expected_entries: Natural
+    """By remote storage and the replica's own segments."""
+    status: SnapshotStatus | None
+    """Of the file; null without one."""
+    reason: str
+    """For a person; not stable."""
+    proven_wrong: bool
+    """The state contradicts it for certain."""
+    lost_count: Natural
+    """Producers that are missing and have not expired."""
+    open_count: Natural
+    """Of these, with an open transaction."""
+    expired_count: Natural
+    """Missing, and expired."""
+    lost: Sequence[LostProducer]
+    """Missing producers, open transactions first, expired ones last; at most 1,000, and 10,000 of a run."""
+
+
+class Replica(TopicPartition, frozen=True):
+    """A replica as it was found."""
+
+    path: str
+    """Directory."""
+    first_offset: Natural
+    """Base offset of its first segment."""
+    log_start_offset: Natural
+    """That its broker would use."""
+    verdict: Annotated[str, one_of("intact", "lost-producer-state", "not-bootstrapped", "unknown")]
+    reason: str
+    """For a person; not stable."""
+    cause: Annotated[str, one_of("discarded-at-bootstrap", "unknown")] | None
+    """Of a loss."""
+    remote: RemoteState | None
+    read_bytes: Natural
+    """Of its own segments."""
+    snapshots: Sequence[ReplicaSnapshot]
+    """By offset."""
+
+
+class FollowerCheck(Document, frozen=True):
+    """What `snaprebuild follower check --output json` prints."""
+
+    NAME = "follower-check"
+    VERSION = 2
+
+    store: str
+    """Location of the objects."""
+    level: Annotated[str, one_of("full", "snapshot")]
+    """How much of remote storage was read."""
+    verified: bool
+    """A metadata log has the live copies."""
+    as_of_ms: Natural
+    """Moment of expiry."""
+    expiration_ms: Positive
+    """How long an idle producer is remembered."""
+    elapsed_seconds: Seconds
+    totals: ReplicaTotals
+    replicas: Sequence[Replica]
+
+
+class RepairedReplica(Replica, frozen=True):
+    """A replica as it was found, and what was done."""
+
+    repaired: bool
+    """Something was wrong, and all of it is right now, or would be."""
+    boundaries: Sequence[ReplayedBoundary]
+
+
+class FollowerRepair(Document, frozen=True):
+    """What `snaprebuild follower repair --output json` prints."""
+
+    NAME = "follower-repair"
+    VERSION = 2
+
+    store: str
+    """Location of the objects."""
+    verified: bool
+    """A metadata log has the live copies."""
+    as_of_ms: Natural
+    """Moment of expiry."""
+    expiration_ms: Positive
+    """How long an idle producer is remembered."""
+    elapsed_seconds: Seconds
+    dry_run: bool
+    """Nothing was written."""
+    receipt: str | None
+    """File that lists what was written; null where nothing was."""
+    takes_effect: AtStart
+    totals: ActionTotals
+    replicas: Sequence[RepairedReplica]
+
+
+# ------------------------------------------------------------------------------------------------- offsets, fetch path, plan
+
+
+class RemoteStorage(Part, frozen=True):
+    """The topic's remote.storage.enable, as far as it is known."""
+
+    enabled: bool
+    origin: str
+    """File or option that has it."""
+    assumed: bool
+    """Nothing has it."""
+
+
+class KnownOffset(Part, frozen=True):
+    """An offset and its source."""
+
+    offset: OrNone
+    """-1 where a broker has none either."""
+    origin: str
+    """File or rule that it was taken from."""
+    assumed: bool
+    """No file has it."""
+
+
+class ViewedPartition(TopicPartition, frozen=True):
+    """A partition of a leader and its offsets."""
+
+    path: str
+    """Of the directory."""
+    topic_id: str | None
+    """Of partition.metadata, as Kafka prints ids; null where the directory has none."""
+    remote_storage: RemoteStorage
+    log_start: KnownOffset
+    local_start: KnownOffset
+    highest_remote: KnownOffset | None
+    """Last offset in remote storage as a leader takes it; null without a store."""
+    high_watermark: KnownOffset
+    log_end: KnownOffset
+
+
+class CurrentLeaderEpoch(Part, frozen=True):
+    """The current leader epoch and its source."""
+
+    epoch: EpochOrNone
+    origin: str
+    """File or option that it was taken from."""
+    assumed: bool
+    """No file has it."""
+
+
+class Answer(Part, frozen=True):
+    """The answer to a timestamp."""
+
+    timestamp_ms: Int64
+    """Asked for: milliseconds since 1970, or special (below 0)."""
+    offset: OrNone | None
+    """-1 where there is none; null where it is not known."""
+    record_timestamp_ms: OrNone | None
+    """Of the record, milliseconds since 1970; -1 where the answer is no record."""
+    leader_epoch: EpochOrNone | None
+    error: Annotated[str, one_of("UNSUPPORTED_VERSION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE")] | None
+    found_in: str | None
+    """Segment or copy that a search ended in."""
+    reason: str
+    """The rule that gave it, or why it is not known; not stable."""
+
+
+class OffsetsPartition(ViewedPartition, frozen=True):
+    """A partition and the answers of its leader."""
+
+    last_stable: KnownOffset | None
+    """Null where nobody asked for committed records alone, or it is not known."""
+    leader_epoch: CurrentLeaderEpoch
+    answers: Sequence[Answer]
+    """In the order of the question."""
+
+
+class FollowerOffsets(Document, frozen=True):
+    """What `snaprebuild follower offsets --output json` prints."""
+
+    NAME = "follower-offsets"
+    VERSION = 2
+
+    store: str | None
+    """Location of the objects; null where none was named."""
+    verified: bool
+    """A metadata log has the live copies, and all of it could be read."""
+    isolation: Annotated[str, one_of("replica", "read_uncommitted", "read_committed")]
+    api_version: Annotated[int, msgspec.Meta(ge=0, le=11)]
+    """Of the request."""
+    profile: Profile
+    partitions: Sequence[OffsetsPartition]
+
+
+class Fetch(Part, frozen=True):
+    """How a fetch at the offset ends."""
+
+    served: Annotated[str, one_of("local", "not-yet", "remote", "offset-moved-to-tiered-storage", "offset-out-of-range", "unknown")]
+    source: str | None
+    """The segment, or the id of the copy; null for neither."""
+    object_key: str | None
+    """Of the copy's segment; null without one."""
+    reason: str
+    """Not stable."""
+
+
+class DeletedSegment(Part, frozen=True):
+    """A segment that would be deleted."""
+
+    base_offset: Natural
+    size_bytes: Natural
+
+
+class DeletedCopy(Part, frozen=True):
+    """A copy that would be deleted."""
+
+    segment_id: Uuid
+    start_offset: Natural
+    end_offset: OrNone
+    size_bytes: Natural
+    phantom: bool
+    """Announced, and never finished."""
+
+
+class Deletion(Part, frozen=True):
+    """What DeleteRecords up to the offset does."""
+
+    error: Annotated[str, one_of("OFFSET_OUT_OF_RANGE", "INVALID_TOPIC_EXCEPTION", "POLICY_VIOLATION")] | None
+    log_start_offset: Natural
+    """Afterwards."""
+    segments: Sequence[DeletedSegment]
+    """On disk."""
+    segment_bytes: Natural
+    copies: Sequence[DeletedCopy]
+    """In remote storage."""
+    copy_bytes: Natural
+    reason: str
+    """Not stable."""
+
+
+class FetchPathPartition(ViewedPartition, frozen=True):
+    """A partition and what serves the offset."""
+
+    consumer: Fetch
+    follower: Fetch
+    delete_records: Deletion
+
+
+class FollowerFetchPath(Document, frozen=True):
+    """What `snaprebuild follower fetch-path --output json` prints."""
+
+    NAME = "follower-fetch-path"
+    VERSION = 2
+
+    store: str | None
+    """Location of the objects; null where none was named."""
+    verified: bool
+    """A metadata log has the live copies, and all of it could be read."""
+    offset: Natural
+    """Asked for."""
+    partitions: Sequence[FetchPathPartition]
+
+
+class EmptyFollower(Part, frozen=True):
+    """The follower as it was given."""
+
+    fetch_offset: Natural
+    log_end_offset: Natural
+    last_tiered_enabled: bool
+    """Its follower.fetch.last.tiered.offset.enable."""
+    has_remote: bool
+    metadata_is_ready: bool
+    is_compacted: bool
+
+
+class Decision(Part, frozen=True):
+    """What the follower does."""
+
+    row: Annotated[int, msgspec.Meta(ge=1, le=12)]
+    """Of the table in docs/reference/offsets.md."""
+    action: Annotated[
+        str,
+        one_of(
+            "fetch",
+            "truncate to the leader's end",
+            "empty the log and start at",
+            "build the state from remote storage and start behind it",
+            "retry later",
+            "retry, and fail each time",
+        ),
+    ]
+    offset: Natural | None
+    log_start_offset: Natural | None
+    """Of its log afterwards; null where it does not change."""
+    reason: str
+    """Not stable."""
+
+
+class Call(Part, frozen=True):
+    """A request of the follower."""
+
+    api: Annotated[str, one_of("ListOffsets", "OffsetsForLeaderEpoch")]
+    asks: str
+    offset: OrNone
+    leader_epoch: EpochOrNone
+
+
+class RestoredState(Part, frozen=True):
+    """What the follower takes from remote storage."""
+
+    segment_id: Uuid
+    start_offset: Natural
+    end_offset: Natural
+    epoch: EpochOrNone
+    next_offset: Natural
+    """Where it fetches next."""
+    leader_epochs: Sequence[LeaderEpoch]
+
+
+class Step(Part, frozen=True):
+    """The follower's log after a step."""
+
+    after: str
+    log_start_offset: Natural
+    local_start_offset: Natural
+    log_end_offset: Natural
+    leader_epochs: Sequence[LeaderEpoch]
+
+
+class Share(Part, frozen=True):
+    """How much the follower replicates."""
+
+    replicated_bytes: Natural | None
+    """Null where the follower does not start."""
+    local_bytes: Natural
+    """Of the leader's segments, which it would replicate without the feature."""
+    all_bytes: Natural
+    """And those of copies below them."""
+
+
+class PlanPartition(ViewedPartition, frozen=True):
+    """A partition and how a follower of it starts."""
+
+    last_stable: KnownOffset
+    pending_upload_offset: OrNone
+    """That the leader goes by; -1 where it does not know."""
+    order_faults: Sequence[str]
+    """What contradicts Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
+    follower: EmptyFollower
+    decision: Decision
+    then: Decision | None
+    """What follows row 2 at once, where it leads to an offset that is only in remote storage."""
+    calls: Sequence[Call]
+    """That the follower sends, in their order."""
+    state: RestoredState | None
+    """Null where it takes nothing from remote storage."""
+    steps: Sequence[Step]
+    share: Share
+    drawback: str | None
+    """Of the follower as a leader; null where there is none."""
+
+
+class FollowerPlan(Document, frozen=True):
+    """What `snaprebuild follower plan --output json` prints."""
+
+    NAME = "follower-plan"
+    VERSION = 2
+
+    store: str
+    """Location of the objects."""
+    verified: bool
+    """A metadata log has the live copies, and all of it could be read."""
+    profile: Profile
+    partitions: Sequence[PlanPartition]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- build
+
+
+class FollowerFile(Part, frozen=True):
+    """A file of the directory."""
+
+    name: str
+    size_bytes: Natural
+    sha256: Sha256
+
+
+class CheckpointLine(TopicPartition, frozen=True):
+    """A line of a checkpoint."""
+
+    offset: Natural
+
+
+class Checkpoints(Part, frozen=True, rename="kebab"):
+    """Lines for the checkpoints of the log directory."""
+
+    log_start_offset_checkpoint: CheckpointLine
+    recovery_point_offset_checkpoint: CheckpointLine
+    replication_offset_checkpoint: CheckpointLine
+
+
+class FollowerBuild(Document, frozen=True):
+    """What `snaprebuild follower build --output json` prints."""
+
+    NAME = "follower-build"
+    VERSION = 2
+
+    store: str
+    """Location of the objects."""
+    verified: bool
+    """A metadata log has the live copies."""
+    dry_run: bool
+    """Nothing was written."""
+    topic: str
+    partition: Natural
+    topic_partition: str
+    topic_id: Uuid
+    path: str
+    """Directory of the partition."""
+    target_offset: Positive
+    """Below which everything is taken from remote storage."""
+    target_epoch: Natural
+    """Leader epoch of the offset right below it."""
+    next_offset: Natural
+    """Where the follower starts to fetch: after the copy that holds the offset below the target."""
+    log_start_offset: Natural
+    local_start_offset: Natural
+    """Of what is on its disk: equal to next_offset."""
+    leader_epochs: Sequence[LeaderEpoch]
+    remote: RemoteState
+    files: Sequence[FollowerFile]
+    checkpoints: Checkpoints
+    warnings: Sequence[str]
+    """What is assumed; not stable."""
+    verdict: SourceVerdict | None
+    """On the broker that gets the replica; null where its directory does not exist."""
+    takes_effect: AtStart
