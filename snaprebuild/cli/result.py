@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from snaprebuild import __version__
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "begin",
-    "document",
     "draws_blocks",
     "id_labels",
     "json_text",
@@ -47,8 +45,6 @@ __all__ = [
     "terminal_width",
     "time_text",
     "unless_unread",
-    "unread_json",
-    "verdict_document",
     "write_report",
 ]
 
@@ -56,23 +52,6 @@ UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
 
 LINES_MAX = 60
 """Findings told without ``-v``; all of them are in the JSON."""
-
-
-def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
-    """A JSON document of a verb: ``schema`` names the form (docs/reference/json.md), which changes only with its version."""
-    return {"schema": f"snaprebuild.{verb}/{version}", "snaprebuild": __version__, **body}
-
-
-def verdict_document(verb: str, version: int, body: Mapping[str, object], findings: Sequence[Finding]) -> dict[str, object]:
-    """A document that ends with the findings of its result and the exit code that follows from them."""
-    verdict = {"findings": (finding.as_json() for finding in findings), "exit_code": exit_code_of(findings)}
-    return document(verb, version, {**unread_json(findings), **body, **verdict})
-
-
-def unread_json(findings: Iterable[Finding]) -> dict[str, object]:
-    """What was selected and not read: its count and the paths. Nothing else in a document covers it."""
-    paths = unread_paths(findings)
-    return {"unread": len(paths), "unread_paths": paths}
 
 
 def unless_unread(text: str, findings: Iterable[Finding]) -> str:
@@ -238,8 +217,7 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
     def document() -> Mapping[str, object]:
         from snaprebuild.documents.envelope import members_of_document
 
-        made = result.document()
-        return made if isinstance(made, Mapping) else members_of_document(made, result.findings)
+        return members_of_document(result.document(), result.findings)
 
     def print_result() -> None:
         if out.as_json:

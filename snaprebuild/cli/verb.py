@@ -62,7 +62,7 @@ class Result:
         names_unread: the tables begin with what was not read.
     """
 
-    document: Callable[[], Document | Mapping[str, object]]
+    document: Callable[[], Document]
     findings: Sequence[Finding]
     show: Callable[[], None]
     notes: bool = False
@@ -71,15 +71,6 @@ class Result:
     last: Callable[[], None] | None = None
     in_table: frozenset[str] = frozenset()
     names_unread: bool = False
-
-    @classmethod
-    def untyped(
-        cls, form: tuple[str, int], body: Callable[[], Mapping[str, object]], findings: Sequence[Finding], *rest: Any, **more: Any
-    ) -> Result:
-        """Of a verb whose document is no struct yet: its name and version, and what makes its members."""
-        from snaprebuild.cli.result import verdict_document
-
-        return cls(lambda: verdict_document(*form, body(), findings), findings, *rest, **more)
 
 
 def verb(

@@ -36,7 +36,6 @@ __all__ = [
     "read_peers",
     "rejection",
     "unknown_finding",
-    "verdict_json",
 ]
 
 
@@ -248,22 +247,6 @@ def unknown_finding(verdict: SourceVerdict, path: str, severity: Severity, repor
 
 
 _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
-
-
-def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
-    """A verdict as plain values, without its rules; None if none was asked for."""
-    if verdict is None:
-        return None
-    return {
-        "purpose": verdict.purpose.value,
-        "outcome": verdict.outcome.value,
-        "trusted_below": verdict.offset,
-        "rule": None if verdict.rule is None else verdict.rule.name,
-        "why": verdict.why or None,
-        "not_known": [rule.name for rule in verdict.not_known],
-        "unknown": [rule.name for rule in verdict.unknown],
-        "on_operators_word": list(verdict.asserted),
-    }
 
 
 @dataclass(frozen=True, slots=True)
