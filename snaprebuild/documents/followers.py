@@ -15,15 +15,12 @@ from snaprebuild.replay.difference import SnapshotStatus
 
 __all__ = [
     "Answer",
-    "Call",
     "CheckpointLine",
     "Checkpoints",
     "CurrentLeaderEpoch",
-    "Decision",
     "DeletedCopy",
     "DeletedSegment",
     "Deletion",
-    "EmptyFollower",
     "Fetch",
     "FetchPathPartition",
     "FollowerBuild",
@@ -31,21 +28,16 @@ __all__ = [
     "FollowerFetchPath",
     "FollowerFile",
     "FollowerOffsets",
-    "FollowerPlan",
     "FollowerRepair",
     "KnownOffset",
     "LostProducer",
     "OffsetsPartition",
-    "PlanPartition",
     "RemoteState",
     "RemoteStorage",
     "RepairedReplica",
     "Replica",
     "ReplicaSnapshot",
     "ReplicaTotals",
-    "RestoredState",
-    "Share",
-    "Step",
     "ViewedPartition",
 ]
 
@@ -381,122 +373,6 @@ class FollowerFetchPath(Document, frozen=True):
     offset: Natural
     """Asked for."""
     partitions: Sequence[FetchPathPartition]
-
-
-class EmptyFollower(Part, frozen=True):
-    """The follower as it was given."""
-
-    fetch_offset: Natural
-    log_end_offset: Natural
-    last_tiered_enabled: bool
-    """Its follower.fetch.last.tiered.offset.enable."""
-    has_remote: bool
-    metadata_is_ready: bool
-    is_compacted: bool
-
-
-class Decision(Part, frozen=True):
-    """What the follower does."""
-
-    row: Annotated[int, msgspec.Meta(ge=1, le=12)]
-    """Of the table in docs/reference/offsets.md."""
-    action: Annotated[
-        str,
-        one_of(
-            "fetch",
-            "truncate to the leader's end",
-            "empty the log and start at",
-            "build the state from remote storage and start behind it",
-            "retry later",
-            "retry, and fail each time",
-        ),
-    ]
-    offset: Natural | None
-    log_start_offset: Natural | None
-    """Of its log afterwards; null where it does not change."""
-    reason: str
-    """Not stable."""
-
-
-class Call(Part, frozen=True):
-    """A request of the follower."""
-
-    api: Annotated[str, one_of("ListOffsets", "OffsetsForLeaderEpoch")]
-    asks: str
-    offset: OrNone
-    leader_epoch: EpochOrNone
-
-
-class RestoredState(Part, frozen=True):
-    """What the follower takes from remote storage."""
-
-    segment_id: Uuid
-    start_offset: Natural
-    end_offset: Natural
-    epoch: EpochOrNone
-    next_offset: Natural
-    """Where it fetches next."""
-    leader_epochs: Sequence[LeaderEpoch]
-
-
-class Step(Part, frozen=True):
-    """The follower's log after a step."""
-
-    after: str
-    log_start_offset: Natural
-    local_start_offset: Natural
-    log_end_offset: Natural
-    leader_epochs: Sequence[LeaderEpoch]
-
-
-class Share(Part, frozen=True):
-    """How much the follower replicates."""
-
-    replicated_bytes: Natural | None
-    """Null where the follower does not start."""
-    local_bytes: Natural
-    """Of the leader's segments, which it would replicate without the feature."""
-    all_bytes: Natural
-    """And those of copies below them."""
-
-
-class PlanPartition(ViewedPartition, frozen=True):
-    """A partition and how a follower of it starts."""
-
-    last_stable: KnownOffset
-    pending_upload_offset: OrNone
-    """That the leader goes by; -1 where it does not know."""
-    order_faults: Sequence[str]
-    """What contradicts Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
-    follower: EmptyFollower
-    decision: Decision
-    then: Decision | None
-    """What follows row 2 at once, where it leads to an offset that is only in remote storage."""
-    calls: Sequence[Call]
-    """That the follower sends, in their order."""
-    state: RestoredState | None
-    """Null where it takes nothing from remote storage."""
-    steps: Sequence[Step]
-    share: Share
-    drawback: str | None
-    """Of the follower as a leader; null where there is none."""
-
-
-class FollowerPlan(Document, frozen=True):
-    """What `snaprebuild follower plan --output json` prints."""
-
-    NAME = "follower-plan"
-    VERSION = 2
-
-    store: str
-    """Location of the objects."""
-    verified: bool
-    """A metadata log has the live copies, and all of it could be read."""
-    profile: Profile
-    partitions: Sequence[PlanPartition]
-
-
-# ---------------------------------------------------------------------------------------------------------------------- build
 
 
 class FollowerFile(Part, frozen=True):

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, SourceVerdict, TopicPartition
+from snaprebuild.documents.common import Run, TopicPartition
 from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, one_of
-from snaprebuild.replay.classes import SnapshotClass
 
 __all__ = [
     "AuditTotals",
@@ -23,17 +22,11 @@ __all__ = [
     "LeaderEpoch",
     "ObjectPart",
     "OffsetRange",
-    "OldClaim",
     "RepairTotals",
     "RepairedCopy",
     "TierAudit",
     "TierInventory",
     "TierRepair",
-    "TierUpload",
-    "UploadTotals",
-    "UploadedPartition",
-    "UploadedSegment",
-    "UploadedSnapshot",
     "Uuid",
 ]
 
@@ -382,153 +375,3 @@ class TierRepair(Document, frozen=True):
     """Those whose snapshot is wrong; with undo those that the receipt lists."""
     effect: Sequence[str]
     """For people: when brokers see what was written."""
-
-
-# ------------------------------------------------------------------------------------------------------------------- upload
-
-
-class UploadTotals(Part, frozen=True, rename="kebab"):
-    """Closed segments by action."""
-
-    uploaded: Natural
-    would_upload: Natural
-    finished_before: Natural
-    present: Natural
-    unverified: Natural
-    claimed: Natural
-    waits: Natural
-    refused: Natural
-    failed: Natural
-    behind: Natural
-
-
-class UploadedSnapshot(Part, frozen=True):
-    """The producer snapshot that goes with a segment."""
-
-    origin: Annotated[str, one_of("on_disk", "rebuilt")]
-    """on_disk: the file there is proven right; rebuilt: by a replay."""
-    snapshot_class: SnapshotClass = msgspec.field(name="class")
-    entries: Natural
-    """Producers."""
-
-
-class OldClaim(Part, frozen=True):
-    """The claim of an earlier registration of the same broker."""
-
-    uploader: str
-    run_name: str
-    segment_id: Uuid
-    claimed_ms: Natural
-    node_id: int | None
-    """Whose log it is, by meta.properties."""
-    directory_id: Uuid | None
-    """Of its log directory."""
-    broker_epoch: Natural | None
-    """Of the registration under which its broker was last at work; null where it is not known."""
-
-
-class UploadedSegment(Part, frozen=True):
-    """A closed segment."""
-
-    start_offset: Natural
-    """Base offset of the segment."""
-    end_offset: Natural
-    """Last offset that it has."""
-    segment_bytes: Natural
-    """Of the .log."""
-    action: Annotated[
-        str,
-        one_of(
-            "uploaded",
-            "would-upload",
-            "finished-before",
-            "present",
-            "unverified",
-            "claimed",
-            "waits",
-            "refused",
-            "failed",
-            "behind",
-        ),
-    ]
-    """uploaded by this run, or would be without --dry-run; finished by an earlier run of this uploader; present as a copy of another
-    uploader that brokers read; unverified as one that brokers may not read; claimed by another uploader; waits for the last stable offset
-    or the high watermark; refused; failed in storage; behind one that was not uploaded."""
-    reason: str
-    """A sentence, empty where the action says everything."""
-    segment_id: Uuid | None
-    """Id of the copy; null where there is none."""
-    key: str | None
-    """Key of its objects below store, without suffix; null where there is none."""
-    took_over: OldClaim | None
-    """The claim that was taken over, or would be; null for none."""
-    announced: Annotated[str, one_of("now", "before", "needless")] | None
-    """How brokers know of the copy: its records were produced now and read back, were in the topic before, or are needless because brokers
-    read another copy by now; null where this run announced nothing."""
-    snapshot: UploadedSnapshot | None
-    """Null where the segment was not looked at."""
-    leader_epochs: Sequence[LeaderEpoch]
-    """In the segment, as the metadata record has them."""
-    max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
-    """Greatest timestamp, milliseconds since 1970; null where the segment was not looked at."""
-    txn_index_empty: bool | None
-    """No transaction was aborted in it; null where it was not looked at."""
-
-
-class UploadedPartition(TopicPartition, frozen=True):
-    """A partition and its closed segments."""
-
-    path: str
-    """Directory."""
-    topic_id: Uuid | None
-    """Null where it is not known."""
-    metadata_partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None
-    """Partition of __remote_log_metadata that its records belong to; null where nothing was looked at."""
-    uploader: str
-    """Name in claims."""
-    node_id: int | None
-    """Whose log it is, by meta.properties."""
-    directory_id: Uuid | None
-    """Of its log directory."""
-    broker_epoch: Natural | None
-    """Of the registration under which its broker was last at work; null where it is not known."""
-    verdict: SourceVerdict | None
-    """On the replica as a source of snapshots; null where nothing would be written."""
-    totals: UploadTotals
-    segments: Sequence[UploadedSegment]
-
-
-class TierUpload(Document, frozen=True):
-    """What `snaprebuild tier upload --output json` prints."""
-
-    NAME = "tier-upload"
-    VERSION = 2
-
-    store: str
-    """Location that the objects go to."""
-    key_prefix: str
-    """Before the topic in each key, below store."""
-    plugin_key_prefix: str
-    """What key.prefix of the plugin must be, so that it finds them."""
-    chunk_bytes: Annotated[int, msgspec.Meta(ge=1, le=1_073_741_823)]
-    """The chunk.size in the manifests."""
-    run_name: str
-    """Random name of this run."""
-    broker_id: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-    """In manifests and records; -1 where none is known."""
-    dry_run: bool
-    """Nothing was written."""
-    verified: bool
-    """A metadata log that could be read whole has the copies that brokers read."""
-    voters: Sequence[str]
-    """Metadata logs of other voters (--voter)."""
-    peers: Sequence[str]
-    """Other replicas whose leader epochs were compared (--peer)."""
-    records_file: str | None
-    """File with the records of __remote_log_metadata; null where none was asked for or there is none to write."""
-    produced_to: str | None
-    """Brokers whose __remote_log_metadata was read and written to (--produce-to); null without that option."""
-    metadata_partitions: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    """Partitions of __remote_log_metadata."""
-    totals: UploadTotals
-    partitions: Sequence[UploadedPartition]

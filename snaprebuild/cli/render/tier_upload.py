@@ -14,7 +14,7 @@ from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.options.remote_storage import leader_epochs_of
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-from snaprebuild.documents import tier as doc
+from snaprebuild.documents import tier_upload as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.typed import encoded_members
 from snaprebuild.findings import pluralize

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from formats.partition.checkpoint_file import LeaderEpochEntry
-    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents import follower_plan as doc
     from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap
     from snaprebuild.followers.bootstrap_rules import AuxiliaryState, Decision
     from snaprebuild.tier.remote_partition import Tier
@@ -139,7 +139,7 @@ def follower_plan(
 
 
 def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
-    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents import follower_plan as doc
 
     return doc.FollowerPlan(
         store=tier.root,
@@ -150,7 +150,7 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
 
 
 def _partition(planned: PlannedBootstrap) -> doc.PlanPartition:
-    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents import follower_plan as doc
 
     follower, share = planned.follower, planned.share
     return doc.PlanPartition(
@@ -186,7 +186,7 @@ def _partition(planned: PlannedBootstrap) -> doc.PlanPartition:
 
 
 def _decision(decision: Decision) -> doc.Decision:
-    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents import follower_plan as doc
 
     return doc.Decision(
         row=decision.row,
@@ -199,7 +199,7 @@ def _decision(decision: Decision) -> doc.Decision:
 
 def _state(state: AuxiliaryState, epochs: Sequence[LeaderEpochEntry]) -> doc.RestoredState:
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.documents import followers as doc
+    from snaprebuild.documents import follower_plan as doc
 
     return doc.RestoredState(
         segment_id=uuid_to_text(state.segment.segment_id),
