@@ -323,7 +323,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     """Each option has the name that it has in a request; limits count for planning, too; what makes no sense is refused."""
     from snaprebuild.spark import notebook
 
-    own = {"session", "source", "plan", "dry_run", "receipt", "effects", "results", "progress", "max_read_rate"}
+    own = {"session", "source", "plan", "dry_run", "receipt", "cache", "results", "progress", "max_read_rate"}
     on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do beside the broker of a disk
     assert inspect.signature(notebook.rebuild).parameters.keys() - own == {each.name for each in fields(Request)} - on_one_machine
     settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
