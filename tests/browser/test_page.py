@@ -194,7 +194,14 @@ def test_light_and_dark(browser: Browser, mixed: Path) -> None:
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     partitions = [scanned(name, number, missing=1) for number, name in enumerate(HOSTILE)]
     findings = [
-        {"code": name, "severity": "finding", "path": f"/kafka/{name}-{number}", "message": name, "offset": None}
+        {
+            "code": f"hostile-{number}",  # a document with another form of code is refused
+            "severity": "finding",
+            "path": f"/kafka/{name}-{number}",
+            "message": name,
+            "offset": None,
+            "reason": None,
+        }
         for number, name in enumerate(HOSTILE)
     ]
     with opened(browser, made(tmp_path, written(scan_document(partitions, findings), tmp_path / "scan.json"))) as tab:
