@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ __all__ = [
     "Streamed",
     "UnexpectedValueError",
     "encoded_members",
+    "line_of",
     "one_of",
     "part_of",
 ]
@@ -72,6 +74,15 @@ def encoded_members(part: Part) -> dict[str, Any]:
     """The members of an object by their JSON names, in order; values are not converted."""
     members = zip(part.__struct_encode_fields__, part.__struct_fields__, strict=True)
     return {name: value for name, field in members if (value := getattr(part, field)) is not msgspec.UNSET}
+
+
+_LINE = json.JSONEncoder(separators=(",", ":"))
+"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take a receipt for one and replace it."""
+
+
+def line_of(part: Part) -> str:
+    """A line of a receipt, without its end. Not by ``msgspec.json``: names of files need be no UTF-8."""
+    return _LINE.encode(msgspec.to_builtins(part))
 
 
 class UnexpectedValueError(ValueError):

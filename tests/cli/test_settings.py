@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 
 LOGS = FIXTURES / "kafka27-mixed"
@@ -54,6 +54,7 @@ def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
     path.write_text(f'spark_conf = ["spark.executor.memory=2g"]\ncache = "{tmp_path}/cache"\n')
     run = snaprebuild("verify", FIXTURES / "magic0", "--config", path)
     assert (run.exit_code, run.stderr) == (0, "")
+    assert in_json("verify", FIXTURES / "magic0", "--config", path).document["cache"] is None
     run = snaprebuild("verify", FIXTURES / "magic0", "--config", path, "--spark-conf", "spark.executor.memory=2g")
     assert (run.exit_code, "--spark-conf goes with --engine spark" in run.stderr) == (2, True)
 

@@ -104,12 +104,16 @@ def spark_engine(master: str | None, conf: Mapping[str, str]) -> Iterator[SparkE
 
 
 class EngineChoice:
-    """The engine of a verb, which starts where it is needed first and ends with the verb."""
+    """The engine of a verb, which starts where it is needed first and ends with the verb.
+
+    Attributes:
+        cache: directory of the effects of earlier runs; None for a run that keeps none.
+    """
 
     def __init__(
         self, name: EngineName, master: str | None, effects: str | None, conf: Mapping[str, str], stack: contextlib.ExitStack
     ) -> None:
-        self._name, self._master, self._effects, self._conf, self._stack = name, master, effects, conf, stack
+        self._name, self._master, self.cache, self._conf, self._stack = name, master, effects, conf, stack
         self._spark: SparkEngine | None = None
         self._kept: EffectCache | None = None
 
@@ -140,10 +144,10 @@ class EngineChoice:
             RefusedError: it leads into a directory of a broker, or the store would replace what is there.
             StorageError: an object store tells nothing.
         """
-        if self._effects is not None:
+        if self.cache is not None:
             with _is_installed():
                 from snaprebuild.spark.effect_files import EffectCache
-            self._kept = EffectCache.at(self._effects, settings)
+            self._kept = EffectCache.at(self.cache, settings)
             self._kept.prepare(partitions)
 
     def _started(self) -> SparkEngine:

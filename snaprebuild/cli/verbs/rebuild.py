@@ -292,7 +292,7 @@ def rebuild(
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
-    return _result(result, effects, write=None if table is None else lambda: write_results(result, table))
+    return _result(result, chosen.cache, write=None if table is None else lambda: write_results(result, table))
 
 
 @verb(Load)

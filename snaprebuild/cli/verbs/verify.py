@@ -93,7 +93,7 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: verify_document(result, seconds, effects), result.findings, lambda: _print(result, details=details))
+    return Result(lambda: verify_document(result, seconds, chosen.cache), result.findings, lambda: _print(result, details=details))
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:

@@ -23,6 +23,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
 from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.documents.run_facts import run_json
+from snaprebuild.documents.typed import line_of
 from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.receipt_lines import (
@@ -36,7 +37,6 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     UndoneStep,
     WriteStep,
     WrittenStep,
-    line_of,
 )
 from snaprebuild.storage.local.document_file import JournalFile, append_to_journal, check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any
 
@@ -25,7 +24,6 @@ __all__ = [
     "UndoneStep",
     "WriteStep",
     "WrittenStep",
-    "line_of",
 ]
 
 SCHEMA = "snaprebuild.receipt/2"
@@ -153,11 +151,3 @@ class UndoneStep(_Numbered, frozen=True, kw_only=True, tag="undone"):
 
 
 Step = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | EndStep | UndoingStep | UndoneStep
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take a receipt for one and replace it."""
-
-
-def line_of(part: ReceiptHeader | Step) -> str:
-    """A line, without its end."""
-    return _encode(msgspec.to_builtins(part))

@@ -24,7 +24,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from snaprebuild import __version__
 from snaprebuild.documents.file_facts import is_nameable
-from snaprebuild.documents.typed import Natural, Part
+from snaprebuild.documents.typed import Natural, Part, line_of
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.document_file import JournalFile, check_new_place
@@ -102,9 +102,6 @@ class _End(_Step, frozen=True, tag="end"):
 
 _STEP = AnnouncedRepair | _Repaired | _End
 
-# Not msgspec.json: the path of a store need be no UTF-8.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
 
 class RepairReceipt:
     """The receipt of a run that repairs. It is created with the first announcement."""
@@ -136,7 +133,7 @@ class RepairReceipt:
         """
         if self._journal is None:
             header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), store=self._root)
-            self._journal = JournalFile(self.path, _line(header))
+            self._journal = JournalFile(self.path, line_of(header))
         self._count += 1
         announced = AnnouncedRepair(
             number=self._count - 1,
@@ -152,13 +149,13 @@ class RepairReceipt:
             ),
             indexes=_OldIndexes(**_object(repair.place.indexes_key, repair.indexes.identity), appended_bytes=repair.place.new.size),
         )
-        self._journal.append(_line(announced))
+        self._journal.append(line_of(announced))
 
     def settle(self) -> None:
         """Records that the announced copy is repaired. Not synced, and no failure: without it, the manifest itself shows it."""
         assert self._journal is not None
         with contextlib.suppress(WriteFailedError):
-            self._journal.append(_line(_Repaired(number=self._count - 1)), sync=False)
+            self._journal.append(line_of(_Repaired(number=self._count - 1)), sync=False)
 
     def close(self) -> None:
         """Ends the file of a run that completed.
@@ -168,13 +165,9 @@ class RepairReceipt:
         """
         if self._journal is not None:
             try:
-                self._journal.append(_line(_End(ended_ms=_now_ms())))
+                self._journal.append(line_of(_End(ended_ms=_now_ms())))
             finally:
                 self._journal.close()
-
-
-def _line(part: Part) -> str:
-    return _encode(msgspec.to_builtins(part))
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
