@@ -1041,8 +1041,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "repair: its line is not on the device before the writes",
         UNDO_FILE,
-        "        self._journal.append(_line(announced))\n",
-        "        self._journal.append(_line(announced), sync=False)\n",
+        "        self._journal.append(line_of(announced))\n",
+        "        self._journal.append(line_of(announced), sync=False)\n",
     ),
     BrokenCode(
         "repair: the manifest comes before the indexes",
