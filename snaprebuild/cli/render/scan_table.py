@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, terminal_width
+from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, shown, size_text, terminal_width
 from snaprebuild.cli.table import middle_cut, printable
 from snaprebuild.findings import first_of, pluralize, unread_paths
 
@@ -85,7 +85,6 @@ def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str
     """The answer and the next action, in two lines."""
     totals = result.totals
     partitions = pluralize(len(result.partitions), "partition")
-    again = shlex.join(words)
     if not result.partitions and not unread:
         _print("No partition was read. stderr shows why.")
         return
@@ -101,16 +100,24 @@ def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str
     elif totals.missing:
         _print(f"{missing}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
         is_vain = 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild
-        _print(f"Next: {_others_text(result)}" if is_vain else f"Next: snaprebuild plan {again}")
+        if is_vain:
+            _print(f"Next: {_others_text(result)}")
+        else:
+            _print_next("plan", words)
     elif totals.corrupt or totals.suspect:
         _print(f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect.")
-        _print(f"Next: snaprebuild verify {again}")
+        _print_next("verify", words)
     elif totals.stuck_bytes:
         _print(f"No snapshot missing in {partitions}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
         _print(f"Next: {_others_text(result)}")
     else:
         _print(f"No snapshot missing in {partitions}. `scan` reads no record batches; `verify` checks the contents.")
-        _print(f"Next: snaprebuild verify {again}")
+        _print_next("verify", words)
+
+
+def _print_next(verb: str, words: Sequence[str]) -> None:
+    """One line, however long: a line break would change the command."""
+    print_line(printable(f"Next: snaprebuild {verb} {shlex.join(words)}"))
 
 
 def _stuck_text(stuck: int, after: int) -> str:
