@@ -12,7 +12,7 @@
     │   ├── LockUnknownError  3   it is not known whether a broker runs here
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
     │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
-    ├── OutOfMemoryError      5   there is no more of it, or ``--max-memory`` leaves no more
+    ├── OutOfMemoryError      5   there is no more of it, or ``max_memory`` leaves no more
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect

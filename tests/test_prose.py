@@ -55,9 +55,12 @@ def catalogue() -> Iterator[tuple[str, str]]:
 def help_texts() -> Iterator[tuple[str, str]]:
     from man_page import verbs
 
+    from snaprebuild.cli.options.settings import SETTINGS
+
     for words, command in verbs():
         options = [getattr(each, "help", None) or "" for each in command.params]
         yield words, "\n\n".join([command.help or "", *options])
+    yield "settings", "\n\n".join(each.help for each in SETTINGS.values())
 
 
 def docstrings() -> Iterator[tuple[str, str]]:

@@ -37,8 +37,9 @@ Start here. It only reads, and the broker may run:
 
 EPILOG = """\b
 Global options, before or after the command (COMMAND --help-all lists them):
-  --config FILE   Object store, load and Spark settings in TOML
-  --help-all      All options of a command, advanced ones included
+  --set NAME=VALUE   A setting of object stores, load, remote storage or Spark
+  --config FILE      Such settings in TOML
+  --help-all         All options and settings of a command
 
 \b
 Exit codes: 0 done or nothing found; 1 findings; 2 usage; 3 refused; 4 input
@@ -88,7 +89,7 @@ EXAMPLES = {
     ),
     "tier audit": (
         "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
-        "tier audit s3://tiered/kafka --private-key rsm.pem",
+        "tier audit s3://tiered/kafka --set private_key=rsm.pem",
     ),
     "tier repair": (
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.errors import SnaprebuildError
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def verb(
 ) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
-    An argument whose type is a dataclass is a group: each of its fields is an option. typer reads the options from the signature.
+    An argument whose type is a dataclass is a group: each annotated field is an option, each other one a setting of its name. typer reads
+    the options from the signature.
 
     Args:
         load: group of options of how much the verb may read at once; the function runs within these limits and need not know them.
@@ -91,12 +93,15 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
     options: list[inspect.Parameter] = []
+    settings = dict.fromkeys(name for group in (*groups.values(), load) if group is not None for name in _settings(group))
     for name, each in parameters.items():
         options += _options(groups[name]) if name in groups else [each]
     options += [] if load is None else _options(load)
 
     def made(group: Any, given: dict[str, Any]) -> Any:
-        return group(**{field.name: given.pop(field.name) for field in fields(group)})
+        of_run = given_settings()
+        own = {name: of_run[name].value for name in _settings(group) if name in of_run}
+        return group(**own, **{option.name: given.pop(option.name) for option in _options(group)})
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
@@ -118,6 +123,7 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.settings = tuple(settings)  # type: ignore[attr-defined]
     return run
 
 
@@ -132,5 +138,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _options(group: type) -> Iterable[inspect.Parameter]:
-    return inspect.signature(group, eval_str=True).parameters.values()
+def _options(group: type) -> list[inspect.Parameter]:
+    return [
+        each for each in inspect.signature(group, eval_str=True).parameters.values() if get_origin(each.annotation) is Annotated
+    ]
+
+
+def _settings(group: type) -> list[str]:
+    parameters = inspect.signature(group, eval_str=True).parameters
+    return [name for name, each in parameters.items() if get_origin(each.annotation) is not Annotated]

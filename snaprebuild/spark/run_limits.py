@@ -66,8 +66,8 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
             needed = [sum(each) for each in zip(needed, needs, strict=True)]
     meter = meter_of(settings.run)
     limits = (
-        ("--max-requests", settings.max_requests, meter.requests),
-        ("--max-read-bytes", settings.max_read_bytes, meter.read_bytes),
+        ("max_requests", settings.max_requests, meter.requests),
+        ("max_read_bytes", settings.max_read_bytes, meter.read_bytes),
     )
     for (option, most, used), total in zip(limits, needed, strict=True):
         if most is not None and total > most - used:

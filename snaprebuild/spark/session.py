@@ -136,7 +136,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     running = SparkSession.getActiveSession()
     if running is not None:
         if conf:
-            raise UsageError(f"--spark-conf {next(iter(conf))}: the Spark session was started before")
+            raise UsageError(f"spark_conf {next(iter(conf))}: the Spark session was started before")
         yield running
         return
     check_java()

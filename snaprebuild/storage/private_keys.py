@@ -13,7 +13,7 @@ from snaprebuild.errors import RefusedError, UsageError
 
 __all__ = ["NO_KEYS", "PrivateKeys", "split_private_key"]
 
-OPTION = "--private-key"
+OPTION = "private_key"
 
 
 @functools.lru_cache(maxsize=64)
@@ -85,10 +85,10 @@ class PrivateKeys:
         """
         files = dict(self.files)
         path = files.get(key.key_id, files.get(None))
-        option = f"{OPTION} {key.key_id}=FILE" if key.key_id.isprintable() else f"{OPTION} NAME=FILE"
+        option = f"--set {OPTION}={key.key_id}=FILE" if key.key_id.isprintable() else f"--set {OPTION}=NAME=FILE"
         message = f"is encrypted for the key {key.key_id!r}"
         if path is None:
-            raise RefusedError(f"{message}: --private-key names the file of its private half ({option})", path=place)
+            raise RefusedError(f"{message}: the setting private_key names the file of its private half ({option})", path=place)
         try:
             return _read_private_key(path).data_key(key.data_key, key.additional)
         except FormatError as error:

@@ -29,7 +29,7 @@ from snaprebuild.tier.remote_partition import open_tier
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
-KEY = ("--private-key", AIVEN / "keys" / "key1.private.pem")
+KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 NOW = ("--as-of", "2026-11-21T12:00:00Z")
 METADATA = ("--metadata-log", TIERED / "logs")
 FILES = {"{}.log", "{}.index", "{}.timeindex", "{}.snapshot", "leader-epoch-checkpoint", "partition.metadata"}
@@ -169,7 +169,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
 def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
     arguments = ("follower", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
     run = snaprebuild(*arguments)
-    assert (run.exit_code, "is encrypted for the key 'key1': --private-key names the file" in run.stderr) == (3, True)
+    assert (run.exit_code, "is encrypted for the key 'key1': the setting private_key names the file" in run.stderr) == (3, True)
     assert os.listdir(tmp_path) == []
     # Its second snapshot has no bytes.
     done = in_json(" ".join(arguments[:2]), *arguments[2:], *KEY)

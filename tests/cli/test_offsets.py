@@ -195,7 +195,7 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
         if not path.name[:20].isdecimal() or int(path.name[:20]) > end:
             shutil.copy(path, directory)
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {copies[0]['topic_id']}")
-    key = ("--private-key", AIVEN / "keys" / "key1.private.pem") if "encrypted" in name else ()
+    key = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}") if "encrypted" in name else ()
     timestamps = [each for each in asked_for(segments) if each <= max(copy["max_timestamp_ms"] for copy in copies)]
     run = in_json("follower offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
     found = answers(run.document)

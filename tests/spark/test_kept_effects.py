@@ -281,10 +281,10 @@ def test_in_an_object_store(
     source = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{bucket}/a/logs")
     effects = f"s3://{bucket}/effects/of a"
     before = object_store.files(source)
-    options = ("--cache", effects, "--s3-path-style", *ALL, *OPTIONS)
+    options = ("--cache", effects, "--set", "s3_path_style=true", *ALL, *OPTIONS)
     runs = [command("rebuild", source, "--out", tmp_path / str(name), *options) for name in range(2)]
     assert not runs[0].exit_code, runs[0].stderr
-    again = command("rebuild", source, "--out", tmp_path / "2", "--max-read-bytes", "200000", *options)
+    again = command("rebuild", source, "--out", tmp_path / "2", "--set", "max_read_bytes=200000", *options)
     assert [run.exit_code for run in (*runs, again)] == [0, 0, 0], again.stderr
     assert told(runs[0])[1] == 0
     assert [told(run)[0] for run in (runs[1], again)] == [0, 0]

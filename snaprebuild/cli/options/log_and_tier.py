@@ -9,7 +9,7 @@ import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import S3Options, WholeNumber
-from snaprebuild.cli.options.remote_storage import opened_tier
+from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,9 +79,7 @@ def is_on(setting: OnOff | None) -> bool | None:
 def opened_log_and_tier(
     path: str,
     store: str | None,
-    metadata_log: list[str] | None,
-    private_key: list[str] | None,
-    key_prefix: str,
+    options: TierOptions,
     topic: list[str] | None,
     partition: list[int] | None,
     s3: S3Options,
@@ -94,19 +92,18 @@ def opened_log_and_tier(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.errors import UsageError
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
-    from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.remote_partition import open_tier
 
-    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
-    if store is None and (metadata_log or private_key or key_prefix):
-        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    check_paths([path, *([] if store is None else [store]), *(options.metadata_log or [])])
+    if store is None and options.metadata_log:
+        raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
+    keys = options.keys()
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
     yield_to_brokers(source)
     if store is None:
         return source, None
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
+    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
+    return source, open_tier(place, root, options.metadata_log or (), settings, keys, prefix, may_be_empty=True)
 
 
 def known_offset(known: Known) -> doc.KnownOffset:

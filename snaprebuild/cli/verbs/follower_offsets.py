@@ -9,7 +9,7 @@ import click
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files, quoted
+from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber, quoted
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
@@ -23,7 +23,7 @@ from snaprebuild.cli.options.log_and_tier import (
     print_assumed,
     viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
+from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
@@ -108,9 +108,7 @@ def follower_offsets(
     ] = None,
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
@@ -127,8 +125,8 @@ def follower_offsets(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    out.begin(private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    out.begin(private_key=tier_options.key_files)
+    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
     HighWatermark,
@@ -25,7 +25,7 @@ from snaprebuild.cli.options.log_and_tier import (
     view_offsets,
     viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, leader_epochs_of
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, leader_epochs_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 
@@ -102,9 +102,7 @@ def follower_plan(
     ] = None,
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
@@ -122,8 +120,8 @@ def follower_plan(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    out.begin(private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    out.begin(private_key=tier_options.key_files)
+    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     assert tier is not None
     follower = Follower(
         fetch_offset=follower_end if follower_offset is None else follower_offset,

@@ -23,7 +23,7 @@ from snaprebuild.cli.options.metadata import (
     voter_log_of,
 )
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
-from snaprebuild.cli.options.remote_storage import MetadataLog
+from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -43,15 +43,6 @@ METADATA_PARTITIONS = 50
 UPLOADER_MAX = 1000
 """So that a claim is far below what is read of one."""
 
-KeyPrefix = Annotated[
-    str,
-    typer.Option(
-        "--key-prefix",
-        metavar="TEXT",
-        show_default=False,
-        help="The plugin's key.prefix below STORE. It goes before the topic as it is, without a slash. Default: none.",
-    ),
-]
 AllowPlain = Annotated[
     bool,
     typer.Option(
@@ -129,11 +120,10 @@ def tier_upload(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
     topic_partition: TopicPartitions = None,
-    metadata_log: MetadataLog = None,
+    tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     allow_plain: AllowPlain = False,
     topic_id: TopicIds = None,
-    key_prefix: KeyPrefix = "",
     chunk_size: ChunkSize = CHUNK_SIZE,
     uploader: UploaderName = None,
     broker_id: BrokerId = None,
@@ -182,9 +172,9 @@ def tier_upload(
     from snaprebuild.tier.upload.upload import tier_upload as upload
 
     out.begin({"--records-file": None if dry_run else records})
-    check_paths([path, store, *(metadata_log or []), *(peer or [])])
+    check_paths([path, store, *(tier_options.metadata_log or []), *(peer or [])])
     check_metadata(metadata)
-    if produce_to is not None and (records is not None or metadata_log):
+    if produce_to is not None and (records is not None or tier_options.metadata_log):
         raise UsageError(
             "with --produce-to the topic itself is read and told: neither --records-file nor --metadata-log go with it"
         )
@@ -198,8 +188,8 @@ def tier_upload(
     yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
-    _check_target(root, key_prefix, partitions, target)
-    logs, found = read_remote_logs(metadata_log or (), settings)
+    _check_target(root, tier_options.key_prefix, partitions, target)
+    logs, found = read_remote_logs(tier_options.metadata_log or (), settings)
     by = Uploader(
         name=uploader or "",
         run=settings.run,
@@ -228,14 +218,14 @@ def tier_upload(
             store=target,
             large=large_objects_of(target),
             root=root,
-            prefix=key_prefix,
+            prefix=tier_options.key_prefix,
             uploader=by,
             host=socket.gethostname(),
             topic_ids=topic_ids,
             metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
             is_dry_run=dry_run,
             logs=logs if announcer is None else announcer.logs,
-            knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
+            knows_all=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.is_whole,
             allow_unverified=allow_unverified,
             allow_plain=allow_plain,
             announcer=announcer,
@@ -323,7 +313,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
 
     *above, last = prefix.split("/")
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
-        raise UsageError(f"--key-prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
+        raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
     check_output(root, [root], partitions, target, option="STORE")
 
 

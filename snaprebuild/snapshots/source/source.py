@@ -343,7 +343,7 @@ def live_broker_notes(source: Source) -> list[Finding]:
     message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
-        message += f"; segments are read at {rate} bytes a second at most (--max-read-rate)"
+        message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
     return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]
 
 

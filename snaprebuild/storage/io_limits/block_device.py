@@ -15,7 +15,7 @@ from snaprebuild.errors import UsageError
 
 __all__ = ["READERS_VARIABLE", "is_rotational", "readers_at_once"]
 
-READERS_VARIABLE = "SNAPREBUILD_READERS_PER_DISK"
+READERS_VARIABLE = "SNAPREBUILD_JOBS_PER_DISK"
 """Of the environment: so many readers for each device, whatever it is."""
 
 VIRTUAL_BUSES = ("virtio", "xen", "vmbus", "nvme")

@@ -27,7 +27,7 @@ REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
 """Of a listing that is parted: each range costs one request that is not full."""
 
 KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
-"""Of one listing, unless ``--max-requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+"""Of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
 answer."""
 
 
@@ -50,7 +50,7 @@ class Listing:
         self.answers += 1
         if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
             message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
-            raise RefusedError(f"{message}: select fewer, or set --max-requests to allow more", path=self.location)
+            raise RefusedError(f"{message}: select fewer, or set max_requests to allow more", path=self.location)
 
     @property
     def _target(self) -> tuple[str, str]:

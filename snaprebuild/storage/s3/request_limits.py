@@ -56,7 +56,7 @@ class Meter:
         Raises:
             RefusedError: the run may send no more.
         """
-        self.take(_REQUESTS, 1, settings.max_requests, "--max-requests")
+        self.take(_REQUESTS, 1, settings.max_requests, "max_requests")
 
     def read(self, settings: S3Settings, count: int) -> None:
         """Called before ``count`` bytes are asked for.
@@ -64,7 +64,7 @@ class Meter:
         Raises:
             RefusedError: the run may not read so many more.
         """
-        self.take(_BYTES, count, settings.max_read_bytes, "--max-read-bytes")
+        self.take(_BYTES, count, settings.max_read_bytes, "max_read_bytes")
 
     def take(self, kind: int, count: int, most: int | None, option: str) -> None:
         """Counts what is about to be asked for.

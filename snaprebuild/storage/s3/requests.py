@@ -198,7 +198,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
         client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
     except ProfileNotFound:
-        raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
+        raise UsageError("s3_profile: the shared configuration files have no such profile") from None
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
     endpoint = urlsplit(client.meta.endpoint_url)
@@ -229,7 +229,7 @@ def _descriptions() -> Loader:
 
 
 def _key_place(settings: S3Settings) -> str:
-    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "--s3-sse-c-key-file"
+    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "s3_sse_c_key_file"
 
 
 def _customer_key(settings: S3Settings) -> bytes | None:
@@ -248,7 +248,7 @@ def _customer_key(settings: S3Settings) -> bytes | None:
             with open(path, "rb") as file:
                 data = file.read(100)
         except OSError as error:
-            raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
+            raise UsageError(f"s3_sse_c_key_file: cannot be read: {error.strerror}", path=path) from None
     if path is None or len(data) != KEY_BYTES:
         try:
             data = base64.b64decode(data.strip(), validate=True)
