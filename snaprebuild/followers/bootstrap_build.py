@@ -30,7 +30,7 @@ from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source.verdict import SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, rejection, unknown_finding
+from snaprebuild.cluster.source.verifier import SourceVerifier
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
@@ -371,7 +371,7 @@ def judge_target(
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
     verdict = judge(verifier.evidence_for(state, log))
     if verdict.is_rejected:
-        raise RefusedError(rejection(verdict, path).message, path=path)
+        raise RefusedError(verdict.rejection_finding(path).message, path=path)
     findings = [*logs.findings, *verifier.findings]
-    unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
+    unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]

@@ -14,6 +14,7 @@ import pytest
 from log_dirs import cut
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
+from plans import make_plan
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
@@ -24,7 +25,6 @@ from snaprebuild.cluster.source.source_check import SourceCheck, SourceQuestion,
 from snaprebuild.cluster.source.verdict import Outcome, Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())

@@ -133,7 +133,6 @@ def _document(result: SourceCheck) -> doc.ClusterSource:
 
 def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents import cluster as doc
     from snaprebuild.documents.common import names_of
 
@@ -159,7 +158,7 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             proof=metadata.proof,
         ),
         metadata_log_missing=checked.metadata.why_none if metadata is None else None,
-        verdict=source_verdict(checked.verdict),
+        verdict=checked.verdict.document(),
         verdict_text=str(checked.verdict),
         rules=[
             doc.SourceRule(

@@ -12,14 +12,7 @@ from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source.rules import RuleState
 from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import (
-    SourceVerifier,
-    confirmation_needed,
-    is_judged,
-    read_peers,
-    rejection,
-    unknown_finding,
-)
+from snaprebuild.cluster.source.verifier import SourceVerifier, is_judged, read_peers
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -201,7 +194,7 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:
-        rejected = rejection(verdict, path)
+        rejected = verdict.rejection_finding(path)
         is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
         found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is Outcome.TRUSTED_BELOW:
@@ -212,9 +205,9 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         if each.state is RuleState.WARN and each.rule is not verdict.rule
     ]
     reported = [*reported, *(each.message for each in found if each.severity)]
-    if (unknown := unknown_finding(verdict, path, Severity.FINDING, reported)) is not None:
+    if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
         found.append(unknown)
-    if (needed := confirmation_needed(verdict, path, Severity.FINDING)) is not None:
+    if (needed := verdict.confirmation_finding(path, Severity.FINDING)) is not None:
         found.append(needed)
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted]
     return found

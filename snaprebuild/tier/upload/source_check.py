@@ -11,7 +11,7 @@ from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source.evidence_reader import log_evidence
 from snaprebuild.cluster.source.metadata_logs import MetadataLogs, MetadataRead
 from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, confirmation_needed, read_peers, rejection, unknown_finding
+from snaprebuild.cluster.source.verifier import SourceVerifier, read_peers
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
@@ -112,9 +112,9 @@ def _epoch_now(
 
 def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:
     """Why a replica is no source; None if it is one."""
-    refusal = rejection(verdict, path) if verdict.is_rejected else confirmation_needed(verdict, path, Severity.REFUSED)
+    refusal = verdict.rejection_finding(path) if verdict.is_rejected else verdict.confirmation_finding(path, Severity.REFUSED)
     if refusal is None and verdict.unknown_despite_assertion:
-        refusal = unknown_finding(verdict, path, Severity.REFUSED)
+        refusal = verdict.unknown_finding(path, Severity.REFUSED)
     return refusal
 
 
