@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import boto3
 from make_partition import Shape, make_partition
 
-from snaprebuild.cluster.source.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan

@@ -159,7 +159,7 @@ def spark_seconds(directory: Path, passes: int) -> float:
     """The least of some rebuilds on two cores in one session, from a process of its own."""
     program = (
         "import json, sys, time\n"
-        "from snaprebuild.cluster.source.plan_gate import judge_plans\n"
+        "from snaprebuild.cluster.source_check.plan_gate import judge_plans\n"
         "from snaprebuild.snapshots.plan.planner import Request, make_plan\n"
         "from snaprebuild.snapshots.rebuild.rebuild import rebuild\n"
         "from snaprebuild.spark.job import SparkEngine\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snaprebuild.cluster.source.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan import plan_file, planner
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 

@@ -29,7 +29,7 @@ from plans import make_plan
 import snaprebuild.snapshots.before_start as hook_run_module
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
 from snaprebuild.cluster.metadata import batches
-from snaprebuild.cluster.source.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.engine import log_facts

@@ -20,7 +20,7 @@ from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapsho
 from manifests import FIXTURES, bundled
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
-from snaprebuild.cluster.source.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.staging import staged_check
 from snaprebuild.snapshots.staging.install import InstallResult, install

@@ -22,10 +22,10 @@ from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
-from snaprebuild.cluster.source import metadata_logs as cluster_truth
-from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
-from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict
+from snaprebuild.cluster.source_check import metadata_logs as cluster_metadata_logs
+from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
@@ -182,7 +182,7 @@ def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
             known[key] = read_image(location, offset, *others)
         return known[key]
 
-    monkeypatch.setattr(cluster_truth, "read_image", remembered)
+    monkeypatch.setattr(cluster_metadata_logs, "read_image", remembered)
 
 
 def rank_of(verdict: SourceVerdict) -> float:
@@ -242,7 +242,9 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         verdict = sources.judge(each)
         needed = verdict.confirmation_finding("", Severity.REFUSED)
         is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.asserted)
-        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.verifier.findings]))
+        found["tier upload"] = answer_of(
+            verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.collector.findings])
+        )
     return found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, is_stage_of, wait_for_executors
 from pyspark.sql import SparkSession
 
-from snaprebuild.cluster.source.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan

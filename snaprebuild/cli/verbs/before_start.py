@@ -90,7 +90,7 @@ def before_start(
     first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
     where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
     """
-    from snaprebuild.cluster.source.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs
 
     command = wrapped_command()

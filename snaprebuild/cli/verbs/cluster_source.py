@@ -27,7 +27,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
+    from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_source"]
@@ -37,7 +37,7 @@ RULES_TABLES_MAX = 1
 
 
 class PurposeName(StrEnum):
-    """Twin of ``cluster.source.evidence.Purpose``, which would import construct for a help text."""
+    """Twin of ``cluster.source_check.evidence.Purpose``, which would import construct for a help text."""
 
     REBUILD = "rebuild"
     UPLOAD = "upload"
@@ -87,8 +87,8 @@ def cluster_source(
     replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.cluster.source.evidence import Purpose
-    from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
+    from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+    from snaprebuild.cluster.source_check.evidence import Purpose
     from snaprebuild.storage.store import absolute
 
     out.begin()

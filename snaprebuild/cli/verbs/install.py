@@ -49,7 +49,7 @@ def install(
     """
     from snaprebuild.cli.render.install import install_document, print_install
     from snaprebuild.cli.result import shown
-    from snaprebuild.cluster.source.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.snapshots.staging.install import install as carry_out
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan

@@ -227,7 +227,7 @@ def plan(
     that tells the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
-    from snaprebuild.cluster.source.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
@@ -341,7 +341,7 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
-    from snaprebuild.cluster.source.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source.rules import RuleState
-from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source_check.rules import RuleState
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -112,10 +112,10 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    verifier = SourceVerifier(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
+    collector = EvidenceCollector(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
-    verifier.register(states, named, properties)
+    collector.register(states, named, properties)
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
@@ -134,14 +134,14 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
             logs.append((state, directory, _log_of(directory, state, stable)))
         except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-    verifier.compare((state, log) for state, _, log in logs)
+    collector.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        verdict = judge(verifier.evidence_for(state, log, peers.of(directory)))
-        checked = CheckedSource(directory, state, log, verifier.metadata_of(state), verdict)
+        verdict = judge(collector.evidence_for(state, log, peers.of(directory)))
+        checked = CheckedSource(directory, state, log, collector.metadata_of(state), verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in (*logs_of_run.findings, *verifier.findings)]
+        reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
-    result.findings += [*logs_of_run.findings, *verifier.findings]
+    result.findings += [*logs_of_run.findings, *collector.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from formats.errors import FormatError
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, is_judged
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
@@ -43,8 +43,8 @@ def judge_plans(
     logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    verifier = SourceVerifier(Purpose.REBUILD, logs, asks_locks=not holds_locks)
-    verifier.register(source.log_dirs, request.paths, source.properties)
+    collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
+    collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     read, asked = [], []
     for plan in plans:
@@ -52,7 +52,7 @@ def judge_plans(
             continue
         try:
             check_deadline(deadline, plan.source.directory.path)
-            asked.append((plan, verifier.metadata_of(plan.source.log_dir).read is not None, deadline))
+            asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
             judged[plan.source.directory.path] = _too_late(plan)
     for plan, log, error in each(_read, asked):
@@ -64,20 +64,20 @@ def judge_plans(
             finding = finding_of_error(error, plan.source.directory.path)
             judged[plan.source.directory.path] = empty_plan(plan.source, plan.target, str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
-        verifier.compare((plan.source.log_dir, log) for plan, log in read)
+        collector.compare((plan.source.log_dir, log) for plan, log in read)
     findings = [finding for _, found in judged.values() for finding in found]
     late: list[Finding] = []
     for plan, log in read:
         path = plan.source.directory.path
         try:
             check_deadline(deadline, path)
-            verdict = judge(verifier.evidence_for(plan.source.log_dir, log))
-            messages = [each.message for each in (*reported, *findings, *logs.findings, *verifier.findings)]
+            verdict = judge(collector.evidence_for(plan.source.log_dir, log))
+            messages = [each.message for each in (*reported, *findings, *logs.findings, *collector.findings)]
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
         late += judged[path][1]
-    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *late, *logs.findings, *verifier.findings]
+    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *late, *logs.findings, *collector.findings]
 
 
 def _read(

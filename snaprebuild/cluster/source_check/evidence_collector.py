@@ -1,4 +1,4 @@
-"""Verdicts on the partitions of a run: each with its broker's metadata log, and the notes that go with them.
+"""Collects the evidence on the partitions of a run: of each replica, its log directory, its broker's metadata log and its peers.
 
 A metadata log may be older than the replicas. A broker epoch is an offset of this log, its records count leader epochs, and it has a
 record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumController`` of 4.3.1).
@@ -13,9 +13,16 @@ from dataclasses import dataclass, field, replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source.evidence import ClusterEvidence, LogDirEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
-from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
+from snaprebuild.cluster.source_check.evidence import (
+    ClusterEvidence,
+    LogDirEvidence,
+    LogEvidence,
+    PeerEvidence,
+    Purpose,
+    SourceEvidence,
+)
+from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
+from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -25,8 +32,8 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object
 
 __all__ = [
+    "EvidenceCollector",
     "Peers",
-    "SourceVerifier",
     "is_judged",
     "older_than_broker",
     "older_than_replica",
@@ -76,11 +83,11 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
 
 
 @dataclass(slots=True)
-class SourceVerifier:
-    """Makes the verdicts of a run.
+class EvidenceCollector:
+    """Collects the evidence on the replicas of a run.
 
     Attributes:
-        purpose: of all verdicts.
+        purpose: of the verdicts that rest on it.
         broker_epoch: of a live broker, as the operator asserts.
         leader_asserted: the operator asserts that its replicas lead.
         asks_locks: probe lock files; if False, assume that brokers are stopped.

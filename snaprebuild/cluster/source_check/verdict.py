@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from snaprebuild.cluster.source.evidence import Purpose, SourceEvidence
-from snaprebuild.cluster.source.lineage import leader_epochs
-from snaprebuild.cluster.source.rules import (
+from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.lineage import leader_epochs
+from snaprebuild.cluster.source_check.rules import (
     RuleState,
     Ruling,
     assignment,
