@@ -30,6 +30,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, partition_fixtures
+from plans import make_plan
 
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
@@ -38,7 +39,6 @@ from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.storage.local import segment_file
 

@@ -15,6 +15,7 @@ import pytest
 from command import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
 from manifests import FIXTURES, REPOSITORY
+from plans import make_plan
 from simulated_broker import listed
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -22,7 +23,6 @@ from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, e
 from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 
 SOURCE = FIXTURES / "follower-lost-state"
 MANIFEST = json.loads((SOURCE / "manifest.json").read_text())

@@ -27,10 +27,10 @@ from formats.partition.file_names import (
 from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
 from formats.partition.producer_snapshot import write_entries
 from formats.remote.remote_log_metadata import RemoteSegment
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source.verdict import SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, rejection, unknown_finding
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
@@ -362,16 +362,16 @@ def judge_target(
     """
     logs = MetadataLogs(metadata, settings)
     logs.named()
-    verifier = SourceVerifier(Purpose.BOOTSTRAP, logs)
+    collector = EvidenceCollector(Purpose.BOOTSTRAP, logs)
     state = read_log_dir(os.path.realpath(log_dir))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    verifier.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    verdict = judge(verifier.evidence_for(state, log))
+    verdict = judge(collector.evidence_for(state, log))
     if verdict.is_rejected:
-        raise RefusedError(rejection(verdict, path).message, path=path)
-    findings = [*logs.findings, *verifier.findings]
-    unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
+        raise RefusedError(verdict.rejection_finding(path).message, path=path)
+    findings = [*logs.findings, *collector.findings]
+    unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]

@@ -19,7 +19,7 @@ from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
@@ -346,10 +346,10 @@ class OneBoundaryTask(ReplayTask):
             return _NotTaken(error.message)  # no regular file
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
-        if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
+        if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
         elif (
-            comparison.status is SnapshotStatus.UNVERIFIABLE
+            comparison.status is ComparisonStatus.UNVERIFIABLE
             and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
             and not allow_less
         ):
@@ -358,20 +358,20 @@ class OneBoundaryTask(ReplayTask):
                 f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
             )
             raise self.refusal(message, judgement)
-        elif comparison.status is not SnapshotStatus.EQUAL:
+        elif comparison.status is not ComparisonStatus.EQUAL:
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 
 _VALIDITIES = {
-    SnapshotStatus.EQUAL: Validity.EQUAL,
-    SnapshotStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
-    SnapshotStatus.UNVERIFIABLE: Validity.UNPROVEN,
-    SnapshotStatus.EXTRA: Validity.WRONG,
-    SnapshotStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
-    SnapshotStatus.STALE: Validity.WRONG,
-    SnapshotStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
-    SnapshotStatus.CORRUPT: Validity.CORRUPT,
+    ComparisonStatus.EQUAL: Validity.EQUAL,
+    ComparisonStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
+    ComparisonStatus.UNVERIFIABLE: Validity.UNPROVEN,
+    ComparisonStatus.EXTRA: Validity.WRONG,
+    ComparisonStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
+    ComparisonStatus.STALE: Validity.WRONG,
+    ComparisonStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
+    ComparisonStatus.CORRUPT: Validity.CORRUPT,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
@@ -127,11 +128,11 @@ def rebuild(
     with reading_so(manners() if max_read_rate is None else replace(manners(), bytes_per_second=max_read_rate)):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
-            made = make_plan(replace(request, as_of_ms=now).checked(), each=engine.each)
+            made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, each=engine.each)
         elif request != Request(paths=()):
             raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
         else:
-            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan))
+            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
         if made.request.stage:
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
         kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
@@ -158,7 +159,7 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
     texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     texts |= {name: tuple(texts[name]) for name in ("topics", "partitions") if name in texts}
     texts.setdefault("as_of_ms", int(time.time() * 1000))
-    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), each=engine.each)
+    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, each=engine.each)
 
 
 def scan(

@@ -19,6 +19,7 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from object_store import ObjectStore
+from plans import make_plan
 from typer.testing import CliRunner
 
 from snaprebuild import SnapshotRefusedError, UsageError, ensure_snapshot
@@ -27,7 +28,6 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.scan.scan import scan

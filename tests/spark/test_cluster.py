@@ -24,10 +24,10 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import python_workers
 from object_store import ObjectStore, split
+from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.session import code_archive
 

@@ -20,12 +20,12 @@ from documents import check
 from log_dirs import batch, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
+from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job

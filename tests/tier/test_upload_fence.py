@@ -20,7 +20,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild import prepare_upload
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot

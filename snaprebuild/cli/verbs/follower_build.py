@@ -27,7 +27,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from formats.partition.checkpoint_file import OffsetCheckpointEntry
-    from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.cluster.source_check.verdict import SourceVerdict
     from snaprebuild.documents import followers as doc
     from snaprebuild.findings import Finding
     from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted

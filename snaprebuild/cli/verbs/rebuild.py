@@ -225,6 +225,7 @@ def plan(
     that tells the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
@@ -236,7 +237,7 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, measure_rate=True, each=chosen.planning())
+        made = make_plan(request, judge_plans, measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
@@ -337,19 +338,20 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
 
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), each=engine.planning())
+        return make_plan(asked.request(s3, **asks), judge_plans, each=engine.planning())
     if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved)
+    made = load_plan(saved, judge_plans)
     if bool(made.request.stage) != is_staged:
         other = "stage" if made.request.stage else "rebuild"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
