@@ -33,7 +33,7 @@ def judged_plans(
     *,
     holds_locks: bool = False,
 ) -> list[PartitionPlan]:
-    """The plans with a verdict on each replica that is ``busy``; those that are rejected write nothing in place.
+    """The plans with a verdict on each replica that is ``busy``. Plans of rejected replicas write nothing in place.
 
     Args:
         plans: of all partitions.
@@ -41,7 +41,7 @@ def judged_plans(
         request: what is asked for.
         source: the partitions with their log directories.
         each: judges the partitions.
-        findings: gets what is to be told.
+        findings: is extended.
         deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
         holds_locks: the caller holds the locks of the log directories, so that no broker does.
 

@@ -121,7 +121,7 @@ class SourceVerifier:
         elsewhere = self._metadata_dirs.get(state.path)
         found = self.logs.of((state, *self._own_siblings(state)), elsewhere)
         if found.read is not None and found.read.is_own and os.path.dirname(found.read.path) == elsewhere:
-            message = "the metadata log of metadata.log.dir tells of the replicas in the broker's log.dirs"
+            message = "the metadata log of metadata.log.dir is used for the replicas in the broker's log.dirs"
             self._add(Finding("source-metadata-dir", Severity.NOTE, found.read.path, message))
         return found
 
@@ -219,7 +219,7 @@ def confirmation_needed(verdict: SourceVerdict, path: str, severity: Severity) -
         return None
     rules = ", ".join(rule.name for rule in verdict.needs_confirmation)
     message = (
-        f"{_A[verdict.purpose]} would rest on the operator's word that this replica leads: {rules} are not known "
+        f"nothing shows that this replica leads, and {_A[verdict.purpose]} needs that: {rules} are unknown "
         f"({verdict.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
     )
     return Finding("source-word-needed", severity, path, message)
@@ -251,7 +251,7 @@ _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpos
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """What other replicas say, by the name of their partition."""
+    """The evidence of other replicas, by the name of their partition."""
 
     known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
 
