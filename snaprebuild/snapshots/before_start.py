@@ -1,7 +1,7 @@
 """Prepares the log directories of a broker before it starts: the missing snapshots are written in place, the most blocked partition first.
 
-It is ``rebuild`` with another aim: a broker waits for it and wants to start. So it may end at a deadline with what it has, and
-findings that do not concern the start of the broker are notes.
+It is ``rebuild`` with another aim: a broker waits for it before it starts. Therefore it may end at a deadline with the snapshots written
+so far, and findings that do not concern the start of the broker are notes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HELD = "a broker, or another run, uses this log directory"
 MADE_BY_MKFS = {"lost+found"}
 
 PLANNING_SHARE = 0.5
-"""Of the time until the deadline: what is planned by then is rebuilt in the rest."""
+"""Part of the time until the deadline that planning may take. The partitions planned by then are rebuilt in the rest."""
 
 
 class PreparationState(StrEnum):
@@ -185,7 +185,7 @@ def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
 
 
 def _weighed(finding: Finding, plan: Plan, *, dry_run: bool) -> Finding:
-    """What a finding weighs here. A broker that runs is refused also where nothing is missing, so that nothing asked for its lock."""
+    """The finding with its severity here. A running broker is refused even if nothing is missing and its lock was not asked for."""
     if finding.code == "live-broker" and not dry_run:
         is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
         return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)

@@ -95,7 +95,7 @@ def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> Non
     path.write_bytes(data)
     run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"damaged-file": 1, "metadata-gap": 1})
-    assert "cuts the log there, and begins anew at its latest checkpoint, 484; what is behind that is lost" in run.messages(
+    assert "cuts the log there, and begins anew at its latest checkpoint, 484; later records are lost" in run.messages(
         "metadata-gap"
     )
     assert run.document["nodes"][0]["end_offset"] == 531

@@ -174,7 +174,7 @@ def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
         (("--to", "2026-01-01"), "the log has nothing between --from and --to: it begins at 0"),
         (("--from", "yesterday"), "--from: expected an offset, or a time like 2026-11-21T12:00:00Z; found 'yesterday'"),
         (("--to", "9223372036854775808"), "--to: expected an offset up to 9223372036854775807"),
-        (("--to", "5"), "nothing from offset 0 to 5 tells of shrink"),
+        (("--to", "5"), "nothing from offset 0 to 5 mentions shrink"),
     ],
 )
 def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None:
@@ -188,9 +188,9 @@ def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None
     [
         ((), "name a --topic, a --broker, or both"),
         (("--broker", "1", "--partition", "0"), "--partition belongs to a --topic"),
-        (("--topic", "nope"), "nothing from offset 0 to 347 tells of nope"),
-        (("--topic", "orders", "--partition", "9"), "tells of orders-9"),
-        (("--broker", "9"), "tells of broker 9"),
+        (("--topic", "nope"), "nothing from offset 0 to 347 mentions nope"),
+        (("--topic", "orders", "--partition", "9"), "mentions orders-9"),
+        (("--broker", "9"), "mentions broker 9"),
     ],
 )
 def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:

@@ -118,7 +118,7 @@ def test_old_disks_prove_what_they_share() -> None:
         (("node1", "--voter", "node1"), "is of voter 1, like"),
         (("node1", "--voter", "../kraft-metadata/logs"), "is of cluster"),
         (("node1", "--offset", "348"), "the log ends before offset 348: its last one is 347"),
-        (("node2", "--offset", "100"), "nothing tells of offset 100: no checkpoint so old, and the log begins at 234"),
+        (("node2", "--offset", "100"), "nothing is known at offset 100: no checkpoint is so old, and the log begins at 234"),
         (("node1", "--offset", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
         (("node1", "--voters", "1;2"), "--voters: expected ids with commas between them, found '1;2'"),
         (("node1", "--voter", "9999999999=node2"), "--voter: expected [ID=]DIR with an id up to 2147483647"),
@@ -193,7 +193,7 @@ def test_a_copy_in_the_directory_of_another_node_is_not_its(tmp_path: Path) -> N
     shutil.copy(CLUSTER / "node2" / "meta.properties", tmp_path)
     shutil.copytree(CLUSTER / "node1" / LOG, tmp_path / "copy-of-node1")
     run = in_json("cluster image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")
-    assert "nothing beside it says whose log it is" in run.messages("voter-not-counted")
+    assert "its owner is unknown: there is no meta.properties" in run.messages("voter-not-counted")
     assert run.document["proof"]["shared_end_offsets"] == {"3": 348}
 
 

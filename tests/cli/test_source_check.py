@@ -79,8 +79,8 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
     )
     assert table.exit_code == 0
     assert "TRUSTED_BELOW(6913)" in table.stdout, "the last stable offset, by Kafka's own classes"
-    assert "rests on the operator's word (--i-am-the-leader)" in table.stdout
-    assert "no metadata log was given (--metadata), and none lies beside the partition" in table.stdout
+    assert "the operator asserts that it leads (--i-am-the-leader)" in table.stdout
+    assert "no metadata log was given (--metadata), and there is none next to the partition" in table.stdout
 
 
 def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
     """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
-    told = "R3, R4, R5, R6, R7, R8, R10 are not known"
+    told = "R3, R4, R5, R6, R7, R8, R10 are unknown"
     mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
     for options in ((), ("--dry-run",)):
         run = in_json(*mixed, *options)
@@ -244,9 +244,7 @@ def test_a_metadata_log_that_was_named_and_is_damaged_ends_the_command(tmp_path:
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
     for verb in (("cluster", "source"), ("rebuild",)):
         run = snaprebuild(*verb, CLUSTER / "node1", "--metadata", node)
-        assert (run.exit_code, "the metadata log cannot be read, so that nobody is judged by it" in run.stderr) == (3, True), (
-            run.stderr
-        )
+        assert (run.exit_code, "the metadata log cannot be read, so no replica is judged" in run.stderr) == (3, True), run.stderr
 
 
 def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def test_a_snapshot_inside_a_batch_is_none_of_this_log(tmp_path: Path) -> None:
         run = middle_of_segments(tmp_path / str(offset), {offset: snapshot_bytes(entries), 10: snapshot_bytes(LATER)})
         assert run.exit_code == 1
         assert run.verdicts("t-0") == {offset: "corrupt", 10: "equal"}
-        assert "lies inside the batch that begins at" in run.messages("wrong-snapshot")
+        assert "is inside the batch that begins at" in run.messages("wrong-snapshot")
         assert run.partition("t-0")["missing_offsets"] == [8, 11]
 
 

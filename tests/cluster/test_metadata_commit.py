@@ -41,7 +41,7 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
     fourth, fifth = lineage(1, (1, 0)), lineage(2, (1, 0), (3, 1))
     seen = proof(5, (1, first, 4), (2, second, 4), (3, third, 4))
     assert (seen.end_offset, seen.shared_end) == (None, 2)
-    assert "has heard of epoch 4" in seen.why
+    assert "knows of epoch 4" in seen.why
     everyone = proof(5, (1, first, 4), (2, second, 4), (3, third, 4), (4, fourth, 4), (5, fifth, 3))
     assert everyone.end_offset is None
     assert "voter 5 ends with a later one" in everyone.why

@@ -42,7 +42,7 @@ def test_images_at_earlier_offsets() -> None:
     for expected in EXPECTED.values():
         for node in ("node1", "node2", "node3"):
             if node == "node2" and expected["last_offset"] < 233:
-                with pytest.raises(UsageError, match=f"nothing tells of offset {expected['last_offset']}"):
+                with pytest.raises(UsageError, match=f"nothing is known at offset {expected['last_offset']}"):
                     read_image(str(CLUSTER / node), expected["last_offset"])
                 continue
             assert as_in_manifest(read_image(str(CLUSTER / node), expected["last_offset"]).fold.image()) == expected

@@ -1,4 +1,4 @@
-"""What the metadata log of a cluster adds to its scans: all replicas, who is in sync, who leads, which brokers are controllers."""
+"""Facts that the metadata log of a cluster adds to its scans: all replicas, the ISR, the leaders, and which brokers are controllers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 From 3.6 to 4.3.1 a new leader of a partition with remote storage does not know yet what was uploaded
 (``highestOffsetInRemoteStorage`` is -1). When it applies ``retention.bytes``, it counts its local log a second time, next to the same data
-in remote storage. What is then above ``retention.bytes`` is deleted, remotely and on all replicas, although it is within retention. The
-first release without the defect is 4.3.2.
+in remote storage. It then deletes data above ``retention.bytes``, remotely and on all replicas, although that data is within retention.
+The first release without the defect is 4.3.2.
 
 Source: apache/kafka pull request 22661, ``RemoteLogManager.buildRetentionSizeData``.
 """
@@ -29,7 +29,7 @@ LEVEL_OF_4_4 = 33
 
 
 class Risk(StrEnum):
-    """What an election may do."""
+    """Whether an election may delete data."""
 
     AFFECTED = "affected"
     NOT_AFFECTED = "not-affected"
@@ -38,7 +38,7 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicStorage:
-    """What the configurations of a topic and its brokers say; the defaults are Kafka's.
+    """The storage settings of a topic, from its configuration and that of its brokers; the defaults are Kafka's.
 
     Attributes:
         is_remote: ``remote.storage.enable``.

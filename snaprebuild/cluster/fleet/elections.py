@@ -1,8 +1,8 @@
-"""Elections as files that Kafka's own tools read: who is to lead, now and after each restart.
+"""Elections as files that Kafka's own tools read: the leaders to elect now and after each restart.
 
-``kafka-leader-election --election-type preferred`` elects the first broker of a partition's replicas, and nobody else can be named. So two
-files belong together: one for ``kafka-reassign-partitions``, with the same replicas in another order, which moves no data, and one for the
-election. A third has the order as it was.
+``kafka-leader-election --election-type preferred`` elects the first broker of a partition's replicas, and no other one can be named.
+Therefore two files belong together. One is for ``kafka-reassign-partitions``: it has the same replicas in another order and moves no data.
+The other is for the election. A third file has the original order.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ class Elections:
 
     @property
     def name(self) -> str:
-        """What its files begin with."""
+        """The beginning of the names of its files."""
         return "now" if self.step == 0 else f"step-{self.step}"
 
 
 def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart], *, risky: bool = False) -> tuple[Elections, ...]:
-    """Who is to lead, now and after each restart.
+    """The leaders to elect now and after each restart.
 
-    Left out are partitions against whose election something speaks (``FleetPartition.condition``), as that the broker is not in sync by the
-    metadata log, and those that are being reassigned. A broker without a replica is never named: that would make a replica of it.
+    Partitions with a condition on their election (``FleetPartition.condition``) are left out: for example, the broker is not in sync by
+    the metadata log. Partitions that are being reassigned are left out too. A broker without a replica is never named: the reassignment
+    would give it one.
 
     Args:
         partitions: judged, with what the metadata log says of each.
@@ -119,7 +120,7 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
 
 
 def _first_missing(path: str) -> str:
-    """What is made first of a path that is not there: its parent is."""
+    """The topmost missing directory of a path: its parent exists."""
     while not os.path.isdir(parent := os.path.dirname(path)):
         path = parent
     return path

@@ -1,4 +1,4 @@
-"""Fleet: scans of many brokers become one answer. What is stuck, what an election frees, which brokers to treat, in which order."""
+"""Fleet: merges the scans of many brokers: stuck partitions, elections that free them, and brokers to repair, in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.DO
 
 
 class Outcome(StrEnum):
-    """What to do about a partition."""
+    """The action for a partition."""
 
     HEALTHY = "healthy"
     """Nothing: any leader uploads it."""
@@ -47,12 +47,12 @@ class FleetPartition:
         key: topic, partition, topic id.
         replicas: by node id; with a metadata log at most those that it gives to the partition.
         outcome: what to do.
-        elect: broker whose replica is to lead; None if that is of no matter, or nobody helps.
+        elect: broker whose replica should lead; None if any may lead, or none helps.
         condition: what must be so before ``elect`` can lead; None if nothing speaks against it.
         placement: what the metadata log says of it; None without one.
         not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
         not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
-        risk: of electing ``elect``; None if nobody has to be elected.
+        risk: of electing ``elect``; None if no election is needed.
     """
 
     key: PartitionKey
@@ -72,7 +72,7 @@ class FleetPartition:
 
     @property
     def stuck_bytes(self) -> int:
-        """Of the leader where it is known, else of the replica with most: segments that cannot go up."""
+        """Bytes of segments that cannot be uploaded: of the leader if it is known, else of the replica with most."""
         if self.placement is not None:
             of_leader = [each.stuck_bytes for each in self.replicas if each.node_id == self.placement.leader]
             if of_leader:
@@ -89,8 +89,8 @@ class FleetResult:
         partitions: by topic and partition.
         cover: the brokers to treat.
         steps: their restarts, in order.
-        rate_bytes: per second, as it was stated; None if nobody did.
-        has_metadata: a metadata log tells who is in sync and who leads.
+        rate_bytes: per second, as the operator stated it; None without a statement.
+        has_metadata: a metadata log was given, so that the ISR and the leaders are known.
         assumes: what was taken to be so.
         findings: of all.
         allows_risk: elections may delete data (KAFKA-20732), or that is not known, and are written all the same.
@@ -107,7 +107,7 @@ class FleetResult:
     allows_risk: bool = False
 
     def elections(self) -> tuple[Elections, ...] | None:
-        """Who is to lead, now and after each restart; None if no metadata log tells the replicas of a partition."""
+        """The leaders to elect now and after each restart; None without a metadata log, because the replicas are then unknown."""
         return elections_of(self.partitions, self.steps, risky=self.allows_risk) if self.has_metadata else None
 
     def outcomes(self) -> Counter[Outcome]:
@@ -115,7 +115,7 @@ class FleetResult:
         return Counter(partition.outcome for partition in self.partitions)
 
     def stuck_bytes(self, *outcomes: Outcome) -> int:
-        """Of the partitions with one of these outcomes."""
+        """Bytes of the partitions with one of these outcomes."""
         return sum(partition.stuck_bytes for partition in self.partitions if partition.outcome in outcomes)
 
 
@@ -197,7 +197,7 @@ def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outc
 
 
 def _condition(replica: Replica, replicas: list[Replica], placement: Placement | None) -> str | None:
-    """What must be so before a replica is elected: a broker that lags leads only by an unclean election, which loses data."""
+    """The condition for electing a replica: a broker that lags leads only by an unclean election, which loses data."""
     newest = max((each.leader_epoch or 0 for each in replicas), default=0)
     committed = max((each.high_watermark or 0 for each in replicas), default=0)
     epoch, end, then = replica.leader_epoch, replica.log_end, "elect it when it is in sync"
@@ -227,7 +227,7 @@ def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) 
 
 
 def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
-    """Each partition that is treated is to be led by the broker that was treated for it."""
+    """The partitions, each with the repaired broker as the one to elect."""
     by_partition = {key: step.node_id for step in steps for key in step.partitions}
 
     def with_leader(each: FleetPartition) -> FleetPartition:
@@ -243,7 +243,7 @@ def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, 
 def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Restart, ...]) -> Iterator[Finding]:
     for step in steps:
         count = pluralize(len(step.partitions), "partition")
-        message = f"{count} can be uploaded from no replica as it is: broker {step.node_id} is to be treated"
+        message = f"no replica of {count} can be uploaded from as it is: repair broker {step.node_id}"
         yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     for each in partitions:
         if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
@@ -271,8 +271,8 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
 
 
 _OF_TOPICS = {
-    "stuck-for-good": "on no broker a rebuild gets everything up; retention or a hand removes what is in the way",
-    "every-replica-in-doubt": "nothing is stuck, and every replica has snapshots in doubt; `verify` tells more",
+    "stuck-for-good": "`rebuild` helps on no broker: wait until retention removes the segments, or remove the cause by hand",
+    "every-replica-in-doubt": "nothing is stuck, and every replica has snapshots that cannot be correct; run `verify`",
     "only-replica-empty": "the only replica that was scanned is empty: never written to, or lost with its disk; "
     "`cluster source` shows which",
 }
@@ -290,7 +290,7 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     for (topic, number), several in _grouped((each.key[:2], each) for each in partitions).items():
         if len(several) > 1:
             detail = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
-            message = f"has several topic ids ({detail}): each is told for itself; `cluster source` tells which is the cluster's"
+            message = f"has several topic ids ({detail}): each is reported separately; `cluster source` shows the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
 
 
@@ -374,7 +374,7 @@ def _nodes(partition: FleetPartition) -> str:
 
 
 def _not_whole(fleet: Fleet) -> Iterator[Finding]:
-    """What is not in a scan looks like what is healthy."""
+    """Findings for incomplete scans: partitions that a scan lacks would look healthy."""
     for path, reasons in fleet.not_whole.items():
         message = f"is no whole scan: {'; '.join(reasons)}. What it lacks is not in this answer: scan again"
         yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
@@ -431,9 +431,9 @@ def _assumed(view: ClusterView | None, controllers: frozenset[int]) -> tuple[str
     if view is not None:
         return ("the metadata log is of now: who is in sync and who leads may have changed since",)
     assumed = [
-        "every replica has been scanned: replicas of brokers whose scan is not here are not known (--metadata tells them)",
-        "every replica that was scanned is in sync, unless its scan shows that it lagged (--metadata tells who is)",
+        "every replica has been scanned: replicas on brokers without a scan are unknown (--metadata lists them)",
+        "every replica that was scanned is in sync, unless its scan shows that it lagged (--metadata has the ISR)",
     ]
     if not controllers:
-        assumed.append("no broker is a controller (--metadata or --controller tells which are: they come last)")
+        assumed.append("no broker is a controller (--metadata or --controller names the controllers, which restart last)")
     return tuple(assumed)

@@ -1,4 +1,4 @@
-"""Scans of many brokers, read one partition at a time: of each replica stays what tells whether it can be uploaded from, no more."""
+"""Scans of many brokers, read one partition at a time. Each replica is kept as the facts that decide about uploads."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
 
 FIRST_CHARACTERS_MAX = 400
-"""Of the first of them; a document may say anything."""
+"""Characters that are kept of the first finding: a document may hold a text of any length."""
 
 PartitionKey = tuple[str, int, str | None]
 """Topic, partition, topic id."""
 
 
 class ReplicaState(Enum):
-    """What a leader with this replica's files could upload, once it was started with them."""
+    """Whether a leader with this replica's files can upload every closed segment, and after what."""
 
     READY = "ready"
-    """Every closed segment: no snapshot is missing."""
+    """It can now: no snapshot is missing."""
     START = "start"
-    """So it is after a start of the broker, which makes what is missing."""
+    """It can after a start of the broker, which writes what is missing."""
     REBUILD = "rebuild"
-    """So it is after ``rebuild`` and a start."""
+    """It can after ``rebuild`` and a start."""
     DOUBTED = "doubted"
-    """Every closed segment, some with snapshots that do not parse or cannot be true: ``rebuild --set-aside`` replaces what is wrong."""
+    """It can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
     HELPLESS = "helpless"
-    """Some segments only retention, or somebody's hand, gets out of the way."""
+    """It cannot: only retention, or an operator by hand, removes some segments that block it."""
 
 
 @dataclass(slots=True)
 class Broker:
-    """One broker, as its scan tells.
+    """One broker, from its scan.
 
     Attributes:
         node_id: of the broker.
@@ -103,10 +103,10 @@ class Fleet:
     """All brokers that were scanned.
 
     Attributes:
-        cluster_id: of all of them; None where no scan tells.
+        cluster_id: of all of them; None if no scan has it.
         brokers: by node id.
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
-        not_whole: documents that do not tell of all that their brokers have, each with the reasons.
+        not_whole: documents that do not list everything that their brokers have, each with the reasons.
         unread: those of them whose scan could not read something.
     """
 
@@ -145,8 +145,9 @@ def read_scans(
         registered: ids of the log directories that each broker registered with: replicas in others are left out.
 
     Raises:
-        UsageError: no document, too many, one that is named twice, is no scan, is damaged or of another version, lacks what the merge
-            needs, does not say whose log directories they are; scans of different clusters; a broker or a replica twice.
+        UsageError: there is no document, or too many, or one is named twice. A document is no scan, is damaged or of another version,
+            lacks what the merge needs, or does not name the broker of its log directories. The scans are of different clusters. A
+            broker or a replica is there twice.
         ReadFailedError: one cannot be read.
     """
     if not paths:

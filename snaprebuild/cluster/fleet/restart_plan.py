@@ -1,4 +1,4 @@
-"""Which brokers to treat, and in which order to restart them.
+"""The brokers to repair, and the order of their restarts.
 
 The brokers are the smallest set that holds a replica of each partition: a hitting set, which is a set cover with the roles exchanged.
 It is exact by branch and bound up to a limit of work; beyond it, a greedy choice, with a bound below which no set can be.
@@ -136,7 +136,7 @@ class Treated(Protocol):
 
     @property
     def key(self) -> PartitionKey:
-        """Of it."""
+        """Key of the partition."""
         ...
 
     @property

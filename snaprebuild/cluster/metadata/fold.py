@@ -58,10 +58,10 @@ _KRAFT_VERSION_FEATURE = "kraft.version"
 
 
 class MetadataState:
-    """What the records said; all that ``MetadataImage`` has of them, under the same names, to look at while records come."""
+    """The state after the records so far, with the attributes of ``MetadataImage`` under the same names."""
 
     def __init__(self) -> None:
-        """Of an empty log."""
+        """The state of an empty log."""
         self.brokers: dict[int, BrokerRegistration] = {}
         self.controllers: dict[int, ControllerRegistration] = {}
         self.topics: dict[bytes, TopicImage] = {}
@@ -212,7 +212,7 @@ class MetadataState:
     def _feature_level(self, record: ClusterMetadataRecord, _offset: int) -> list[MetadataChange] | None:
         name, level = record.message["name"], record.message["featureLevel"]
         if name == _KRAFT_VERSION_FEATURE:
-            return []  # early releases wrote it by mistake, and it is read by nobody (KAFKA-18979)
+            return []  # early releases wrote it by mistake, and no release reads it (KAFKA-18979)
         self.features.pop(name, None)
         if level != 0:
             self.features[name] = level
@@ -268,7 +268,7 @@ class MetadataState:
 
 
 def _nothing(_record: ClusterMetadataRecord, _offset: int) -> list[MetadataChange]:
-    """Of records that are no part of an image."""
+    """No change: the record is no part of an image."""
     return []
 
 
@@ -308,14 +308,14 @@ class ImageFold(MetadataState):
         offset: last one that was seen, -1 for none.
         epoch: leader epoch of its batch.
         timestamp_ms: of its batch; ``latest_timestamp_ms``: the greatest of all batches.
-        brokers: as they are now, to look at; a transaction that is open is not in them. Likewise ``controllers``, ``topics`` and all that
-            ``MetadataImage`` has.
+        brokers: as they are now, without the records of an open transaction. The same holds for ``controllers``, ``topics`` and every
+            other attribute of ``MetadataImage``.
         faults: the first ``FAULTS_MAX`` records that were left out.
         fault_count: all of them.
     """
 
     def __init__(self) -> None:
-        """Of an empty log."""
+        """The state of an empty log."""
         super().__init__()
         self.offset = self.epoch = self.timestamp_ms = self.latest_timestamp_ms = -1
         self.quorum = QuorumView()
@@ -349,7 +349,7 @@ class ImageFold(MetadataState):
             last_offset: records after it are left out; None for none.
 
         Returns:
-            What it changed, in order; of a transaction when it ends, each with the offset of its own record.
+            The changes, in order, each with the offset of its own record. The changes of a transaction are returned when it ends.
         """
         changes: list[MetadataChange] = []
         for record in batch.records:
@@ -374,7 +374,7 @@ class ImageFold(MetadataState):
     def _apply_control(self, control: ControlRecord, epoch: int) -> None:
         value, quorum = control.value, self.quorum
         if isinstance(value, LeaderChange):
-            # Of a quorum with a voter set of its own the message tells the same voters, without their endpoints.
+            # If the quorum has a voter set of its own, the message has the same voters without their endpoints.
             voters = value.voters if quorum.kraft_version == 0 else quorum.voters
             self.quorum = replace(quorum, leader_id=value.leader_id, leader_epoch=epoch, voters=voters)
         elif isinstance(value, KRaftVersion):
@@ -397,7 +397,7 @@ class ImageFold(MetadataState):
             offset: of it.
 
         Returns:
-            As ``apply_batch``. What is wrong with a record is in ``faults``.
+            As ``apply_batch``. Records that cannot be applied are in ``faults``.
 
         Raises:
             LimitExceededError: a transaction of more records than ``limits.METADATA_TRANSACTION_RECORDS_MAX``.
@@ -441,7 +441,7 @@ class ImageFold(MetadataState):
     # --------------------------------------------------------------------------------------------------------------- image
 
     def image(self) -> MetadataImage:
-        """What it is now, as a value of its own: later records do not change it."""
+        """The current state as a separate value: later records do not change it."""
         return MetadataImage(
             offset=self.offset,
             epoch=self.epoch,

@@ -110,7 +110,8 @@ class BrokerEntry:
         what: in words.
         state: registration from there on, None if there is none.
         leads: partitions that it leads.
-        in_isr: partitions in whose ISR it is; likewise ``in_elr``.
+        in_isr: partitions in whose ISR it is.
+        in_elr: partitions of which it is an eligible leader replica.
         replicas: partitions of which it has a replica.
     """
 
@@ -218,7 +219,7 @@ def _applying(*cases: tuple[object, str]) -> list[str]:
 
 
 def partition_changes(before: PartitionRegistration | None, after: PartitionRegistration | None) -> tuple[str, ...]:
-    """What changed of a partition, in words."""
+    """The changes of a partition, in words."""
     if after is None:
         return ("deleted with its topic",)
     if before is None:
@@ -255,10 +256,10 @@ def _leader_change(before: int, after: int) -> str:
 
 
 def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration | None) -> tuple[str, ...]:
-    """What changed of a registration, in words; nothing where nothing did."""
+    """The changes of a registration, in words; empty if nothing changed."""
     if after is None:
         return ("unregistered",) if before is not None else ()
-    directories = ", ".join(map(directory_text, after.directories)) or "none told"
+    directories = ", ".join(map(directory_text, after.directories)) or "none given"
     if before is None:
         state = "fenced" if after.fenced else "not fenced"
         return (f"registered with epoch {after.epoch}, {state}", f"directories {directories}")
@@ -308,7 +309,7 @@ class LogPoint:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """What is asked.
+    """Selects a topic or broker, and a part of the log.
 
     Attributes:
         location: of the metadata log.
@@ -359,7 +360,7 @@ class HistoryResult:
 
 
 def metadata_history(question: HistoryQuestion) -> HistoryResult:
-    """Reads a metadata log from as far back as it goes, and tells of what was asked for.
+    """The history of a topic, partition or broker, from the first record that the metadata log still has.
 
     Raises:
         UsageError: the location holds no metadata log, the log does not reach into what is asked for, or nothing there is or was of the
@@ -385,7 +386,7 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
-        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} tells of {_asked(question)}", path=log.path)
+        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} mentions {_asked(question)}", path=log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:
@@ -448,7 +449,7 @@ class _HistoryReader:
 
 
 def _cut(batch: MetadataBatch, offset: int) -> tuple[MetadataBatch | None, MetadataBatch | None]:
-    """What of a batch is below an offset, and the rest; None for nothing."""
+    """The part of a batch below an offset, and the rest; None for an empty part."""
     if offset <= batch.base_offset:
         return None, batch
     if offset > batch.last_offset:

@@ -1,4 +1,4 @@
-"""What the metadata log says of a cluster at one offset, and what one record changes in it, as values. ``ImageFold`` makes them.
+"""The state of a cluster at one offset of the metadata log, and the changes that one record makes. ``ImageFold`` makes these values.
 
 ``mask_of`` names the configurations whose values are not shown. A KRaft cluster keeps them in the metadata log unencrypted (with ZooKeeper
 ``password.encoder.secret`` encrypted them). As in a broker, a value is masked if its definition has type ``PASSWORD``, and if the name is
@@ -64,12 +64,12 @@ _MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _name(names: tuple[str, ...], number: int) -> str:
-    """Of a number; one that a later release gave has none, and is shown as it is."""
+    """The name for a number. A number of a later release has none, and is shown as it is."""
     return names[number] if 0 <= number < len(names) else str(number)
 
 
 def mechanism_name(number: int) -> str:
-    """Of a SCRAM mechanism."""
+    """The name of a SCRAM mechanism."""
     return _name(_MECHANISMS, number)
 
 
@@ -215,15 +215,16 @@ class ControllerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """A partition: who holds it and who leads it.
+    """A partition with its replicas and its leader.
 
     Attributes:
         replicas: broker ids, the preferred leader first.
         directories: of each replica, in the same order, 16 bytes each.
         isr: broker ids that are in sync.
-        removing: replicas that a reassignment takes away; likewise ``adding``.
+        removing: replicas that a reassignment removes.
+        adding: replicas that a reassignment adds.
         elr: eligible leader replicas (KIP-966): not in sync, and complete up to the high watermark all the same.
-        last_known_elr: whom an unclean election asks first.
+        last_known_elr: brokers that an unclean election asks first.
         leader: broker id, -1 for none.
         leader_epoch: int32, counts leaders.
         partition_epoch: int32, counts changes.
@@ -257,7 +258,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConfigResource:
-    """What a dynamic configuration belongs to; the empty name of type BROKER stands for all brokers."""
+    """The resource of a dynamic configuration. The empty name of type BROKER means all brokers."""
 
     type: int
     name: str
@@ -269,7 +270,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """What the control records say of the quorum.
+    """The quorum, from the control records.
 
     Attributes:
         leader_id: of the last ``LeaderChange``, None before the first.
@@ -292,7 +293,8 @@ class MetadataImage:
         offset: last one that is in, -1 for none.
         epoch: leader epoch of its batch.
         timestamp_ms: of its batch, ms since 1970; -1 for none.
-        brokers: by id; likewise ``controllers``.
+        brokers: by id.
+        controllers: by id.
         topics: by topic id.
         topic_ids: by name.
         features: finalized levels by name, ``metadata.version`` among them.
@@ -348,14 +350,14 @@ class BrokerChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged:
-    """A topic came or went; its partitions are told apart, before a topic goes and after it came.
+    """A topic was created or deleted. Its partitions have changes of their own: before a deletion, and after a creation.
 
     Attributes:
         offset: of the record.
         record: that says so.
         topic_id: 16 bytes.
         name: of the topic.
-        is_created: it came.
+        is_created: it was created.
     """
 
     offset: int

@@ -112,7 +112,7 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
     if first is not None and first > start:
         if offset is not None and offset < first - 1 and not begin.bad_checkpoints:
             raise UsageError(
-                f"nothing tells of offset {offset}: no checkpoint so old, and the log begins at {first}", path=log.path
+                f"nothing is known at offset {offset}: no checkpoint is so old, and the log begins at {first}", path=log.path
             )
         what, expected = "first offset of the metadata log", f"at most {start}"
         raise BadValueError(what, file=log.segments[0].path, position=0, expected=expected, found=first)
@@ -166,7 +166,7 @@ class FollowedImage:
     """Reads what the log has grown by, and nothing again."""
 
     def __init__(self, read: ImageAt) -> None:
-        """Goes on from an image of the end of a log, and with its fold.
+        """Continues an image of the end of a log, with its fold.
 
         Args:
             read: the image.
@@ -192,7 +192,7 @@ class FollowedImage:
 
     def _grown(self, log: MetadataLog) -> ImageFold:
         following = self._fold.offset + 1
-        with contextlib.suppress(FormatError):  # another batch begins there by now, or none: what it is, all of it tells
+        with contextlib.suppress(FormatError):  # another batch begins there by now, or none: then all of it is read
             walk = self._walk_on(log, following)
             if walk is not None:
                 for batch in walk:

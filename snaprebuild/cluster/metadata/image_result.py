@@ -25,7 +25,7 @@ TOUCHED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class ImageQuestion:
-    """What is asked.
+    """Selects the log and the offset of the image.
 
     Attributes:
         location: of the metadata log.
@@ -44,13 +44,13 @@ class ImageQuestion:
 
 @dataclass(slots=True)
 class UnprovenTail:
-    """What the image has from records that are not proven to be committed.
+    """The part of the image that comes from records which are not proven to be committed.
 
     Attributes:
         first_offset: of them.
         change_count: what they change.
         brokers: ids of those that they change, the first ``TOUCHED_MAX``.
-        partitions: ``topic-partition`` likewise; a topic as such by its name.
+        partitions: ``topic-partition`` of those that they change, the first ``TOUCHED_MAX``; a topic itself by its name.
     """
 
     first_offset: int

@@ -1,9 +1,9 @@
 """``cluster isr``: whether replicas joined the in-sync replicas as they may (KIP-903), for each change in a metadata log.
 
 A replica may join while its broker is registered, unfenced and not shutting down, by an earlier registration. The log does not have the
-broker epoch that a leader sent. It shows the controller's side of the invariant: a broker with a new process left the in-sync replicas as
-long as others remained, and came back only after it was unfenced. It also shows disks: a registration names the directories of the broker,
-and a directory that is gone took the replica's data with it.
+broker epoch that a leader sent. It shows the controller's side of the invariant. A broker with a new process leaves the in-sync replicas
+as long as others remain, and comes back only after it was unfenced. The log also shows disks: a registration names the directories of the
+broker. If a directory is gone, the replica's data is gone with it.
 
 Source: KIP-903, KIP-858, KIP-966; ``ReplicationControlManager``, ``ClusterControlManager`` of 4.3.1.
 """
@@ -45,7 +45,7 @@ _NO_DIRECTORY = {LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY}
 
 
 class IsrFault(StrEnum):
-    """What is wrong, or notable, about a member of the in-sync replicas."""
+    """A fault, or a notable fact, of a member of the in-sync replicas."""
 
     UNREGISTERED = "unregistered"
     """It joined, and its broker was not registered."""
@@ -58,7 +58,7 @@ class IsrFault(StrEnum):
     STALE_MEMBER = "stale-member"
     """A new process registered, and the replica stayed, though others were in sync."""
     LAST_MEMBER_NEW_DISK = "last-member-new-disk"
-    """A new process registered without the directory of the replica, which stayed as the last one: nobody else has its data."""
+    """A new process registered without the directory of the replica, which stayed as the last one: no other broker has its data."""
     ELECTED_NEW_DISK = "elected-new-disk"
     """It was elected from outside the in-sync replicas, and the directory that it had there is gone: it leads without its data."""
     UNCLEAN_ELECTION = "unclean-election"
@@ -219,7 +219,7 @@ class IsrHistory:
     def _events(
         self, change: PartitionChanged, broker_id: int, kind: JoinKind, left: _Left | None, batch: MetadataBatch
     ) -> Iterator[IsrEvent]:
-        """What is wrong, or notable, about a replica that is in sync after a change."""
+        """Events for faults and notable facts of a replica that is in sync after a change."""
         assert change.before is not None
         assert change.after is not None
         broker = self._brokers.get(broker_id)
@@ -295,7 +295,7 @@ FAULTS = {
     IsrFault.FENCED: "it joined, and its broker was fenced",
     IsrFault.SHUTTING_DOWN: "it joined, and its broker was shutting down",
     IsrFault.EPOCH_AHEAD: "it joined, and its broker's registration was still to come",
-    IsrFault.STALE_MEMBER: "a new process of its broker registered, and it stayed in sync beside others",
+    IsrFault.STALE_MEMBER: "a new process of its broker registered, and it stayed in sync although others were in sync",
     IsrFault.LAST_MEMBER_NEW_DISK: "a new process of its broker registered without the disk of this replica, which stayed in sync as the "
     "last one: what it had is lost (KIP-903 accepts that)",
     IsrFault.ELECTED_NEW_DISK: "it was elected to lead, and the disk on which it was is gone: what it had is lost",
@@ -304,7 +304,7 @@ FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class IsrQuestion:
-    """What is asked.
+    """Selects the logs to check.
 
     Attributes:
         location: a metadata log directory, or one that holds it.
@@ -321,7 +321,7 @@ class IsrQuestion:
 
 @dataclass(frozen=True, slots=True)
 class IsrCheckResult:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         log: that was read.

@@ -160,7 +160,7 @@ class MetadataLog:
         """The batches from a position on, where an earlier walk of this log ended.
 
         Raises:
-            BadValueError: the log does not reach to it any more. Likewise, while it is iterated, where another batch begins there.
+            BadValueError: the log does not reach to it any more. While it is iterated: another batch begins there.
         """
         segment = next((each for each in self.segments if each.base_offset == start.base_offset), None)
         if segment is None or segment.identity.size_bytes < start.position_bytes:
@@ -418,7 +418,7 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
 
 
 def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
-    """What a file says, None if it is absent; and why it cannot be read."""
+    """The content of a file, None if it is absent; and the error if it cannot be read."""
     path = os.path.join(directory, name)
     data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     try:

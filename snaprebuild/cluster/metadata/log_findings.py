@@ -1,4 +1,4 @@
-"""What is wrong with a metadata log, as findings: of its listing, its checkpoints, its end and its records."""
+"""Findings of a metadata log: of its listing, its checkpoints, its end and its records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def checkpoint_findings(bad: Iterable[tuple[MetadataCheckpoint, FormatError]]) -
 
 
 def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage) -> list[Finding]:
-    """That the log is another one than the checkpoint was made of: it has another leader epoch at the last offset of it."""
+    """A finding if the checkpoint was made from another log: this log has another leader epoch at the checkpoint's last offset."""
     epoch = None if checkpoint is None else lineage.epoch_of(checkpoint.end_offset - 1)
     if checkpoint is None or epoch is None or epoch == checkpoint.epoch:
         return []
@@ -59,7 +59,7 @@ def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage)
 
 
 def _gap(log: MetadataLog, start: int, at: int | None) -> Finding | None:
-    """That records between what a checkpoint holds and the log are missing.
+    """A finding if records between the checkpoint and the beginning of the log are missing.
 
     Args:
         log: in question.
@@ -73,7 +73,7 @@ def _gap(log: MetadataLog, start: int, at: int | None) -> Finding | None:
     if first is None or first <= start or (at is not None and at < start):
         return None
     if at is not None and at < max((each.end_offset for each in log.checkpoints), default=0):
-        raise UsageError(f"nothing tells of offset {at}: no checkpoint so old, and the log begins at {first}", path=log.path)
+        raise UsageError(f"nothing is known at offset {at}: no checkpoint is so old, and the log begins at {first}", path=log.path)
     message = f"the log begins at offset {first}, and no whole checkpoint goes further than {start}: records between are missing"
     return Finding("metadata-gap", Severity.DAMAGED, log.segments[0].path, message, first)
 
@@ -88,7 +88,7 @@ def read_on(log: MetadataLog, start: int, take: Callable[[MetadataBatch], object
         at: last offset that is wanted, None for all.
 
     Returns:
-        What is missing, damaged or torn.
+        Findings of missing records, of damage and of a torn end.
 
     Raises:
         UsageError: as ``_gap``.

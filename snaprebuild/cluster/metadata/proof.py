@@ -3,10 +3,11 @@
 No file has the high watermark, and every replica holds records that are not committed yet. Two things prove a record:
 
 * A checkpoint that holds it: checkpoints are made of committed records alone.
-* A majority of the voters holds it with the same leader epoch. That alone is not enough in Raft: a record of an old epoch may be on a
-  majority and still be lost to a leader of a later epoch that was elected before. So either no voter of the majority has heard of an epoch
-  later than that of the last record they share, or the logs of all voters are known, and none that lacks that record ends with a later
-  epoch. A voter that has the record and ends with a later epoch keeps it, whatever election it wins.
+* A majority of the voters holds it with the same leader epoch. In Raft this alone is not enough. A record of an old epoch may be on a
+  majority, and a leader of a later epoch that was elected before may still remove it. Therefore one of two conditions must hold as well.
+  Either no voter of the majority knows of an epoch later than that of the last record they share. Or the logs of all voters are known,
+  and none that lacks that record ends with a later epoch. A voter that has the record and ends with a later epoch keeps it, whatever
+  election it wins.
 
 Two logs that hold the same epoch at the same offset are equal up to there (KIP-595).
 
@@ -48,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EpochLineage:
-    """Which leader epoch each offset of a log has.
+    """The leader epoch of each offset of a log.
 
     Attributes:
         starts: epoch, and its first offset in the log; both ascending.
@@ -80,7 +81,7 @@ class VoterLog:
     Attributes:
         node_id: of the voter.
         lineage: of its log.
-        known_epoch: latest epoch that it has heard of (``quorum-state``); None if that is not known.
+        known_epoch: latest epoch that it knows of (``quorum-state``); None if that is unknown.
     """
 
     node_id: int
@@ -90,7 +91,7 @@ class VoterLog:
 
 @dataclass(frozen=True, slots=True)
 class MajorityProof:
-    """What logs of voters prove of a log.
+    """The part of a log that the logs of voters prove.
 
     Attributes:
         end_offset: after the last offset that is proven to be committed; None if nothing is proven.
@@ -117,7 +118,7 @@ def common_end(one: EpochLineage, other: EpochLineage) -> int | None:
 
 
 def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[VoterLog]) -> MajorityProof:
-    """What a majority proves.
+    """The part of a log that a majority of the voters proves.
 
     Args:
         log: in question.
@@ -140,8 +141,8 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
     known = [by_id[node_id].known_epoch for node_id in majority]
     later = [each for each in known if each is not None and each > epoch]
     if not later and None not in known:
-        return MajorityProof(end, end, f"{detail}, and none of them has heard of a later one", common_ends)
-    reason = f"has heard of epoch {max(later)}" if later else "does not tell which epochs it has heard of (quorum-state)"
+        return MajorityProof(end, end, f"{detail}, and none of them knows of a later one", common_ends)
+    reason = f"knows of epoch {max(later)}" if later else "may know of a later one: its quorum-state is not known"
     if by_id.keys() >= voters:
         ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch and (ends[each.node_id] or 0) < end]
         if not ahead:
@@ -152,7 +153,7 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
 
 
 class VotersOrigin(StrEnum):
-    """What says who the voters are."""
+    """The source of the set of voters."""
 
     OPTION = "option"
     RECORDS = "records"
@@ -162,7 +163,7 @@ class VotersOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is proven of a log.
+    """The part of a log that is proven to be committed.
 
     Attributes:
         end_offset: after the last offset that is proven to be committed, 0 where none is.
@@ -172,7 +173,7 @@ class Proof:
         voters_origin: who says so.
         lineage: leader epochs of the log, as far as it can be read.
         damage: of the logs that were read, each up to there.
-        not_counted: logs that were given and are none of a voter: where they lie, and why.
+        not_counted: locations of logs that were given and are not those of a voter, and why.
     """
 
     end_offset: int
@@ -186,13 +187,13 @@ class Proof:
 
     @property
     def log_end(self) -> int:
-        """Behind the last record of the log that can be read."""
+        """The offset after the last record of the log that can be read."""
         return self.lineage.end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class LogHeaders:
-    """What the headers and control batches of a log say.
+    """Facts from the headers and control batches of a log.
 
     Attributes:
         lineage: its leader epochs.
@@ -317,7 +318,7 @@ def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: 
     directory_id = None if quorum.kraft_version == 0 or owner is None else owner.directory_id
     known = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
     cases = (
-        (node_id is None, "nothing beside it says whose log it is (meta.properties)"),
+        (node_id is None, "its owner is unknown: there is no meta.properties next to it"),
         (node_id not in voters, f"node {node_id} is no voter"),
         (
             None not in (known, directory_id) and known != directory_id,
@@ -328,7 +329,7 @@ def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: 
 
 
 def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:
-    """What is to be said of a proof: damage of the logs that it looked at, what is not proven, and logs that do not count.
+    """Findings of a proof: damage of the logs that it read, the part that is not proven, and logs that do not count.
 
     Args:
         log: in question.

@@ -35,7 +35,7 @@ SECURITY_PROTOCOLS = range(4)
 
 
 def registered_broker(message: Message) -> BrokerRegistration:
-    """Of a ``RegisterBrokerRecord``.
+    """The registration that a ``RegisterBrokerRecord`` makes.
 
     Raises:
         BadValueError: a listener without a name.
@@ -59,7 +59,7 @@ def registered_broker(message: Message) -> BrokerRegistration:
 
 
 def registered_controller(message: Message) -> ControllerRegistration:
-    """Of a ``RegisterControllerRecord``.
+    """The registration that a ``RegisterControllerRecord`` makes.
 
     Raises:
         BadValueError: a listener of an unknown security protocol.
@@ -96,7 +96,7 @@ def _features(message: Message) -> tuple[SupportedFeature, ...]:
 
 
 def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegistration:
-    """What a ``BrokerRegistrationChangeRecord`` makes of a registration.
+    """The registration after a ``BrokerRegistrationChangeRecord``.
 
     Raises:
         BadValueError: an unknown change.
@@ -117,7 +117,7 @@ def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegist
 
 
 def new_partition(message: Message) -> PartitionRegistration:
-    """Of a ``PartitionRecord``.
+    """The partition that a ``PartitionRecord`` makes.
 
     Raises:
         BadValueError: directories for another count of replicas, or an unknown recovery state.
@@ -139,7 +139,7 @@ def new_partition(message: Message) -> PartitionRegistration:
 
 
 def merged_partition(partition: PartitionRegistration, message: Message) -> PartitionRegistration:
-    """What a ``PartitionChangeRecord`` makes of a partition; null means no change.
+    """The partition after a ``PartitionChangeRecord``; null means no change.
 
     Raises:
         BadValueError: directories for another count of replicas, or an unknown recovery state.
@@ -167,7 +167,7 @@ def merged_partition(partition: PartitionRegistration, message: Message) -> Part
 
 
 def cleared_elr(partition: PartitionRegistration) -> PartitionRegistration:
-    """What a ``ClearElrRecord`` makes of a partition that has any."""
+    """The partition without eligible leader replicas, after a ``ClearElrRecord``."""
     return replace(partition, elr=(), last_known_elr=(), partition_epoch=_incremented(partition.partition_epoch, by=True))
 
 

@@ -1,4 +1,4 @@
-"""What each policy would do with the start of a real metadata log now, and which readers would have to reload.
+"""Where each policy would move the start of a real metadata log now, and which readers would have to reload.
 
 The settings are those of the node's configuration: ``MetadataLogConfig`` of 4.3.1; ``ConfigDef.parseType``.
 """
@@ -98,7 +98,7 @@ NEVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What no directory tells of who reads the log.
+    """Readers of the log that no directory shows.
 
     Attributes:
         replicas: next offset that each fetches, by id; instead of what other directories say.
@@ -113,7 +113,7 @@ class Readers:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAdvice:
-    """What one policy would do.
+    """The moves of the start under one policy.
 
     Attributes:
         policy: which.
@@ -123,7 +123,7 @@ class PolicyAdvice:
         checkpoints: that are left.
         invalidated: replicas that want an offset which would be gone.
         reloaded: listeners for which the same holds.
-        why_not: why nothing can be said, or why the start stays; None if it moves.
+        why_not: why the result is unknown, or why the start stays; None if it moves.
     """
 
     policy: Policy
@@ -138,7 +138,7 @@ class PolicyAdvice:
 
 @dataclass(frozen=True, slots=True)
 class NextCheckpoint:
-    """What is known of the checkpoint that the node takes next.
+    """Known facts of the checkpoint that the node takes next.
 
     Attributes:
         record_bytes: of the batches after the latest one.
@@ -164,7 +164,7 @@ class KraftAdvice:
         start: now.
         kept_bytes: now.
         replicas: that are known to fetch from it.
-        listeners: of this node, as they were told.
+        listeners: of this node, as they were given.
         unknown: ids of voters and brokers in the image of which no offset is known; None if the image cannot be read.
         leader_start: of the leader's log; None if it is not known, or this is the leader.
         next_checkpoint: when there is one that the start may move to.
@@ -229,7 +229,7 @@ def kraft_advise(
         others: of other nodes of the quorum: what they hold is what they have fetched.
         as_of_ms: the moment, ms since 1970.
         settings: of the policies.
-        readers: what no directory tells.
+        readers: those that no directory shows.
         mode: of a follower under ``kafka-14932``.
         s3: settings of object stores.
 
@@ -341,7 +341,7 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
     cases = (
         (
             is_new and not leads and at is None,
-            "not known: where the leader's log starts was not told (--leader-start, or its directory)",
+            "unknown: the start of the leader's log is not given (use --leader-start, or name its directory)",
         ),
         (
             is_new and not leads and at is not None and at.offset <= model.start.offset,
@@ -359,7 +359,7 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
 
 
 def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tuple[str, ...]:
-    """Whose next offset the move takes away; who was below before has lost nothing by it."""
+    """Readers whose next offset the move deletes. A reader that was below the start before loses nothing by it."""
     return tuple(each.name for each in readers if before.offset <= each.offset < after.offset)
 
 
@@ -367,7 +367,7 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
     assumptions = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
         assumptions.append(
-            "nobody who reads the log is known, so kafka-14932 is told as if all had read everything; --replica and --listener say more"
+            "no reader of the log is known: kafka-14932 is shown as if all had read everything (--replica and --listener name readers)"
         )
     elif not advice.listeners:
         assumptions.append("the listeners of this node are taken to have read everything (--listener)")

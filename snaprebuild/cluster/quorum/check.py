@@ -229,7 +229,7 @@ def _histories(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
 
 
 def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
-    """What contradicts in two nodes, of which the other has the higher epoch, or the longer log."""
+    """Contradictions between two nodes. The other node has the higher epoch, or the longer log."""
     here, there, name = node.facts, other.facts, _name(other)
     one, two = here.quorum_state, there.quorum_state
     if one is not None and two is not None and one.leader_epoch == two.leader_epoch:

@@ -1,4 +1,4 @@
-"""Which voter of a KRaft quorum can be elected from these directories, and which directory holds the most.
+"""The voters of a KRaft quorum that can be elected from these directories, and the directory that holds the most.
 
 A voter grants its vote to a candidate whose log ends in a later epoch than its own, or in the same epoch and not before it. A majority of
 the voters elects. The epoch in ``quorum-state`` prevents nothing: the candidate takes a later one.
@@ -97,7 +97,7 @@ class Election:
 def election_of(checked: Sequence[tuple[NodeFacts, Sequence[RuleResult]]]) -> Election:
     """Looks at the ends of all logs.
 
-    A directory with damage counts as unknown: its node may not start. Of two directories of one voter the one that ends higher counts.
+    A directory with damage counts as unknown: its node may not start. If one voter has two directories, the one that ends higher counts.
 
     Args:
         checked: directories with the results of the rules.

@@ -49,7 +49,7 @@ class NodeFacts:
         last_timestamp_ms: of the last batch; None if there is none.
         bytes_behind_latest: of the batches after the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None if that is not there.
-        directory_id: likewise, 16 bytes (KIP-858).
+        directory_id: 16 bytes (KIP-858), by the same file; None if that is not there.
         findings: what kept something from being read.
     """
 
@@ -186,7 +186,7 @@ class _Reader:
                 voter_sets.append(value.voters)
 
     def _quorum_state(self) -> QuorumState | None:
-        """As it is after the log was read: a live node may have heard of a later epoch meanwhile."""
+        """The state after the log was read: a live node may know of a later epoch by then."""
         state = self._log.quorum_state
         if state is None or self._last is None or state.leader_epoch >= self._last.epoch:
             return state
@@ -202,7 +202,7 @@ class _Reader:
             self._below[offset] = last
 
     def _batches(self) -> Iterator[MetadataBatch]:
-        """Of all segments, across gaps and after damage; where a segment ends by damage the gap reaches to the next one."""
+        """The batches of all segments, across gaps and after damage. If damage ends a segment, the gap reaches to the next segment."""
         for number, segment in enumerate(self._log.segments):
             if number and segment.base_offset != self._end_offset:
                 self._gaps.append((self._end_offset, segment.base_offset))

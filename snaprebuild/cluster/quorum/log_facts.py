@@ -1,4 +1,4 @@
-"""What a metadata log directory holds, as the rules see it, and where two logs first differ.
+"""The facts of a metadata log directory that the rules need, and where two logs first differ.
 
 Followers append the bytes that their leader wrote, so equal batches are equal byte for byte. Raft promises that two logs with the same
 epoch at the same offset are equal up to there. A tail that was never committed may differ: its node cuts it off when it follows a leader
@@ -142,7 +142,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a metadata log directory holds.
+    """The content of a metadata log directory.
 
     Attributes:
         path: of the directory.

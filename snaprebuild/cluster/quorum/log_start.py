@@ -6,9 +6,9 @@ what is before a checkpoint. Segments that are completely below the new start ar
 * ``immediate``: as soon as there is a newer checkpoint, to it (the first version of KIP-630 in Kafka, pull request 9816).
 * ``retention``: Kafka since 3.3, every minute: from the oldest checkpoint on, while everything together is larger than
   ``metadata.max.retention.bytes``, then while the oldest is older than ``metadata.max.retention.ms``. Readers of the log do not count.
-* ``kafka-14932``: the heuristic of KAFKA-14932: a leader waits until all live followers have fetched past a checkpoint and all of its
-  listeners have read past it, or the checkpoint is older than ``metadata.start.offset.lag.time.max.ms``; a follower never goes ahead of
-  its leader.
+* ``kafka-14932``: the heuristic of KAFKA-14932. A leader waits until all live followers have fetched past a checkpoint and all of its
+  listeners have read past it. It also moves when the checkpoint is older than ``metadata.start.offset.lag.time.max.ms``. A follower never
+  moves ahead of its leader.
 
 Source: ``KafkaRaftLog.deleteBeforeSnapshot`` and ``maybeClean``, ``UnifiedLog.deleteOldSegments`` of 4.3.1; KAFKA-14932; KIP-630 ("When to
 Increase the LogStartOffset").
@@ -98,7 +98,7 @@ class SegmentOfLog:
 
 @dataclass(frozen=True, slots=True)
 class DeletedBefore:
-    """What went when the start moved: segments by base offset, checkpoints by id, and the bytes of both."""
+    """Files that were deleted when the start moved: segments by base offset, checkpoints by id, and the bytes of both."""
 
     segments: tuple[int, ...]
     checkpoints: tuple[OffsetAndEpoch, ...]
@@ -136,11 +136,11 @@ class MetadataLogModel:
 
     @property
     def size_bytes(self) -> int:
-        """Of segments and checkpoints."""
+        """Bytes of segments and checkpoints."""
         return self.log_bytes + self.checkpoint_bytes
 
     def append(self, batches: int, records: int, size_bytes: int, segment_bytes: int) -> None:
-        """Appends equal batches, each of so many records and bytes; a batch that does not fit begins a segment.
+        """Appends equal batches; ``records`` and ``size_bytes`` are those of one. A batch that does not fit begins a segment.
 
         As ``UnifiedLog.maybeRoll``: a segment that is not empty is closed where the batch would make it larger than ``segment_bytes``.
         """
@@ -181,10 +181,10 @@ class MetadataLogModel:
         return self.checkpoints[at] if at >= 0 and self.checkpoints[at].id.offset > self.start.offset else None
 
     def delete_before(self, checkpoint: OffsetAndEpoch) -> DeletedBefore | None:
-        """Moves the start to where a checkpoint ends; None if that may not be, and nothing happens.
+        """Moves the start to where a checkpoint ends; does nothing and returns None if that is not allowed.
 
-        It must be there, lie above the start, and not beyond the latest one or the end of the log (the high watermark, which Kafka
-        asks for too, is taken to be there).
+        The checkpoint must exist, above the start and not beyond the latest one or the end of the log. Kafka also requires that it is
+        not above the high watermark, which is taken to be at the end of the log here.
         """
         latest = self.latest
         at = bisect_left(self.checkpoints, checkpoint, key=lambda each: each.id)
@@ -235,7 +235,7 @@ DEFAULT_CHECKPOINT_RECORD_BYTES = 20 << 20
 
 
 class Policy(StrEnum):
-    """Who moves the start."""
+    """The rule that moves the start."""
 
     IMMEDIATE = "immediate"
     RETENTION = "retention"
@@ -246,7 +246,7 @@ class FollowerMode(StrEnum):
     """Where a follower goes when its leader has moved, under ``kafka-14932``.
 
     The heuristic leaves this open. ``strict``: to the newest checkpoint of its own that is not beyond the leader's start, so that its
-    start, too, is the end of a checkpoint. ``literal``: to the leader's start itself, whose epoch it must then be told.
+    start, too, is the end of a checkpoint. ``literal``: to the leader's start itself, whose epoch the leader must then send.
     """
 
     STRICT = "strict"
@@ -390,7 +390,7 @@ def advance_leader(
     slowest = min(readers, key=lambda each: each.offset, default=None)
     reached = log.newest_at_or_below(log.end_offset if slowest is None else slowest.offset)
     if reached is not None:
-        detail = "nobody reads the log"
+        detail = "the log has no readers"
         if slowest is not None:
             detail = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
         return _moved(log, reached, Cause.ALL_PAST, detail)

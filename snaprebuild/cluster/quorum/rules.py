@@ -39,7 +39,7 @@ _INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 class NameEffect(StrEnum):
-    """What a name does."""
+    """The effect of a file name on the start of a node."""
 
     NONE = "none"
     REMOVED = "removed"
@@ -53,7 +53,7 @@ class NameEffect(StrEnum):
 
 
 def effect_of_name(name: str) -> NameEffect:
-    """What becomes of a file that is none of Kafka's, by the end of its name."""
+    """The effect of a file that is not Kafka's, by the end of its name."""
     if name.endswith((_CHECKPOINT, *_REMOVED_CHECKPOINTS)):
         # Cut at fixed places, whatever is between and after.
         is_read = len(name) >= 31 and _is_number(name[:20], 63) and _is_number(name[21:31], 31)
@@ -101,7 +101,7 @@ class Grade(StrEnum):
     INFO = "info"
     """Nothing is wrong, or the next start mends it."""
     WARNING = "warning"
-    """Kafka starts and goes on; it mends it, or never looks."""
+    """Kafka starts and continues; it repairs the fault, or never looks at it."""
     ERROR = "error"
     """Kafka starts, and something fails or goes wrong later."""
     DAMAGE = "damage"
@@ -109,7 +109,7 @@ class Grade(StrEnum):
 
 
 class RuleOutcome(StrEnum):
-    """What became of a rule."""
+    """The outcome of a rule."""
 
     HELD = "held"
     VIOLATED = "violated"
@@ -117,10 +117,10 @@ class RuleOutcome(StrEnum):
 
 
 class Followers(StrEnum):
-    """What is asked of a follower's start.
+    """The requirement on a follower's start.
 
-    ``kafka``: nothing, as up to 4.4 each node moves its own start. ``strict`` and ``literal`` are the heuristic's two readings: it is not
-    beyond the leader's start; literally, it may stand at the leader's start without a checkpoint of its own there.
+    ``kafka``: none, as up to 4.4 each node moves its own start. ``strict`` and ``literal`` are the heuristic's two readings: the start is
+    not beyond the leader's start. With ``literal``, it may be at the leader's start without a checkpoint of its own there.
     """
 
     KAFKA = "kafka"
@@ -130,7 +130,7 @@ class Followers(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule came to; a rule that is violated several times has as many results.
+    """The result of a rule. A rule that is violated several times has as many results.
 
     Attributes:
         rule: which.
@@ -221,7 +221,7 @@ def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
     start, known, first = facts.start_offset, facts.start_epoch, facts.first_epoch
     if not start:
         return []
-    unknown = f"the log starts at {start}, and neither a checkpoint nor the log tells the epoch of offset {start - 1}"
+    unknown = f"the log starts at {start}, and neither a checkpoint nor the log has the epoch of offset {start - 1}"
     contradicts = (
         f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
         "makes the file anew"
@@ -312,9 +312,7 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
     usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
     if facts.cut_offset is not None:
         then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
-        evidence = (
-            f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; what is behind that is lost"
-        )
+        evidence = f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; later records are lost"
         yield _Case(Grade.DAMAGE, evidence, offset=facts.cut_offset)
     image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
     missing = [(usable, facts.base)] if usable < facts.base else []
@@ -325,14 +323,14 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
             if end > usable
             else _Case(
                 Grade.ERROR,
-                f"{detail}; {image}, so that images are whole; a replica that fetches there gets what follows, and never hears of them",
+                f"{detail}; {image}, so that images are whole; a replica that fetches there gets the next records and not the missing ones",
                 offset=begin,
             )
         )
 
 
 def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
-    why = "nobody who writes here has a producer id, and it is no checkpoint"
+    why = "no writer of this log has a producer id, and it is no checkpoint"
     return [_Case(Grade.WARNING, f"{name} {what}; {why}") for name, what in facts.bad_snapshots]
 
 

@@ -32,11 +32,11 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class SourceQuestion:
-    """What is asked.
+    """Selects the replicas and the evidence.
 
     Attributes:
         paths: of log directories, or above them, or partition directories.
-        purpose: what they are to be the source of.
+        purpose: their use as a source.
         metadata: location of a metadata log, None for that of each broker itself.
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
@@ -83,7 +83,7 @@ class CheckedSource:
 
 @dataclass(slots=True)
 class SourceCheck:
-    """All of them, by path, and what is to be told."""
+    """All verdicts, by path, and the findings."""
 
     question: SourceQuestion
     replicas: list[CheckedSource] = field(default_factory=list)
@@ -91,15 +91,15 @@ class SourceCheck:
 
 
 def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None) -> SourceCheck:
-    """Judges every replica below the paths. What cannot be read of one keeps no other from being judged.
+    """Judges every replica below the paths. A file of one replica that cannot be read does not affect the others.
 
     Args:
-        question: what is asked.
+        question: the replicas and the evidence.
         now_ms: the clock, for which snapshot at a first offset is trusted where the last stable offset is looked for.
         jobs: worker processes for that.
 
     Raises:
-        UsageError: a path leads nowhere, or the metadata log that was named is none.
+        UsageError: a path does not exist, or the metadata log that was named is none.
         RefusedError: that one is damaged.
         StorageError: it cannot be read.
     """

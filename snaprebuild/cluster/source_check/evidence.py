@@ -1,6 +1,6 @@
-"""What a verdict on a replica is made from: what its files say of it, and what the cluster, other replicas and the operator say.
+"""The evidence for a verdict on a replica: from its files, the cluster, other replicas and the operator.
 
-Everything may be missing. What is missing is None. A rule that needs it is *not known* where the evidence should be there, and
+Everything may be missing, and is None then. A rule that needs it is *not known* where the evidence should be there, and
 *not applicable* where this kind of cluster does not have it.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "
 
 
 class Purpose(StrEnum):
-    """What a replica is to be the source of."""
+    """The use of a replica as a source."""
 
     REBUILD = "rebuild"
     """Snapshots next to its own segments: they describe local bytes, whatever the ISR."""
@@ -40,7 +40,7 @@ class WithFaults:
 
 @dataclass(frozen=True, slots=True)
 class LogDirEvidence(WithFaults):
-    """What the small files of a log directory say of the broker that it belongs to.
+    """Facts from the small files of a log directory about the broker that it belongs to.
 
     Attributes:
         path: of the directory.
@@ -90,8 +90,9 @@ class LogEvidence(WithFaults):
         topic_id: of ``partition.metadata``, 16 bytes; None if that is absent or cannot be read.
         bases: base offsets of the segments, ascending.
         log_end: end of the last whole batch; None if it cannot be read.
-        high_watermark: of the checkpoint, as it is written there; None if there is no line. Likewise ``recovery_point``.
-        log_start: likewise, 0 where there is no line.
+        high_watermark: as the checkpoint has it; None if there is no line.
+        recovery_point: as the checkpoint has it; None if there is no line.
+        log_start: as the checkpoint has it; 0 if there is no line.
         epochs: of the leader epoch checkpoint, in file order; None if that is absent or cannot be read.
         tail_epoch: leader epoch of the last batch; None if no batch was read, -1 for one that has none (message formats 0 and 1).
         tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None if that is not known.
@@ -124,7 +125,7 @@ class LogEvidence(WithFaults):
 
     @property
     def is_empty(self) -> bool:
-        """No record is in it; False where nobody can tell."""
+        """No record is in it; False if that is unknown."""
         return self.exists and (not self.bases or (self.log_end is not None and self.log_end <= self.bases[0]))
 
     def closed_below(self, offset: int) -> int:
@@ -134,7 +135,7 @@ class LogEvidence(WithFaults):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvidence:
-    """What a metadata log says of a broker and of one partition.
+    """Facts from a metadata log about a broker and one partition.
 
     Attributes:
         origin: its path.
@@ -162,7 +163,7 @@ class ClusterEvidence:
 
     @property
     def broker_epoch(self) -> int | None:
-        """Of the registration; None without one."""
+        """Broker epoch of the registration; None without one."""
         return None if self.broker is None else self.broker.epoch
 
     @property
@@ -203,10 +204,10 @@ class PeerEvidence:
 
 @dataclass(frozen=True, slots=True)
 class SourceEvidence:
-    """All of it.
+    """All evidence for one replica.
 
     Attributes:
-        purpose: what it is to be the source of.
+        purpose: the use as a source.
         log: the partition.
         log_dir: the directory that it is in.
         cluster: None if no metadata log was asked.
@@ -220,7 +221,7 @@ class SourceEvidence:
     log: LogEvidence
     log_dir: LogDirEvidence
     cluster: ClusterEvidence | None = None
-    cluster_missing: str = "no metadata log was given, and none lies beside the partition"
+    cluster_missing: str = "no metadata log was given, and there is none next to the partition"
     is_cluster_unreadable: bool = False
     peers: tuple[PeerEvidence, ...] = ()
     leader_asserted: bool = False
@@ -237,7 +238,7 @@ class SourceEvidence:
 
     @property
     def known(self) -> ClusterEvidence:
-        """What the cluster says of the broker as it was when it last ran; empty where ``why_unknown`` has a reason."""
+        """The cluster's facts about the broker when it last ran; empty if ``why_unknown`` has a reason."""
         return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
 
     @property

@@ -123,7 +123,7 @@ class EvidenceCollector:
         elsewhere = self._metadata_dirs.get(state.path)
         found = self.logs.of((state, *self._own_siblings(state)), elsewhere)
         if found.read is not None and found.read.is_own and os.path.dirname(found.read.path) == elsewhere:
-            message = "the metadata log of metadata.log.dir tells of the replicas in the broker's log.dirs"
+            message = "the metadata log of metadata.log.dir is used for the replicas in the broker's log.dirs"
             self._add(Finding("source-metadata-dir", Severity.NOTE, found.read.path, message))
         return found
 
@@ -199,7 +199,7 @@ def is_judged(directory: PartitionDir) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """What other replicas say, by the name of their partition."""
+    """The evidence of other replicas, by the name of their partition."""
 
     known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
 

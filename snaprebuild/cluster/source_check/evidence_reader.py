@@ -1,4 +1,4 @@
-"""The files of a replica, as the rules of a verdict take them. What cannot be read is not known, and is a finding."""
+"""Reads the files of a replica as evidence for the rules of a verdict. A file that cannot be read is a finding; its facts are unknown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 def log_dir_evidence(
     state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, asks_lock: bool = True
 ) -> LogDirEvidence:
-    """What a log directory says of its broker.
+    """The evidence of a log directory about its broker.
 
     Args:
         state: its small files.
@@ -70,7 +70,7 @@ def log_evidence(
     last_stable: int | None = None,
     asks_stable: bool = False,
 ) -> LogEvidence:
-    """What a partition directory says.
+    """The evidence of a partition directory.
 
     Args:
         directory: the listing.
@@ -117,7 +117,7 @@ def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:
 
 
 def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
-    """What another replica says."""
+    """The evidence of another replica."""
     log = log_evidence(directory, state)
     start = log.bases[0] if log.bases else None
     return PeerEvidence(
@@ -140,9 +140,9 @@ def brokers_of(
 
     Args:
         states: log directories, of whatever brokers.
-        log_dirs: paths of those that are the ``log.dirs`` of one broker, as its configuration says. Of others equal ids tell.
+        log_dirs: paths that are the ``log.dirs`` of one broker, by its configuration. For all others equal ids decide.
         named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
-            ids, as before 3.7; that an operator names two of different clusters does not make them one broker's.
+            ids, as before 3.7. Two directories of different clusters do not belong to one broker, although an operator names both.
 
     Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
     whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.

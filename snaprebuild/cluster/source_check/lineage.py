@@ -1,6 +1,6 @@
 """Rule R12: the leader epochs of a replica against those of the cluster, and of other replicas.
 
-Source: ``LeaderEpochFileCache``; KIP-101: what a follower would truncate was never part of the log that went on.
+Source: ``LeaderEpochFileCache``; KIP-101: records that a follower would truncate were never part of the log that continued.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
         )
     unordered = next(
         (
-            f"leader epoch {after.epoch} from {after.start_offset} stands behind {before.epoch} from {before.start_offset}"
+            f"leader epoch {after.epoch} from {after.start_offset} follows {before.epoch} from {before.start_offset}"
             for before, after in pairwise(epochs)
             if after.epoch <= before.epoch or after.start_offset < before.start_offset
         ),
@@ -53,7 +53,7 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
             reservations.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
         elif end is not None and (limit is None or end < limit):
             limit = end
-            reservations.append(f"the log went on without it from {end}, as {peer.path} has it")
+            reservations.append(f"the log continued without it from {end}, by {peer.path}")
     last, why = epochs[-1].epoch, evidence.why_unregistered
     known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""

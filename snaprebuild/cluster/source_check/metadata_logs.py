@@ -1,7 +1,7 @@
 """The metadata logs that the verdicts of a run rest on: one that was named, or each broker's own, folded once.
 
 Nothing on a disk shows that it was replaced; the metadata log does (``replaced_partitions``). A log directory that was formatted anew has
-a new id. So a broker that registers with that id, and without the one that the partition was placed in, has lost the partition (KIP-858).
+a new id. A broker that registers with that id, and without the one that the partition was placed in, has lost the partition (KIP-858).
 It has the partition again once a leader, which is another broker, has taken it among the in-sync replicas: that happens after it has
 caught up (``Partition.maybeExpandIsr``). A log that is empty after that was never written to.
 """
@@ -146,7 +146,7 @@ class MetadataRead:
         return epoch if fold.offset < epoch else None if broker is None else broker.epoch
 
     def facts(self, log: LogEvidence, node_id: int | None) -> ClusterEvidence:
-        """What its end says of one partition of one broker; no history is read."""
+        """Facts about one partition of one broker at the end of the log; no history is read."""
         broker, topic_id, partition = _registered(self.image, log, node_id)
         return ClusterEvidence(
             origin=self.path,
@@ -217,7 +217,7 @@ class BrokerMetadata:
     """
 
     read: MetadataRead | None = None
-    why_none: str = "no metadata log was given (--metadata), and none lies beside the partition"
+    why_none: str = "no metadata log was given (--metadata), and there is none next to the partition"
     is_unreadable: bool = False
 
 
@@ -257,7 +257,7 @@ class MetadataLogs:
             try:
                 read = self._read(self.location, is_own=False)
             except FormatError as error:
-                message = f"the metadata log cannot be read, so that nobody is judged by it: {error.message}"
+                message = f"the metadata log cannot be read, so no replica is judged: {error.message}"
                 raise RefusedError(message, path=error.file) from error
             if read.image.offset < 0:
                 raise UsageError("the metadata log is empty", path=read.path)

@@ -167,7 +167,7 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
         (
             not own.has_meta and evidence.has_metadata_log,
             fails(
-                "there is no meta.properties, which a KRaft broker has in each log directory: whose replica it is cannot be told"
+                "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown"
             ),
         ),
         (not own.has_meta, not_known("there is no meta.properties")),
@@ -175,7 +175,7 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
         (mixed, fails("".join(mixed[:1]))),
         (
             None not in (log_of, own.cluster_id) and log_of != own.cluster_id,
-            fails(f"cluster.id is {own.cluster_id} here and {log_of} where the metadata log lies: of another cluster"),
+            fails(f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster"),
         ),
         otherwise=passes(f"node {own.node_id} of cluster {own.cluster_id}{beside}"),
     )
@@ -258,7 +258,7 @@ def assignment(evidence: SourceEvidence) -> Ruling:
             own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories,
             passes(f"{is_one}; in which directory is not known"),
         ),
-        (assigned == UNASSIGNED_DIRECTORY, warns(f"{is_one}, and has not told the cluster in which directory")),
+        (assigned == UNASSIGNED_DIRECTORY, warns(f"{is_one}, and has not reported to the cluster in which directory")),
         (
             assigned != own,
             _fails_by_log(evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}"),
@@ -268,7 +268,7 @@ def assignment(evidence: SourceEvidence) -> Ruling:
 
 
 def in_sync(evidence: SourceEvidence) -> Ruling:
-    """R7: it is in sync, or eligible to lead, or leads. Not asked of a rebuild, which describes local bytes."""
+    """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition, node = evidence.registered, evidence.log_dir.node_id
     why = evidence.why_unregistered or (NO_NODE_ID if node is None else None if node in partition.replicas else "it is no replica")
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
@@ -276,7 +276,7 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
         (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),
         (
             why and evidence.leader_asserted and _may_lead(evidence),
-            passes(f"that it leads rests on the operator's word (--i-am-the-leader): {why}", is_asserted=True),
+            passes(f"the operator asserts that it leads (--i-am-the-leader): {why}", is_asserted=True),
         ),
         (why, _no_evidence(evidence, why)),
         (node in partition.isr or node in partition.elr or node == partition.leader, passes(detail)),
@@ -302,9 +302,9 @@ def _may_lead(evidence: SourceEvidence) -> bool:
 
 
 def recovery_state(evidence: SourceEvidence) -> Ruling:
-    """R8: no unclean election that nobody recovered from.
+    """R8: no unclean election without a recovery after it.
 
-    With one replica that state never ends, because only a change of the ISR ends it; what the replica holds is then all that there is.
+    With one replica that state never ends, because only a change of the ISR ends it. The replica then holds all that there is.
     """
     detail = "RECOVERING: its leader was elected uncleanly"
     return decide(

@@ -1,8 +1,8 @@
 """May this replica be a source? Thirteen rules on what its files, the cluster and other replicas say, and the verdict that follows.
 
-A verdict is for a purpose: snapshots next to a replica's own segments describe local bytes, whatever the ISR; copies in remote storage,
-and the log of another replica, become the truth for others. A rule without its evidence rejects nothing. Where that evidence should be
-there, the verdict is UNKNOWN; where this kind of cluster cannot have it, the rule is not applicable and changes nothing.
+A verdict is for a purpose. Snapshots next to a replica's own segments describe local bytes, whatever the ISR. Copies in remote storage,
+and the log of another replica, become the log that others read. A rule without its evidence rejects nothing. If that evidence should
+exist, the verdict is UNKNOWN. If this kind of cluster cannot have it, the rule is not applicable and changes nothing.
 
 Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/reference/cluster-rules.md`` has the table.
 """
@@ -95,14 +95,14 @@ _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpos
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What one rule said."""
+    """The result of one rule."""
 
     rule: Rule
     ruling: Ruling
 
     @property
     def state(self) -> RuleState:
-        """Of the ruling."""
+        """State of the ruling."""
         return self.ruling.state
 
 
@@ -153,7 +153,7 @@ class SourceVerdict:
 
     @property
     def unknown_despite_assertion(self) -> tuple[Rule, ...]:
-        """Of these, the rules that the operator's word does not answer: it stands for the cluster's evidence, not for the log's own."""
+        """The unknown rules that ``--i-am-the-leader`` does not answer: it replaces the cluster's evidence, not that of the log."""
         return tuple(rule for rule in self.unknown if not self.asserted or rule not in _OF_THE_CLUSTER)
 
     @property
@@ -163,10 +163,10 @@ class SourceVerdict:
 
     @property
     def needs_confirmation(self) -> tuple[Rule, ...]:
-        """What the cluster does not tell, where nothing says that the replica leads or is in sync.
+        """Rules without evidence from the cluster, if nothing shows that the replica leads or is in sync.
 
-        Copies in remote storage, and the log of another replica, are not to rest on that unless the operator says so. Empty where the
-        cluster tells, where the operator has said it, and of a rebuild, which describes local bytes.
+        Copies in remote storage, and the log of another replica, must not depend on such a replica unless the operator confirms it.
+        Empty if the cluster has the evidence, if the operator has confirmed it, and for a rebuild, which describes local bytes.
         """
         if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_known:
             return ()
@@ -211,7 +211,7 @@ class SourceVerdict:
             return None
         rules = ", ".join(rule.name for rule in self.needs_confirmation)
         message = (
-            f"{_A[self.purpose]} would rest on the operator's word that this replica leads: {rules} are not known "
+            f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} are unknown "
             f"({self.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
         )
         return Finding("source-word-needed", severity, path, message)

@@ -30,7 +30,7 @@ _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
 
 def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
-    """What the summary of a segment, or of a piece of it, says is damaged in it."""
+    """Findings of damage, from the summary of a segment or of a part of it."""
     found = [_bad_checksum(source, index, summary)] if summary.facts.bad_crc_count else []
     if summary.facts.disorder_offset is not None:
         found.append(_disorder(source, index, summary.facts.disorder_offset))
@@ -50,7 +50,7 @@ def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
     """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
     path = source.directory.file_path(source.directory.segments[index].log.name)
     return Finding(
-        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not lie behind the one before it", offset
+        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} is not above the one before it", offset
     )
 
 
@@ -85,7 +85,7 @@ class CrossCheck:
         knowledge = self._knowledge(state)
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.doubt is None:
-            reason = f"no broker writes a snapshot here: {state.offset} lies inside the batch that begins at {batch_offset}"
+            reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
             return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
         comparison = compare(state.effect, found, state.offset, knowledge)
         if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
@@ -197,9 +197,9 @@ class ListedDifferences:
 def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:
     """Index in the file of the first entry that no broker can have written here, or None.
 
-    Brokers up to 2.7 also list an abort marker that closed nothing, as a transaction that begins at its marker (KAFKA-10702). And a broker
-    that appends several batches at once, as a follower does, takes the last stable offset when all of them are in: where nothing was open
-    it then names the first transaction that began after the marker, instead of the offset after it (``UnifiedLog.append``).
+    Brokers up to 2.7 also list an abort marker that closed nothing, as a transaction that begins at its marker (KAFKA-10702). A broker
+    that appends several batches at once, as a follower does, takes the last stable offset after the last of them. If nothing was open, it
+    then names the first transaction that began after the marker, instead of the offset after the marker (``UnifiedLog.append``).
     """
     waiting = iter(expected)
     for at, entry in enumerate(found):

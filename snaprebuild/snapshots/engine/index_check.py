@@ -44,10 +44,10 @@ def log_beside(index_path: str, kind: DumpedKind, store: Store) -> str | None:
 
 @dataclass(slots=True)
 class IndexCheck:
-    """What the log says to each entry of an index; all arrays have shape (entries,).
+    """The comparison of each entry of an index with the log; all arrays have shape (entries,).
 
     Attributes:
-        found: int64, what the log has where the entry points.
+        found: int64, the value in the log at the place that the entry names.
         is_there: bool, whether it has a batch there at all.
         agrees: bool, the entry leads a broker to the right place.
         is_compared: bool; False after the place where the log ends early or in disorder.
@@ -127,12 +127,12 @@ class LogWalk:
 class OffsetIndexCheck:
     """Whether a batch begins at the position of each entry, and one at or after it ends with its offset.
 
-    The batch at the position itself need not end with it: an older broker that appends several batches at once, as a follower does,
+    The batch at the position itself need not end with it. An older broker that appends several batches at once, as a follower does,
     names the first position and the last offset.
     """
 
     columns: tuple[str, ...] = ()
-    """Of the log that are looked at."""
+    """Columns of the log that are compared."""
 
     def __init__(self, offset: np.ndarray, position: np.ndarray) -> None:
         """Takes the entries.
@@ -158,7 +158,7 @@ class OffsetIndexCheck:
         self._ends[start:stop] = (last[rows] == offset[start:stop]) & (block.position_bytes[rows] >= position[start:stop])
 
     def result(self, walk: LogWalk) -> IndexCheck:
-        """What came out, once the log was walked."""
+        """The comparison, after the log was walked."""
         check = self._check
         check.is_there = self._begins
         check.agrees = self._begins & self._ends
@@ -192,7 +192,7 @@ class TimeIndexCheck:
         self._below = stop
 
     def result(self, walk: LogWalk) -> IndexCheck:
-        """What came out, once the log was walked."""
+        """The comparison, after the log was walked."""
         check = self._check
         check.agrees = check.is_there & (check.found == self._timestamp)
         return _compared(check, walk, self._offset < walk.end_offset)
@@ -224,7 +224,7 @@ class TransactionIndexCheck:
         self._check.is_there[start:stop] = last[rows] == self._last_offset[start:stop]
 
     def result(self, walk: LogWalk) -> IndexCheck:
-        """What came out, once the log was walked."""
+        """The comparison, after the log was walked."""
         check = self._check
         check.agrees = check.is_there & (check.found == self._producer_id)
         return _compared(check, walk, self._last_offset < walk.end_offset)

@@ -144,7 +144,7 @@ def window_index(partition: PartitionSource, clock: Clock, deadline: float | Non
 
     Raises DeadlinePassedError as ``largest_timestamp_hint``.
     """
-    last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
+    last = len(partition.directory.segments) - 1  # the active segment's index does not cover all of its data yet
     each = here_for([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)

@@ -109,7 +109,7 @@ class BoundaryState:
 
     @cached_property
     def entries(self) -> np.ndarray:
-        """Of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered."""
+        """All entries, of ``ENTRY_DTYPE``, sorted by producer id."""
         return self.make_entries()
 
     @cached_property
@@ -243,7 +243,7 @@ class PartitionReplay:
         if self.resume_from is not None:
             index = self.resume_from.index_in(self.directory)
             assert index is not None, "another log"
-            return index, f"an earlier replay came to {self.resume_from.offset}"
+            return index, f"an earlier replay ended at {self.resume_from.offset}"
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
         if not self.directory.segments:
@@ -255,9 +255,9 @@ class PartitionReplay:
         if self.mode is ReplayFrom.WINDOW:
             return window, "asked for: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
-            return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
+            return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
-            return 0, "no surviving snapshot behind the window could prove it"
+            return 0, "no snapshot is left after the window that could prove it"
         return window, "the first segment within the expiration"
 
     def hands_out_at_once(self) -> bool:

@@ -91,7 +91,7 @@ NO_CACHE_HITS = CacheHits()
 
 @dataclass(slots=True)
 class TaskOutcome:
-    """What a task found. It is the same value wherever the task ran, and can be pickled.
+    """The result of a task. It is the same value wherever the task ran, and can be pickled.
 
     Attributes:
         bytes_read: of segments.
@@ -158,11 +158,11 @@ class PartitionTask:
         return wants_more
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """What is damaged in a segment, or in its indexes."""
+        """Findings of damage in a segment, or in its indexes."""
         return [*segment_findings(self.source, index, summary), *self.index_findings(index, summary)]
 
     def index_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """What is damaged in the indexes of a copy in remote storage."""
+        """Findings of damage in the indexes of a copy in remote storage."""
         if not self.source.directory.segments[index].has_checked_indexes:
             return []
         if self._index_tally is None:
@@ -223,7 +223,7 @@ class ReplayTask(PartitionTask):
         self.cross = CrossCheck(source, replay.clock)
 
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """What the replay asks for."""
+        """The segments that the replay needs next."""
         return self.replay.begin() if is_first else self.replay.more()
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
@@ -268,7 +268,7 @@ class Job(ABC):
         """
 
     def replay(self) -> PartitionReplay | None:
-        """Of the whole partition, not yet begun; None if the task must not be split into chunks."""
+        """The replay of the whole partition, not yet begun; None if the task must not be split into chunks."""
         return None
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:

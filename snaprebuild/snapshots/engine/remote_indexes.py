@@ -46,7 +46,7 @@ def read_index_entries(store: ReadStore, log_path: str, base_offset: int) -> Ind
 
 
 def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str | None:
-    """What is wrong with the offset index, the time index or the leader epoch checkpoint of a copy. Its segment is read again.
+    """The fault of the offset index, the time index or the leader epoch checkpoint of a copy. Its segment is read again.
 
     Args:
         store: that holds it.

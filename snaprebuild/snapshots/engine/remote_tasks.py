@@ -1,8 +1,8 @@
 """Tasks that run where summaries arrive which were made elsewhere: a whole partition, or chunks of its segments in parallel.
 
-A replay that hands out its boundaries at once needs nothing of later segments, and of earlier ones only the state and a few facts. So each
-chunk is composed to one effect (``composed``); one pass over those, which are few, finds the state before each chunk
-(``chunk_start_states``); each chunk is replayed from there, exactly as if all before it had been read; and the outcomes are merged.
+A replay that hands out its boundaries at once needs nothing of later segments, and of earlier ones only the state and a few facts.
+Therefore each chunk is composed to one effect (``composed``). One pass over these few effects finds the state before each chunk
+(``chunk_start_states``). Each chunk is replayed from its state, exactly as if all before it had been read. The outcomes are merged.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def drain_summaries(task: PartitionTask, stream: SummaryStream) -> list[ReadTask
     """Gives a task the summaries that it asks for.
 
     Returns:
-        What did not arrive: it must be read, and the task begun anew. Empty when the task ended.
+        The reads whose summaries did not arrive: they must be read, and the task begun anew. Empty when the task ended.
     """
     try:
         while tasks := task.tasks():

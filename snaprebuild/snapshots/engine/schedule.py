@@ -1,10 +1,10 @@
 """Reads segments in parallel: worker processes, a limit for each device, results in order for each partition.
 
-Small work is done in this process. Otherwise workers are started once and fed so that every device is busy, a spinning disk with one
-reader at a time, and that no partition is read further ahead of its first missing segment than twice the count of workers.
+Small tasks run in this process. Otherwise workers are started once, and the schedule keeps every device busy; a spinning disk has one
+reader at a time. No partition is read further ahead of its first missing segment than twice the count of workers.
 
-A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and which segment it had is unknown. So what was in
-flight is read once more by new workers, one segment at a time. If a worker dies again, its segment fails its partition and no other.
+A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and its segment is unknown. New workers then read
+all segments that were in flight once more, one at a time. If a worker dies again, its segment fails its partition and no other.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def run_partitions(tasks: Iterable[PartitionTask], jobs: int | None, engine: Eng
 
 
 class _Result(Protocol):
-    """What a verb has found in one partition."""
+    """The result of a command for one partition."""
 
     @property
     def source(self) -> PartitionSource:
@@ -147,8 +147,8 @@ def read_partitions(
         engine: as ``run``.
 
     Returns:
-        A result for each partition. That of one that is gone is empty, with a note; that of one whose files were deleted faster than they
-        could be read, ``LISTINGS_MAX`` times, has the finding ``busy-log``.
+        A result for each partition. The result of a partition that is gone is empty, with a note. If files were deleted faster than they
+        could be read, ``LISTINGS_MAX`` times, the result has the finding ``busy-log``.
     """
     results = [begin(place, source) for place, source in enumerate(sources)]
     due = list(range(len(results)))
@@ -279,10 +279,10 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _end_workers(pool: ProcessPoolExecutor) -> None:
-    """Kills the workers. What they were reading is read again if it is still wanted.
+    """Kills the workers. Segments that they were reading are read again if they are still wanted.
 
-    The executor does so itself where one of them died, but for a worker that was just being started: that one waits for work for ever,
-    and the executor for its end.
+    The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
+    ever, and the executor waits for its end.
     """
     for worker in [*(pool._processes or {}).values()]:
         if worker.is_alive():
@@ -396,8 +396,8 @@ class _Pool:
     def _next(self) -> _TaskQueue | None:
         """Takes the next partition to read from off its device.
 
-        That is the first one of the device with the fewest readers, so that none is idle while another has many. A partition that waits for
-        an early segment, with many later ones read already, is passed over.
+        It is the first one of the device with the fewest readers, so that no device is idle while another has many readers. A partition
+        that waits for an early segment, with many later ones read already, is passed over.
         """
         for device in sorted(self.waiting, key=lambda each: self.on_device[each]):
             waiting = self.waiting[device]
@@ -432,7 +432,7 @@ class _Pool:
             self.waiting[queue.task.device].appendleft(queue)
 
     def _fail(self, error: StorageError) -> None:
-        """What was finished stays so."""
+        """Fails all partitions that are not finished."""
         for queue in self.queues:
             if not queue.is_over:
                 queue.fail(error)

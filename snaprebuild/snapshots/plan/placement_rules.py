@@ -1,4 +1,4 @@
-"""Which snapshots may be written where, and the findings about boundaries that are skipped.
+"""Rules for where a snapshot may be written, and the findings about boundaries that are skipped.
 
 Reasons about the log are those of ``boundary_needs``. Reasons about the place are here: they matter in a log directory, and not under
 ``--out``.

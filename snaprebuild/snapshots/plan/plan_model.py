@@ -1,6 +1,6 @@
-"""The plan of a rebuild as values: what was asked for, and what is to be done for it.
+"""The plan of a rebuild as values: the request, and the steps for it.
 
-``plan`` makes them, a ``SourceGate`` removes the snapshots for which a replica is not trusted, ``rebuild`` carries them out.
+``plan`` makes them. A ``SourceGate`` removes the snapshots for which a replica is not trusted. ``rebuild`` carries them out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULT_RETENTION_MS = 604_800_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for; a saved plan carries it, so that it can be made again and compared.
+    """The request for a plan. A saved plan carries it, so that the plan can be made again and compared.
 
     Attributes:
         paths: absolute, in the order given.
@@ -199,7 +199,7 @@ class BoundaryPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What is to be done for one partition.
+    """The plan for one partition.
 
     Attributes:
         source: the partition and what its broker's files show.
@@ -215,7 +215,7 @@ class PartitionPlan:
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
         fault: why nothing can be done, or None.
         given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
-        verdict: on the replica as a source of snapshots; None where nothing would be written.
+        verdict: on the replica as a source of snapshots; None if nothing would be written.
         resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
         already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.

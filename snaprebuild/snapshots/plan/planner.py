@@ -1,7 +1,6 @@
-"""What would be rebuilt: boundaries, where replay begins and why, what it costs, and what stays out and why.
+"""Makes the plan of a rebuild: boundaries, where replay begins and why, its cost, and the boundaries that are left out and why.
 
-``plan`` prints this value (``planned``), ``rebuild`` carries it out. Saved and loaded again it is refused when any input is no longer what
-it was.
+``plan`` prints this value, ``rebuild`` carries it out. A saved plan is refused after any of its inputs has changed.
 """
 
 from __future__ import annotations
@@ -258,7 +257,7 @@ def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[
         return []
     message = (
         f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset "
-        "index is missing below: start and stop it once, so that it makes the index, then run again"
+        "index is missing below. Start and stop the broker once, so that it makes the index. Then run again"
     )
     return [Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0])]
 
@@ -275,8 +274,8 @@ def _best_class(start_index: int, first_base: int, *, is_remote_below: bool, has
 def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPlan], window: int) -> int:
     """The first segment that is not needed: above what is wanted and what proves it.
 
-    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: the next broker starts
-    from the snapshot at the log end, so that a wrong one there must be found.
+    ``auto`` reads to the end of the log, unless a range of boundaries was asked for or a window may make that unnecessary. The next
+    broker starts from the snapshot at the log end: a wrong one there must be found.
     """
     segments, last = directory.segments, due[-1]
     mode = ReplayFrom(request.replay_from)

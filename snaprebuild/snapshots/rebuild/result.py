@@ -1,4 +1,4 @@
-"""What became of a plan: the values that ``rebuild`` returns."""
+"""The results of a plan: the values that ``rebuild`` returns."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
 
 @dataclass(frozen=True, slots=True)
 class BoundaryResult:
-    """What became of one boundary.
+    """The result for one boundary.
 
     Attributes:
         offset: the boundary.
         is_log_end: it is the log end offset.
-        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched),
+        action: ``written`` or ``would_write`` (dry run). ``equal`` (is there already) or ``kept`` (is there, differs, was not touched).
             ``failed`` (an error), ``refused`` (it must not be written) or ``skipped`` (the run did not reach it).
         snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
         entries: count in the rebuilt snapshot, or None.
@@ -98,7 +98,7 @@ class PartitionResult:
 
     @property
     def path(self) -> str:
-        """Of the partition directory."""
+        """Path of the partition directory."""
         return self.plan.source.directory.path
 
     @property
@@ -127,14 +127,14 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RebuildResult:
-    """What became of a plan.
+    """The result of a plan.
 
     Attributes:
-        plan: what was carried out.
+        plan: that was carried out.
         partitions: one result for each.
         is_dry_run: nothing was written.
         receipt: path of the file that lists what was written; None if nothing was, or without a receipt.
-        receipt_findings: what went wrong with its end.
+        receipt_findings: errors when the receipt was closed.
         staged_plan: path of the plan for ``install``; None where nothing was staged.
     """
 

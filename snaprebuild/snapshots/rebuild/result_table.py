@@ -1,4 +1,4 @@
-"""What became of every boundary, as a table for programs: JSON lines, or Parquet (``rebuild --results``; docs/reference/json.md)."""
+"""The results of all boundaries, as a table for programs: JSON lines, or Parquet (``rebuild --results``; docs/reference/json.md)."""
 
 from __future__ import annotations
 

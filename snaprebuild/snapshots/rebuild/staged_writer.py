@@ -35,7 +35,7 @@ ROUNDS_MAX = 3
 class StageWriter:
     """Writes the snapshots of one partition to its directory below ``--to``, and lists them for the staged plan.
 
-    What an earlier run staged at the same boundary is used again where it is the same, else replaced.
+    A snapshot that an earlier run staged at the same boundary is used again if it is equal, else replaced.
     """
 
     def __init__(self, result: PartitionResult, request: Request, report: Report | None, *, dry_run: bool) -> None:

@@ -156,7 +156,7 @@ class RebuildTask(ReplayTask):
                 self._list_differences(boundary.offset, boundary.comparison)
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """As ``PartitionTask.fail``. What was written stays."""
+        """As ``PartitionTask.fail``. Snapshots that were written stay."""
         failures = [error]
         while self._pending:
             try:

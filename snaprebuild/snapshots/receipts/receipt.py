@@ -1,8 +1,8 @@
-"""What a run wrote, as a file that is true at every moment: JSON lines, each on the device before what it announces is done.
+"""The receipt of a run: a file that is correct at every moment. It has JSON lines, each on the device before the step it announces.
 
-A header, then for each partition that is written to a line with its inputs, and for each file a line before it gets its name and one
+It has a header, then a line with the inputs of each partition that is written to. Each file has a line before it gets its name and one
 after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
-``undo`` and ``verify --receipt`` do. Nothing is created before there is something to announce, so a run that writes nothing leaves none.
+``undo`` and ``verify --receipt`` do. The receipt is created with its first announcement, so a run that writes nothing leaves none.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def state_directory() -> str | None:
 def default_receipt_path(out: str | None) -> str:
     """The default place of a receipt: the state directory of the user, never among a broker's files.
 
-    Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
-    have none); in place it is the current directory then.
+    Some users have no home that can be written to, as service accounts often do. Then it is ``--out``, or
+    the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
 
     Args:
         out: the directory that the run writes to; None in place.
@@ -164,9 +164,9 @@ class Receipt:
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
-        """Records an event. What is announced is on the device when this returns.
+        """Records an event. An announcement is on the device when this returns.
 
-        The end of a write is not waited for, and is no failure: without it, the file itself shows it.
+        This does not wait for the line about the end of a write, and does not fail without it: the file itself shows its end.
 
         Raises:
             WriteFailedError, RefusedError: an announcement cannot be written, so that nothing may be.
@@ -220,7 +220,7 @@ class Receipt:
             self._journal.sync()
 
     def settle_all(self, partition: PartitionPlan, offsets: Sequence[int]) -> None:
-        """Files that were announced have their names. Not waited for, as in ``record``."""
+        """Records that announced files have their names. It does not wait for the device, as ``record``."""
         number = self._number(partition)
         if self._journal is None or not offsets:
             return
@@ -230,7 +230,7 @@ class Receipt:
             self._journal.append("\n".join(lines), sync=False)
 
     def close(self) -> None:
-        """Ends the receipt of a run that came to its end.
+        """Ends the receipt of a run that was completed.
 
         Raises:
             WriteFailedError: it cannot be written.

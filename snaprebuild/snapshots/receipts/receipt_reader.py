@@ -68,9 +68,9 @@ class WrittenFile:
     Attributes:
         partition: where.
         offset: from its name.
-        made: the file; None where the run only came to set the old one aside.
+        made: the file; None if the run only set the old one aside.
         made_before: files of other attempts at it, of which one may be there instead.
-        snapshot_class: its class; None likewise.
+        snapshot_class: its class; None if ``made`` is None.
         is_settled: the run recorded its outcome; else it was killed, or did not know it.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
         is_undone: ``undo`` has removed the file.
@@ -89,12 +89,12 @@ class WrittenFile:
 
     @property
     def path(self) -> str:
-        """Of the snapshot."""
+        """Path of the snapshot."""
         return os.path.join(self.partition.target, snapshot_file_name(self.offset))
 
     @property
     def all_made(self) -> tuple[Fingerprint, ...]:
-        """Of these one is there, or none."""
+        """All files that may be there: one of them is, or none."""
         return self.made_before if self.made is None else (self.made, *self.made_before)
 
 
@@ -107,7 +107,7 @@ class WrittenReceipt:
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote next to the segments.
         host: of the run; empty where it is not known.
-        ended: the run came to its end; else it was killed.
+        ended: the run was completed; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
     """

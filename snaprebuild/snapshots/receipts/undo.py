@@ -1,7 +1,7 @@
-"""Takes back what a run wrote, by its receipt: only files that are still as the run made them.
+"""Takes back the files that a run wrote, by its receipt: only those that are still as the run made them.
 
-Each step asks the file itself, so that it does not matter where an earlier run, or an earlier undo, was stopped: what is gone is gone, what
-was set aside returns to its name once that is free. A broker's log directory is held meanwhile, as it is when it is written to.
+Each step checks the file itself, so it does not matter where an earlier run, or an earlier undo, was stopped. A file that is gone stays
+gone; one that was set aside returns to its name once that is free. A broker's log directory is locked meanwhile, as when it is written to.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class UndoneFile:
         written: the file as the receipt has it.
         action: of the snapshot: ``removed``, ``would_remove`` (dry run), ``absent`` (there is nothing of ours), ``left`` (it is there and
             stays) or ``failed``.
-        reason: why, where it is neither removed nor to be.
+        reason: why it is not removed, and would not be; None otherwise.
         aside_action: of the snapshot that was set aside: ``put_back``, ``would_put_back``, ``absent``, ``left`` or ``failed``; None
             where none was.
-        aside_reason: why, likewise.
+        aside_reason: why that one is not put back, and would not be; None otherwise.
     """
 
     written: WrittenFile
@@ -60,7 +60,7 @@ class UndoneFile:
 
     @classmethod
     def untouched(cls, file: WrittenFile, action: str, why: str) -> UndoneFile:
-        """Of a file that was not looked at."""
+        """The outcome for a file that was not looked at."""
         return cls(file, action, why) if file.set_aside is None else cls(file, action, why, action, why)
 
 

@@ -1,7 +1,7 @@
 """The state of the files of a run, mostly after its broker has started: kept, removed or replaced, and why as far as that is known.
 
 A broker removes snapshots when it starts, and while it runs as its log start moves; ``replay.broker_start`` is the model of the start.
-What it cannot explain is a finding, because another program was at work. Nothing is replayed: a file that has the
+A change that the model cannot explain is a finding, because another program made it. Nothing is replayed: a file that has the
 bytes it was written with is as good as it was then.
 """
 
@@ -116,7 +116,7 @@ def _found(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
 
 
 def _has_another_size(file: WrittenFile) -> bool:
-    """Known without reading it, however large it has become. What is no regular file, or not there, has none."""
+    """Whether the size differs; no byte is read, however large the file is. An absent or irregular file has no size."""
     with contextlib.suppress(OSError):
         status = os.lstat(file.path)
         return stat.S_ISREG(status.st_mode) and all(status.st_size != made.size_bytes for made in file.all_made)

@@ -37,7 +37,7 @@ __all__ = ["scan_partition"]
 Read = TypeVar("Read")
 
 UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
-"""Of a checkpoint that cannot be read: an epoch with its start offset, below every segment."""
+"""The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
 def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> PartitionScan:
@@ -123,7 +123,7 @@ class _PartitionScanner:
 
     @property
     def _severity(self) -> Severity:
-        """Of what matters only to tiered storage."""
+        """Severity of a finding that matters only to tiered storage."""
         return Severity.FINDING if self.can_be_tiered else Severity.NOTE
 
     # ------------------------------------------------------------ where it begins and ends
@@ -205,7 +205,7 @@ class _PartitionScanner:
     def _say_what_is_wrong(self, checked: Sequence[SnapshotFile]) -> None:
         for snapshot in checked:
             if snapshot.outcome is ReadOutcome.CORRUPT:
-                message = f"{snapshot.error}; a broker deletes it when it comes to load it, and uploads it as it is"
+                message = f"{snapshot.error}; a broker deletes it when it loads it, and uploads it as it is"
                 self._say("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
             elif isinstance(snapshot.error, ChangedFileError):
                 self.findings.append(in_flux(snapshot.error, self.directory.path, snapshot.offset))
@@ -217,10 +217,8 @@ class _PartitionScanner:
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
                 self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
-            message = (
-                "has empty snapshots only, as a log without idempotent producers has; but a broker that finds none writes such too"
-            )
-            self._say("only-empty-snapshots", Severity.NOTE, f"{message}: verify tells")
+            message = "has empty snapshots only. A log without idempotent producers has such, and a broker that starts without any writes such"
+            self._say("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
 
     def _say_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
@@ -331,7 +329,7 @@ class _PartitionScanner:
         return blocked
 
     def _read(self, read: Callable[[PartitionDir], Read | None], code: str, otherwise: Read | None = None) -> Read | None:
-        """What a small file of the partition holds; ``otherwise`` where it cannot be read, with a finding."""
+        """The content of a small file of the partition; ``otherwise``, with a finding, if it cannot be read."""
         try:
             return read(self.directory)
         except (FormatError, ReadFailedError) as error:
@@ -441,7 +439,7 @@ def _at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart
 
 
 def _snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
-    """What the snapshot of a boundary does to the upload once the broker has started again: only then do files count."""
+    """How the snapshot of a boundary blocks the upload after the broker has started again: only then do files count."""
     if boundary.state is SnapshotStatus.IRREGULAR:
         return Blocker.IRREGULAR_SNAPSHOT
     if boundary.at_next_start is AtNextStart.REMOVED:

@@ -1,4 +1,4 @@
-"""What a scan found: boundaries, partitions, log directories, sums."""
+"""The result of a scan: boundaries, partitions, log directories, sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Shutdown(Enum):
-    """What is known of the broker's last stop, which decides what its next start does."""
+    """How the broker stopped last, as far as known. This decides the actions of its next start."""
 
     CLEAN = "clean"
     UNCLEAN = "unclean"
@@ -57,7 +57,7 @@ class SnapshotStatus(Enum):
 
 
 class AtNextStart(Enum):
-    """What the broker's next start leaves at a boundary."""
+    """The snapshot that the broker's next start leaves at a boundary."""
 
     KEPT = "kept"
     REMOVED = "removed"

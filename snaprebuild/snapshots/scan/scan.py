@@ -70,9 +70,9 @@ class _ScanTask:
 
 
 def _scanned(partition: _ScanTask) -> PartitionScan:
-    """While a broker runs, what looks wrong counts only if no file came or went meanwhile: else the partition is scanned again.
+    """Scans a partition. While a broker runs, a fault counts only if no file was created or deleted meanwhile; else it scans again.
 
-    Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, with small
+    Retention renames a segment first, and removes its leader epochs and its snapshot after that. A listing from before, with small
     files from after, shows a segment that lacks both.
     """
     source, path = partition.source, partition.source.directory.path
@@ -102,7 +102,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
 
 
 def _nothing_of(partition: _ScanTask) -> PartitionScan:
-    """Of a partition that is gone, or of which no look came to its end."""
+    """An empty scan: the partition is gone, or no look at it was completed."""
     return replace(scan_partition(without_files(partition.source), partition.shutdown, partition.expiration_ms), findings=())
 
 

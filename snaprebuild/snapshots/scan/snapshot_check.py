@@ -1,7 +1,7 @@
-"""The snapshot files of one partition, read and held against each other: which do not parse, which cannot be true.
+"""Reads the snapshot files of one partition and compares them: some do not parse, some cannot be correct.
 
-No segment is read, so this proves little and suspects much: an entry above the file's own name is wrong for certain, an empty
-file below an entry that is older than it is nearly so. ``verify`` proves.
+No segment is read, so this proves little. An entry above the file's own name is certainly wrong. An empty file is almost certainly wrong
+if a lower snapshot has an entry that had not expired. ``verify`` proves.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
 
 BATCH_BYTES = 16 << 20
-"""Of files whose entries are looked at together: enough that numpy's price per call is small, however many there are of a partition."""
+"""Bytes of files whose entries are compared together: enough to make numpy's cost per call small, however many files there are."""
 
 TIME_ENTRY_BYTES: int = TIME_INDEX_ENTRY.sizeof()
 
 NO_BODY = memoryview(b"")
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
-"""What every broker writes for no entries."""
+"""The bytes that every broker writes if there are no entries."""
 
 
 class ReadOutcome(Enum):
-    """What reading a snapshot file came to."""
+    """The outcome of reading a snapshot file."""
 
     PARSED = "parsed"
     CORRUPT = "corrupt"
-    """A broker would delete it when it comes to load it."""
+    """A broker would delete it when it loads it."""
     UNREADABLE = "unreadable"
     """It could not be read by this program."""
     IN_FLUX = "in flux"
@@ -62,7 +62,7 @@ class SuspectReason(StrEnum):
 
 
 class Why(NamedTuple):
-    """What is wrong or suspicious about a snapshot, in a word and in a sentence."""
+    """The fault or suspicion of a snapshot, as a word and as a sentence."""
 
     suspicion: SuspectReason
     text: str
@@ -75,9 +75,9 @@ class SnapshotFile:
     Attributes:
         offset: from its name.
         file: name, size, owner.
-        outcome: what reading it came to.
+        outcome: of reading it.
         entries: count of producers; 0 where it was not parsed.
-        why: what is wrong or suspicious.
+        why: its fault or suspicion.
         error: the fault of reading or parsing.
         least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
         newest_timestamp: of all entries, ms; -1 without any.
@@ -256,10 +256,10 @@ def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int]) -> None
 
 
 def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries: frozenset[int], expiration_ms: int) -> None:
-    """Producers that were there below an empty one, and too young to have expired when it was written.
+    """Marks empty snapshots above producers that were too young to have expired when the empty one was written.
 
-    When that was is not in the file: not later than it was modified (a copy only makes that later), nor than the first time that the
-    next segment names. So a log that was idle for days, whose producers expired, raises no suspicion.
+    The file does not have the time of writing. It is not later than its modification time (a copy only makes that later), and not later
+    than the first timestamp of the next segment. A log that was idle for days, whose producers expired, raises no suspicion.
     """
     first_time = cache(partial(_first_time, directory))
     segments = directory.segments

@@ -1,13 +1,13 @@
-"""What becomes of each closed segment when a broker uploads to tiered storage, as far as names, sizes and small files show.
+"""The outcome for each closed segment when a broker uploads to tiered storage, as far as names, sizes and small files show.
 
 Source: ``RemoteLogManager.RLMCopyTask.copyLogSegmentsToRemote``, ``candidateLogSegments`` and ``copyLogSegment`` (``RLMTask`` before 3.9)
-and ``ProducerStateManager.fetchSnapshot`` of 3.6.0, 3.6.2, 3.7.0, 3.7.1, 3.8.0, 3.9.2, 4.1.0 and 4.3.1, and what brokers of 3.6.2, 3.9.2
-and 4.3.1 did; 4.4.0 does the same.
+and ``ProducerStateManager.fetchSnapshot``. These were read in 3.6.0, 3.6.2, 3.7.0, 3.7.1, 3.8.0, 3.9.2, 4.1.0 and 4.3.1, and brokers of
+3.6.2, 3.9.2 and 4.3.1 were run. 4.4.0 does the same.
 
-A leader begins after the segment that it uploaded last, at the log start offset if it uploaded nothing, and takes each segment whose
+A leader begins after the segment that it uploaded last, or at the log start offset if it uploaded nothing. It takes each segment whose
 successor begins at or below the last stable offset. Segments are uploaded in order. An exception is logged, the task ends, and the next
-task begins with the same segment: so the first one that fails holds back every later one, and local retention frees nothing that is not
-uploaded.
+task begins with the same segment. The first segment that fails therefore blocks every later one, and local retention frees nothing that
+is not uploaded.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 
 @dataclass(frozen=True, slots=True)
 class CopyOutcome:
-    """What becomes of an attempt.
+    """The outcome of an attempt.
 
     Attributes:
-        versions: of brokers of which that is so.
+        versions: of brokers that behave so.
         exception: class, or None where the segment is handed to the plugin.
         message: of the exception, as the log of the broker has it; None where it has none. That of a
             NullPointerException only Java 14 and later writes.
         thrown_in: method that throws, or None.
-        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt: what fails after that is
-            left there as a phantom until retention or the log start passes it.
+        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt. A failed attempt leaves
+            a phantom there until retention or the log start passes it.
     """
 
     versions: str
@@ -89,10 +89,10 @@ _NO_SNAPSHOT_UNTIL_3_7_0 = CopyOutcome(UNTIL_3_7_0, NULL_POINTER, None, "Produce
 
 
 def copy_outcomes(*, has_snapshot: bool, has_leader_epochs: bool, is_too_large: bool) -> tuple[CopyOutcome, ...]:
-    """What brokers do with a segment that they try to upload, the oldest versions first.
+    """The outcomes for a segment that brokers try to upload, the oldest versions first.
 
     Args:
-        has_snapshot: the broker knew of a snapshot at its next base offset when it loaded the log. What is in the file does not matter.
+        has_snapshot: the broker knew of a snapshot at its next base offset when it loaded the log. The content does not matter.
         has_leader_epochs: one covers an offset of it.
         is_too_large: it has more than 2^31 - 1 bytes; the log is not even loaded.
     """
@@ -109,19 +109,18 @@ def copy_outcomes(*, has_snapshot: bool, has_leader_epochs: bool, is_too_large: 
 
 
 def ways_to_stop() -> tuple[WayToStop, ...]:
-    """What stops the attempts until the broker can be started again, the best first. Source: ``LogConfig``, ``ConfigHandler``."""
+    """Settings that stop the attempts until the broker can be restarted, the best first. Source: ``LogConfig``, ``ConfigHandler``."""
     return (
         WayToStop(
             "3.9 and later, KRaft",
             "topic: remote.log.copy.disable=true",
-            "stops the attempts at once; remote data is still read, retention works on both sides. Wanted: local.retention.ms and "
-            "local.retention.bytes are -2 or equal to those of the topic. Local segments are then deleted by the topic's own retention, "
-            "uploaded or not",
+            "stops the attempts at once; remote data is still read, and retention works on both sides. Local segments are then deleted by "
+            "the topic's own retention, uploaded or not. Set local.retention.ms and local.retention.bytes to -2, or to the topic's values",
         ),
         WayToStop(
             "3.9 and later, KRaft",
             "topic: remote.storage.enable=false, remote.log.delete.on.disable=true",
-            "stops the attempts and DELETES what is in remote storage: only where nothing was ever uploaded",
+            "stops the attempts and DELETES the data in remote storage: use it only if nothing was ever uploaded",
         ),
         WayToStop(
             "3.8 and later",
@@ -131,8 +130,8 @@ def ways_to_stop() -> tuple[WayToStop, ...]:
         WayToStop(
             "3.6 to 3.8, and 3.9 with ZooKeeper",
             "topic: remote.storage.enable",
-            "cannot be taken back: rebuild before it is set. A larger remote.log.manager.task.interval.ms makes attempts rarer, for all "
-            "topics, from the next start of the broker on",
+            "cannot be switched off: rebuild before you set it. A larger remote.log.manager.task.interval.ms makes attempts rarer, for all "
+            "topics, after the next start of the broker",
         ),
     )
 
@@ -141,7 +140,7 @@ def ways_to_stop() -> tuple[WayToStop, ...]:
 
 
 class FreedBy(Enum):
-    """What makes a blocked segment go up."""
+    """The action after which a blocked segment can be uploaded."""
 
     REBUILD = "rebuild"
     """``snaprebuild rebuild``, and a start of the broker afterwards."""
@@ -164,7 +163,7 @@ class Blocker(Enum):
     SNAPSHOT_REMOVED_AT_START = "snapshot-removed-at-start"
     """There is one, but the next start of the broker removes it and writes none in its place."""
     IRREGULAR_SNAPSHOT = "irregular-snapshot"
-    """What has the snapshot's name is no regular file."""
+    """The file with the snapshot's name is not a regular file."""
     MISSING_OFFSET_INDEX = "missing-offset-index"
     """No ``.index``: the broker recovers the segment when it loads the log, and drops the snapshots above it."""
     MISSING_TIME_INDEX = "missing-time-index"
@@ -176,7 +175,7 @@ class Blocker(Enum):
 
     @property
     def freed_by(self) -> FreedBy:
-        """What helps."""
+        """The action that helps."""
         return _FREED_BY[self]
 
     @property
@@ -254,7 +253,7 @@ BELOW_STABLE = "it is below the last stable offset, which these files do not sho
 
 
 class UploadState(StrEnum):
-    """What becomes of a closed segment once its broker was started again."""
+    """The outcome for a closed segment after its broker was started again."""
 
     UPLOADABLE = "uploadable"
     BAD_SNAPSHOT = "uploadable-with-bad-snapshot"
@@ -270,7 +269,7 @@ class UploadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StableBound:
-    """What is known of the last stable offset.
+    """The known bounds of the last stable offset.
 
     Attributes:
         exact: the offset, or None.
@@ -315,9 +314,9 @@ class NextAttempt:
 
     Attributes:
         base_offset, next_base_offset, size_bytes: of the segment.
-        uploads_before: segments that it uploads before it comes to this one.
-        assumes: what these files do not show.
-        outcomes: what happens, by version.
+        uploads_before: segments that it uploads before this one.
+        assumes: facts that these files do not show.
+        outcomes: by version.
     """
 
     base_offset: int
@@ -335,7 +334,7 @@ class NextAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the upload comes to.
+    """The outcome of the upload of a partition.
 
     Attributes:
         bound: what is known of the last stable offset.
@@ -351,12 +350,12 @@ class Preflight:
 def stable_bound(
     checked: Sequence[SnapshotFile], log_end: int | None, high_watermark: int | None, *, is_clean: bool
 ) -> StableBound:
-    """What the snapshots show of the last stable offset.
+    """The bounds of the last stable offset, from the snapshots.
 
-    It is exact after a clean stop with everything replicated, where the snapshot at the log end names every open transaction. Else it is
-    not below where the newest snapshot at or below the high watermark saw it: a transaction that ended below that snapshot has its marker
-    there, so that it is replicated; and it never moves back. A transaction whose marker is not replicated yet holds it, too
-    (``ProducerStateManager.firstUnstableOffset``), so that nothing more is known.
+    It is exact after a clean stop with everything replicated: then the snapshot at the log end names every open transaction. Otherwise its
+    lower bound is its value at the newest snapshot at or below the high watermark. A transaction that ended below that snapshot has its
+    marker there, so the marker is replicated; and the offset never decreases. A transaction whose marker is not replicated yet also
+    holds the offset back (``ProducerStateManager.firstUnstableOffset``), so nothing more is known.
 
     Args:
         checked: the snapshots.
@@ -389,7 +388,7 @@ def preflight(
     *,
     is_tiered: bool,
 ) -> Preflight:
-    """What becomes of each closed segment, and what is tried next.
+    """The outcome for each closed segment, and the next attempt.
 
     Args:
         segments: all of the partition, by base offset.

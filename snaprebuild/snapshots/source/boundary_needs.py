@@ -1,4 +1,4 @@
-"""Which boundaries of a partition need a producer snapshot: the one definition of "missing" that every command counts by.
+"""The boundaries of a partition that need a producer snapshot: the one definition of "missing" that every command counts by.
 
 A boundary is the base offset of each segment but the first, and the log end offset.
 """
@@ -60,7 +60,7 @@ class BoundaryNeeds:
 
 
 NO_NEEDS = BoundaryNeeds()
-"""Of a partition without boundaries."""
+"""The needs of a partition without boundaries."""
 
 
 @dataclass(frozen=True, slots=True)

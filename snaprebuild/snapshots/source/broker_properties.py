@@ -112,9 +112,9 @@ def offline_log_dir(path: str, fault: str) -> Finding:
 def expiration_of(properties: Properties) -> int:
     """The longest expiration that a broker with this configuration may use, in ms.
 
-    ``producer.id.expiration.ms`` where it is set. Else the default, or ``transactional.id.expiration.ms`` where that is set or the
-    broker speaks a protocol before 3.4, because such brokers expire producers by it: too long a window costs time, too short a one
-    costs producers.
+    It is ``producer.id.expiration.ms`` if that is set. Else it is the default, or ``transactional.id.expiration.ms`` if that is set or
+    the broker speaks a protocol before 3.4, because such brokers expire producers by it. A window that is too long costs time; one that
+    is too short costs producers.
 
     Raises:
         UsageError: a value is no number.

@@ -23,8 +23,8 @@ def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
         directory: the partition.
 
     Raises:
-        FormatError: a batch is damaged, and what comes before it was handed out; at the end of the last segment, where a broker cuts one
-            that is not whole, that is the end.
+        FormatError: a batch is damaged; the records before it were handed out. A batch that is not whole at the end of the last segment is
+            no error, because a broker cuts it off: the records end before it.
         ReadFailedError: a segment cannot be read.
     """
     for segment in directory.segments:

@@ -56,11 +56,11 @@ __all__ = [
 Result = TypeVar("Result")
 
 LISTINGS_MAX = 5
-"""Of a partition whose files a broker deletes while they are read."""
+"""Listings of a partition, at most, whose files a broker deletes while they are read."""
 
 
 class TopicKind(Enum):
-    """What a topic is to tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
+    """The kind of a topic for tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
 
     ORDINARY = "ordinary"
     INTERNAL = "internal"
@@ -84,12 +84,13 @@ def topic_kind_of(topic: str) -> TopicKind:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions and boundaries are wanted.
+    """The selected partitions and boundaries.
 
     Attributes:
         topics: shell patterns, empty for all.
         partitions: partition numbers, empty for all.
-        offset_from: least boundary, inclusive, or None; likewise ``offset_to``.
+        offset_from: least boundary, inclusive, or None.
+        offset_to: greatest boundary, inclusive, or None.
     """
 
     topics: tuple[str, ...] = ()
@@ -167,7 +168,7 @@ class PartitionSource:
 
     @property
     def topic_kind(self) -> TopicKind:
-        """What the topic is to tiered storage."""
+        """The kind of the topic for tiered storage."""
         return topic_kind_of(self.directory.name.topic)
 
     @property
@@ -205,11 +206,11 @@ class PartitionSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the paths led to.
+    """The partitions and findings below the paths.
 
     Attributes:
         partitions: ready to be read, ordered by path.
-        findings: what was skipped, refused, or could not be listed.
+        findings: about directories that were skipped, refused, or could not be listed.
         expiration_ms: from ``server.properties``, None without one.
         properties: the ``server.properties``, None without one.
     """
@@ -221,7 +222,7 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments."""
+        """Bytes of all segments."""
         return sum(partition.directory.size_bytes for partition in self.partitions)
 
     @property
@@ -244,7 +245,7 @@ def open_source(
         selection: what is wanted of them.
         settings: how object stores are reached.
 
-    Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
+    Some of several ``log.dirs`` may be offline, as for a broker: each is a finding, and the others are read.
 
     Raises:
         UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
@@ -389,7 +390,7 @@ def without_files(partition: PartitionSource) -> PartitionSource:
 
 
 def with_new_listings(look: Callable[[PartitionSource], Result], partition: PartitionSource) -> Result:
-    """What a function returns for a partition. It is called again, with a new listing, when a file is gone.
+    """Calls a function for a partition, and again with a new listing when a file is gone.
 
     Raises:
         GoneFileError: the partition is gone, or its files were deleted faster than they could be read, ``LISTINGS_MAX`` times.
@@ -423,9 +424,10 @@ def _is_tiered(partition: PartitionSource) -> bool:
     """Whether remote storage is on, by the checkpointed log start offset.
 
     A broker writes one where remote storage is on, or where the log start is above the first segment
-    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that is not above it means that remote
-    storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
-    lower than the first segment, for those of data that is in the tier only are kept.
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). A checkpointed one that is not above the first
+    segment therefore means that remote storage is on. There is one exception: the segments below it were deleted within the minute before
+    a broker was killed. Then the leader epochs begin no lower than the first segment. With remote storage, the epochs of data that is only
+    in remote storage are kept.
     """
     directory = partition.directory
     checkpointed = (partition.log_dir.log_starts or {}).get(partition.topic_partition)

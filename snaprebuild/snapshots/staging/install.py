@@ -1,7 +1,7 @@
 """Gives staged snapshots their names in the log directories of a stopped broker: links only, so that it takes seconds whatever the bytes.
 
-The partition first that blocks most. Partitions are taken some at a time: looked at, announced in the receipt with one sync, linked, and
-each of their directories synced once. What closed since it was staged is replayed last, on the state that was staged.
+The most blocked partition comes first. Partitions are taken some at a time: looked at, announced in the receipt with one sync, linked, and
+each of their directories synced once. Segments that were rolled since they were staged are replayed last, on the state that was staged.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 """Classes that hold for an expiration."""
 
 _ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SKIPPED}
-"""Of the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
+"""The action for the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,7 @@ def _configured_expiration(path: str) -> tuple[int | None, str]:
 
 
 def _check_expiration(staged: StagedPartition, configured: Callable[[str], tuple[int | None, str]]) -> None:
-    """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
+    """Checks that the expiration is not longer now. Snapshots proven by a replay window lack producers that had expired then.
 
     Raises:
         RefusedError: the expiration is longer now, or is not known.

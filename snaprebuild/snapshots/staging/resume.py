@@ -1,6 +1,6 @@
 """Replays that continue from a staged state: of a further run of ``stage``, and of ``install`` for segments that were rolled since.
 
-What is proven unchanged is reused, and nothing below it is read.
+A staged state that is proven unchanged is reused, and nothing below it is read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def plan_path(request: Request) -> str:
 
 
 def earlier_staged_plan(request: Request) -> StagedPlan | None:
-    """What an earlier run has left in the same directory; None where none has.
+    """The plan that an earlier run left in the same directory; None without one.
 
     Raises:
         UsageError: its plan is none.
@@ -84,18 +84,18 @@ def earlier_staged_plan(request: Request) -> StagedPlan | None:
 
 @contextlib.contextmanager
 def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
-    """Holds the directory of the plan of what is staged, until it is written: no other run's lines get lost.
+    """Locks the directory of the staged plan until the plan is written, so that no lines of another run are lost.
 
     Args:
-        plan: from ``make_plan``; of which ``request.stage`` is not set nothing is held.
-        dry_run: nothing is held, nor where nothing is to be staged and no directory is there.
+        plan: from ``make_plan``; without ``request.stage`` nothing is locked.
+        dry_run: nothing is locked. Nothing is locked either if there is nothing to stage and no directory.
 
     Yields:
-        What an earlier run has left there; None where none has.
+        The plan that an earlier run left there; None without one.
 
     Raises:
         RefusedError: another run stages into it.
-        UsageError: what is called a staged plan there is none.
+        UsageError: the file with the name of the staged plan is none.
         StorageError: it cannot be made or read.
     """
     with contextlib.ExitStack() as held:
@@ -107,10 +107,10 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
 
 
 def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
-    """The plan that continues from what an earlier run has staged, where that is still valid; else a partition is replayed as planned.
+    """The plan that continues from the staged snapshots of an earlier run if they are valid; else a partition is replayed as planned.
 
-    It is valid where the segments that it was replayed from are the same files, each boundary up to its end that is wanted now is staged
-    with the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
+    They are valid under three conditions. The segments that they were replayed from are the same files. Each boundary up to their end that
+    is wanted now is staged, with the bytes, owner and mode that it was staged with. The options and the expiration are the same.
 
     Args:
         plan: from ``make_plan``.
@@ -135,7 +135,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
 
     Args:
         plan: of the partition, now.
-        staged: what was staged of it.
+        staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
     return plan.fault is not None or any(
@@ -144,7 +144,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
 
 
 def _note(plan: PartitionPlan) -> Finding:
-    message = "what an earlier run has staged still stands: only what closed since is read"
+    message = "the staged snapshots of an earlier run are still valid: only newer segments are read"
     return Finding("staged-earlier", Severity.NOTE, plan.source.directory.path, message)
 
 
@@ -284,11 +284,11 @@ def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
 
 
 def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...]) -> PartitionPlan:
-    """What replays a partition from a staged state on, and reads nothing below it.
+    """The plan that replays a partition from a staged state, and reads nothing below it.
 
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
-        staged: what was staged of it.
+        staged: the staged snapshots of the partition.
         wanted: boundaries, ascending, at least one; the first is above the first snapshot that was staged.
 
     Raises:
@@ -319,7 +319,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
 
 
 def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
-    message = f"{why}: what closed since is not rebuilt; stage again"
+    message = f"{why}: segments that were rolled since are not rebuilt; stage again"
     checked.result.say("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
     for boundary in checked.rolled_since:
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)

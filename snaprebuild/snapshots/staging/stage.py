@@ -66,7 +66,7 @@ def stage(
 
     Args:
         plan: from ``make_plan`` and ``resume_staging``.
-        before: what that went on from, from ``staging``, which holds the directory meanwhile.
+        before: the earlier staged plan, from ``staging``, which locks the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
         progress: called for every segment.
@@ -118,14 +118,14 @@ def _log_dirs(plan: Plan) -> set[str]:
 def _staged(
     result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
 ) -> StagedPartition | None:
-    """What is staged for a partition; None where nothing is due.
+    """The staged partition; None if nothing is due.
 
     Args:
         result: of the run.
         files: that it has written, or found.
-        earlier: what it went on from; None where it replayed what it was asked for.
+        earlier: staged partition that the replay continued from; None if it began as planned.
         request: of this run.
-        evidence: likewise.
+        evidence: of this run.
     """
     plan, directory = result.plan, result.plan.source.directory
     if not directory.segments:  # gone since it was planned
@@ -173,7 +173,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
 
 
 def _both(earlier: Request, now: Request) -> Request:
-    """What counts at the install for a partition that a run continues: the boundaries of both, and each file that one of them names."""
+    """The request that counts at the install, if a run continues another: the boundaries and files of both."""
     froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
     both = replace(
         now,
@@ -187,7 +187,7 @@ def _both(earlier: Request, now: Request) -> Request:
 
 
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
-    """What a run has staged of a partition, ascending, and the reasons for the class of the last."""
+    """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
     plan, directory = result.plan, result.plan.source.directory
     exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
     snapshots: list[StagedSnapshot] = []

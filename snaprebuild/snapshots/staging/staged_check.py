@@ -1,4 +1,4 @@
-"""Whether what was staged for a partition still rests on the segments that are there: what may be installed, and what closed since."""
+"""Checks staged snapshots against the segments that are there now: which may be installed, and which segments were rolled since."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CheckedPartition:
         return os.path.join(self.staged.target, snapshot_file_name(snapshot.offset))
 
     def segment_path(self, snapshot: StagedSnapshot) -> str:
-        """Of the segment that owner, label and list of a snapshot follow."""
+        """Path of the segment that owner, label and list of a snapshot follow."""
         plan = self.result.plan
         return plan.source.directory.file_path(segment_of_snapshot(plan, snapshot.offset).name)
 
@@ -134,7 +134,7 @@ def _log_end(source: PartitionSource) -> int | None:
 
 
 def _sound_up_to(checked: CheckedPartition) -> int | None:
-    """The base offset up to which every segment is what it was; None where all that was closed then is. What differs is a finding."""
+    """The base offset up to which every segment is unchanged; None if all that were closed then are. Each difference is a finding."""
     now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
     changed = checked.staged.first_change(now)
     if changed is None:
@@ -230,7 +230,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
 
 
 def _statuses_in(directory: str) -> dict[str, os.stat_result]:
-    """What each file of a directory is; none where it cannot be listed."""
+    """The status of each file of a directory; empty if it cannot be listed."""
     try:
         with os.scandir(directory) as entries:
             return {entry.name: entry.stat(follow_symlinks=False) for entry in entries}

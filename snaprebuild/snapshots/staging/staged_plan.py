@@ -1,4 +1,4 @@
-"""What was staged, as a file: each snapshot with its bytes, and the identity of every segment that it was replayed from.
+"""The staged plan, as a file: each snapshot with its bytes, and the identity of every segment that it was replayed from.
 
 Its form is that of ``plan_file`` (docs/reference/json.md, docs/schema/staged-plan.schema.json).
 """
@@ -72,7 +72,7 @@ class StagedEvidence(Line, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, request: Request, clock: Clock) -> StagedEvidence:
-        """Of a run that is to come."""
+        """The evidence of a future run."""
         return cls(
             check_crc=request.check_crc,
             replay_from=ReplayFrom(request.replay_from),
@@ -88,7 +88,7 @@ class StagedEvidence(Line, frozen=True, kw_only=True):
     def is_at_least_as_strong_as(self, wanted: StagedEvidence) -> bool:
         """Whether this replay gives what a run like ``wanted`` would give: with the same options, and for a moment that is not earlier.
 
-        What had expired then has expired later, too.
+        An entry that had expired then has expired later, too.
         """
         return msgspec.structs.replace(self, as_of_ms=0) == msgspec.structs.replace(wanted, as_of_ms=0) and (
             self.as_of_ms <= wanted.as_of_ms
@@ -154,12 +154,12 @@ class StagedPartition(Line, frozen=True, kw_only=True):
 
     @property
     def due(self) -> tuple[StagedSnapshot, ...]:
-        """Those that are to be installed."""
+        """The snapshots that must be installed."""
         return tuple(each for each in self.snapshots if each.is_due)
 
     @property
     def bytes_blocked(self) -> int:
-        """Of the first closed segment whose snapshot was missing and of every later one: they wait for it in remote storage."""
+        """Bytes of the first closed segment whose snapshot was missing, and of every later one: none of them can be uploaded."""
         first = min((each.offset for each in self.snapshots if each.is_due), default=None)
         closed = itertools.pairwise(self.segments)
         return 0 if first is None else sum(segment.size_bytes for segment, following in closed if following.offset >= first)
@@ -167,11 +167,11 @@ class StagedPartition(Line, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
-    """What was staged.
+    """All staged snapshots.
 
     Attributes:
         path: of the file.
-        request: what was asked for by the last run; each partition has its own.
+        request: of the last run; each partition has its own.
         clock: expiry.
         staged_ms: when that was, ms since 1970.
         log_dirs: every log directory of the broker, as far as it was known.
