@@ -1,7 +1,7 @@
 """Decompression of the records of one batch or wrapper message, into a buffer that grows up to a limit.
 
-Replay brings control batches only: brokers never compress one, yet their readers accept it, and so does this library. Data is decompressed
-where somebody wants to see it.
+Replay decompresses control batches only: brokers never compress one, yet their readers accept it, and so does this library. Other
+batches are decompressed only by commands that show their data.
 
 Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each); for
 lz4 ``Lz4BlockInputStream``.
@@ -37,9 +37,9 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
     Args:
         codec: 0 to 4.
         data: what follows the header of the batch, or the value of a wrapper message.
-        bytes_max: room for the result; nothing larger is ever allocated.
+        bytes_max: largest size of the result; nothing larger is ever allocated.
         position: of ``data`` in its file, for messages.
-        magic: of the batch; in magic 0 the header checksum of an lz4 frame is wrong in a known way (KAFKA-3160) and not looked at.
+        magic: of the batch; in magic 0 the header checksum of an lz4 frame is wrong in a known way (KAFKA-3160) and is not checked.
 
     Raises:
         BadValueError: an unknown codec.
@@ -75,12 +75,12 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
 
 
 def decompress_to(codec: int, data: bytes, path: str, *, position: int = 0, magic: int = 2) -> None:
-    """Writes the records of a batch as they are decompressed, so that little is held of what may be any number of bytes.
+    """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
 
     Args:
         codec: 1 to 4; ``data``, ``position`` and ``magic`` as in ``decompress``.
         data: see there.
-        path: of a file or pipe. Where its reader goes away, the rest is not written.
+        path: of a file or pipe. If its reader closes the pipe, the rest is not written.
         position: see there.
         magic: see there.
 
@@ -140,7 +140,7 @@ def _snappy(data: bytes, room: bytearray, position: int) -> int:
 
 
 def _snappy_blocks(data: bytes, position: int) -> Iterator[bytes]:
-    """The blocks of a stream, or all of what is none."""
+    """The blocks of a stream; all of ``data`` if it is no stream."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         yield data
         return

@@ -1,6 +1,6 @@
 """Every limit on what input may ask for, in one place, each with its reason.
 
-A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this page.
+A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this module.
 """
 
 __all__ = [

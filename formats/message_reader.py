@@ -1,7 +1,8 @@
 """The fast reader of Kafka's messages: the same schemas as plain functions on bytes, for logs of millions of records.
 
-It reads what is well formed and common, to the value that the grammar (``formats.message``) gives. At whatever else it gives up, with one
-of ``GIVES_UP``, and the grammar is asked, which tells what is wrong and where. The tests prove the two equal.
+It reads what is well formed and common, to the value that the grammar (``formats.message``) gives.
+At anything else it raises one of ``GIVES_UP``, and the caller uses the grammar, which reports what is wrong and where. The tests
+prove the two equal.
 
 Source: as ``formats.message``.
 """

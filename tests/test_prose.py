@@ -6,6 +6,7 @@ Help texts, docstrings and comments are counted and printed (`pytest -s`), and a
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 import tokenize
@@ -76,10 +77,11 @@ def by_item(docstring: str) -> str:
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    """Those of constants and fields, too: any string that is a statement."""
     for path in modules():
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-        yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(ast.get_docstring(node) or "") for node in nodes)
+        nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(inspect.cleandoc(text)) for text in texts)
 
 
 def comments() -> Iterator[tuple[str, str]]:
