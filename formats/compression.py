@@ -24,11 +24,11 @@ SNAPPY_STREAM_HEADER_BYTES = 16
 
 ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
-"""The first room is that of 64 KiB or four times the data, and each further one four times as large: what comes out of it is not known."""
+"""The buffer begins with 64 KiB or four times the data, and grows by a factor of four: the size of the result is not known."""
 
 MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
-"""What one byte can become at most: a copy of snappy makes 64 of 3, deflate 258 of 2 bits, a length of lz4 grows by 255 a byte, and a
-block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no room for it."""
+"""Largest growth of one byte. A copy of snappy makes 64 bytes of 3, deflate 258 of 2 bits. A length of lz4 grows by 255 a byte, and
+a block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no buffer for it."""
 
 
 def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
@@ -170,7 +170,7 @@ def _with_right_header_checksum(frame: bytes) -> bytes:
 
 
 LZ4_DESCRIPTOR_POSITION = 4
-"""Behind the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
+"""The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
 
 
 def _xxh32_of_few(data: bytes) -> int:

@@ -20,13 +20,13 @@ from formats.message_schema import UNKNOWN_TAGGED_FIELDS, FieldSchema, MessageSc
 __all__ = ["GIVES_UP", "Reader", "message_reader"]
 
 GIVES_UP = (IndexError, ValueError, struct.error)
-"""What a reader raises where the grammar is to be asked."""
+"""The exceptions after which the caller uses the grammar."""
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""From data and a position, in bytes, to the value there and the position behind it."""
+"""From data and a position, in bytes, to the value there and the position after it."""
 
 VARINT_SHIFT_MAX = 28
-"""Of five bytes, of which 32 bits count."""
+"""Of five bytes, of which 32 bits are used."""
 
 
 @cache

@@ -23,7 +23,7 @@ PIECE_BYTES = 1 << 16
 _LINE_END = re.compile(rb"\r\n?|\n")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX = 64
-"""Longer numbers are out of range unless they begin with zeros, which nobody writes; int() is quadratic in the digits."""
+"""Longer numbers are out of range unless they begin with zeros, which do not occur; int() is quadratic in the digits."""
 
 
 def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> Iterator[str]:

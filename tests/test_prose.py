@@ -30,7 +30,7 @@ PHRASES = """
 FORBIDDEN = re.compile(rf"\b({'|'.join(re.escape(each.strip()) for each in PHRASES.split(','))})\b", re.IGNORECASE)
 ALLOWED = re.compile(r"`[^`]*`|\*\*\*|https?://\S+")
 SECTION = re.compile(r"^(?:Args|Attributes|Example|Examples|Note|Raises|Returns|Yields):\n((?:(?: .*)?(?:\n|$))+)", re.MULTILINE)
-ITEM = re.compile(r"^ {4}(?=[^\s:][^:\n]*: )", re.MULTILINE)
+ITEM = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*): ", re.MULTILINE)
 TO_TOOLS = re.compile(r"#!|# ?(?:noqa|type: ignore|fmt: |pragma: |ruff: )")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\[])|(?<=[.!?])$")
 
@@ -71,9 +71,9 @@ def modules() -> Iterator[Path]:
 
 
 def by_item(docstring: str) -> str:
-    """Each item of a section of Google's style as a paragraph, and each line of a tree."""
-    docstring = re.sub(r"^(?= *[├└│])", "\n", docstring, flags=re.MULTILINE)
-    return SECTION.sub(lambda section: "\n\n" + ITEM.sub("\n\n", section[1]) + "\n\n", docstring)
+    """Each item of a section of Google's style as a paragraph, with its name as code, and each line of a tree or table."""
+    docstring = re.sub(r"^(?= *[├└│]|.*\S {2,}\S)", "\n", docstring, flags=re.MULTILINE)
+    return SECTION.sub(lambda section: "\n\n" + ITEM.sub(r"\n\n`\1`: ", section[1]) + "\n\n", docstring)
 
 
 def docstrings() -> Iterator[tuple[str, str]]:

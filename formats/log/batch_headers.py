@@ -6,8 +6,8 @@ transaction marker.
 No record is materialised and no payload is copied. The columns are those of ``record_batch.RECORD_BATCH_HEADER``, through a dtype
 that is derived from it.
 
-``Tail`` has where and why the iteration ended, in the cases of ``FileLogInputStream.nextBatch``: the end of the file, a batch that
-is not whole, or bytes on which the broker throws. At a batch that is not whole the broker's iterators end silently.
+``Tail`` has where and why the iteration ended, in the cases of ``FileLogInputStream.nextBatch``. These are the end of the file, a
+batch that is not whole, and bytes on which the broker throws. At a batch that is not whole the broker's iterators end silently.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class TailKind(Enum):
     """How the batches of a segment end."""
 
     CLEAN = "clean"
-    """With the file."""
+    """At the end of the file."""
     TORN = "torn"
-    """With a batch that is not whole: normal in the last segment after a crash."""
+    """At a batch that is not whole: normal in the last segment after a crash."""
     ZERO_FILLED = "zero_filled"
-    """With zeros up to the end of the file: a preallocated segment that was not closed."""
+    """At zeros up to the end of the file: a preallocated segment that was not closed."""
     CORRUPT = "corrupt"
-    """With bytes on which a broker throws, or a magic that no broker writes."""
+    """At bytes on which a broker throws, or a magic that no broker writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ SEEDS_MIN = 16
 """Fewer seeds in a block than this do not pay for the array operations."""
 
 STEPS_MAX = 256
-"""Batches between two seeds; an index with entries further apart (or a lie) is left to the next best way. A broker indexes every 4 KiB."""
+"""Batches between two seeds; with entries further apart (or wrong) the next best way is used. A broker indexes every 4 KiB."""
 
 SEARCHED_BATCH_BYTES_MAX = 8 << 10
 """Above this mean size the search for the next header takes longer than the plain walk, which needs about 150 ns a batch."""

@@ -63,13 +63,13 @@ MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / INT64)
 MESSAGE_HEADERS = (MESSAGE_HEADER_V0, MESSAGE_HEADER_V1)
 
 LOG_OVERHEAD_BYTES = 12
-"""Offset and length stand before every batch of any magic (``Records.LOG_OVERHEAD``)."""
+"""Offset and length are before every batch of any magic (``Records.LOG_OVERHEAD``)."""
 
 MAGIC_POSITION = 16
-"""The magic byte stands at the same place in every magic (``Records.MAGIC_OFFSET``)."""
+"""The magic byte is at the same place in every magic (``Records.MAGIC_OFFSET``)."""
 
 CRC_START = (16, 16, 21)
-"""Where the checksum of magic 0, 1, 2 begins to count."""
+"""Where the checksummed bytes of magic 0, 1, 2 begin."""
 
 LENGTH_MIN = (14, 22, 49)
 """The least ``length`` of a batch of magic 0, 1, 2: an empty key and value, or a header without records."""

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 EPOCH_NOT_GIVEN = -1
-"""Broker epoch of a member whose epoch the leader does not know, or cannot tell: the controller then asks for none."""
+"""Broker epoch of a member whose epoch the leader does not know or cannot send: the controller then does not check it."""
 
 FIRST_WITH_EPOCHS = 3
 """Version of AlterPartition."""

@@ -29,7 +29,7 @@ from formats.partition.producer_snapshot import ENTRY_BYTES, HEADER_BYTES, VERSI
 __all__ = ["HEAD_BYTES", "KindOfName", "kind_of_content", "kind_of_name"]
 
 HEAD_BYTES = 1 << 16
-"""First bytes of a file that ``kind_of_content`` wants to see."""
+"""First bytes of a file that ``kind_of_content`` needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,8 @@ class FileKind(enum.Enum):
     PARTITION_METADATA = PARTITION_METADATA
     QUORUM_STATE = QUORUM_STATE
     MISNAMED_SNAPSHOT = "misnamed snapshot"
-    """Ends with ``.snapshot`` and is not genuine. ``ProducerStateManager`` takes the text before the first dot for the offset:
-    when that is no number the whole log fails to load."""
+    """Ends with ``.snapshot`` and is not genuine. ``ProducerStateManager`` parses the text before the first dot as the offset: if
+    that is no number, the whole log fails to load."""
     MISNAMED_SEGMENT_FILE = "misnamed segment file"
     """Ends with ``.log``, ``.index``, ``.timeindex``, ``.txnindex``, ``.cleaned`` or ``.swap`` and is not genuine. ``LogLoader``
     reads its offset in the same way, and fails in the same way."""

@@ -50,8 +50,7 @@ class TimeIndexEntry:
 
 def _fault_of(previous: TimeIndexEntry | None, entry: TimeIndexEntry) -> Fault | None:
     # Kafka appends only what is newer than NO_TIMESTAMP (-1), so nothing is negative. A lookup requires only that nothing
-    # decreases,
-    # and so do we.
+    # decreases, and so do we.
     timestamp_min = 0 if previous is None else previous.timestamp
     offset_min = 0 if previous is None else previous.relative_offset
     if entry.timestamp < timestamp_min:
