@@ -1,13 +1,15 @@
 """The language of the documentation: no words of the old dialect, and at most 30 words in a sentence of what is written by hand.
 
-Help texts and docstrings are counted and printed (`pytest -s`), and are no gate yet: to make one, add its name to ``GATED``.
+Help texts, docstrings and comments are counted and printed (`pytest -s`), and are no gate yet: to make one, add its name to ``GATED``.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
+import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +29,9 @@ PHRASES = """
 """
 FORBIDDEN = re.compile(rf"\b({'|'.join(re.escape(each.strip()) for each in PHRASES.split(','))})\b", re.IGNORECASE)
 ALLOWED = re.compile(r"`[^`]*`|\*\*\*|https?://\S+")
+SECTION = re.compile(r"^(?:Args|Attributes|Example|Examples|Note|Raises|Returns|Yields):\n((?:(?: .*)?(?:\n|$))+)", re.MULTILINE)
+ITEM = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*): ", re.MULTILINE)
+TO_TOOLS = re.compile(r"#!|# ?(?:noqa|type: ignore|fmt: |pragma: |ruff: )")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\[])|(?<=[.!?])$")
 
 
@@ -63,11 +68,40 @@ def help_texts() -> Iterator[tuple[str, str]]:
     yield "settings", "\n\n".join(each.help for each in SETTINGS.values())
 
 
+def modules() -> Iterator[Path]:
+    for package in ("formats", "snaprebuild"):
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def by_item(docstring: str) -> str:
+    """Each item of a section of Google's style as a paragraph, with its name as code, and each line of a tree or table."""
+    docstring = re.sub(r"^(?= *[├└│]|.*\S {2,}\S)", "\n", docstring, flags=re.MULTILINE)
+    return SECTION.sub(lambda section: "\n\n" + ITEM.sub(r"\n\n`\1`: ", section[1]) + "\n\n", docstring)
+
+
 def docstrings() -> Iterator[tuple[str, str]]:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path in (each for package in ("formats", "snaprebuild") for each in sorted((ROOT / package).rglob("*.py"))):
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-        yield path.relative_to(ROOT).as_posix(), "\n\n".join(ast.get_docstring(node) or "" for node in nodes)
+    """Those of constants and fields, too: any string that is a statement."""
+    for path in modules():
+        nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(inspect.cleandoc(text)) for text in texts)
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    """Lines below each other are one text; what tools read is none."""
+    for path in modules():
+        blocks: list[str] = []
+        below = (0, 0)
+        with path.open("rb") as file:
+            found = [each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT]
+        for each in found:
+            text = TO_TOOLS.split(each.string)[0].lstrip("#: ")
+            if below == each.start and text:
+                blocks[-1] += f" {text}"
+            else:
+                blocks.append(text)
+            below = (each.start[0] + 1, each.start[1])
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(blocks)
 
 
 def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
@@ -81,7 +115,7 @@ def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["pages", "catalogue", "help_texts", "docstrings"])
+@pytest.mark.parametrize("kind", ["pages", "catalogue", "help_texts", "docstrings", "comments"])
 def test_the_language_is_plain(kind: str) -> None:
     found = faults(globals()[kind]())
     worst = Counter(each.partition(": ")[0] for each in found).most_common(5)
@@ -92,3 +126,16 @@ def test_the_language_is_plain(kind: str) -> None:
 def test_the_gate_sees_what_it_forbids() -> None:
     page = "* The file lies there.\n\n| a | " + "very " * 31 + "long |\n\n```\nit is told\n```\n\nIt has `what is told`."
     assert [each.split(": ")[1] for each in faults(iter([("page", page)]))] == ["word 'lies'", "32 words"]
+
+
+def test_items_of_a_docstring_are_sentences_of_their_own() -> None:
+    docstring = (
+        "Reads.\n\nArgs:\n    one: "
+        + "a " * 20
+        + "\n    two: "
+        + "b " * 20
+        + "\n\nRaises:\n    Fault: it is told\n        "
+        + "c " * 30
+    )
+    found = faults(iter([("module", by_item(docstring))]))
+    assert [each.split(": ")[1] for each in found] == ["word 'told'", "34 words"]

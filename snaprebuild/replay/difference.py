@@ -171,7 +171,7 @@ class Knowledge:
 
     Attributes:
         is_complete: it began at offset 0 or at a trusted snapshot: a producer that it does not have never wrote.
-        doubt: why it proves nothing at all (compaction, damage, gaps), or None.
+        doubt: the reason why it proves nothing at all (compaction, damage, gaps), or None.
         first_offset: base offset of the first segment on disk; everything below it is unknown unless ``is_complete``.
         log_start_offset: producers whose batches are all below it may be absent from a correct snapshot.
         as_of_ms: the moment of expiry.
@@ -322,7 +322,7 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
 def _changed(
     replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> _Differing:
-    """Producers of whom some field differs: by the first field that differs for certain, or the first that differs."""
+    """Producers with a field that differs: by the first field that differs for certain, or the first that differs."""
     is_open = _open_fields(replayed, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
@@ -348,7 +348,7 @@ def _changed(
 def _open_fields(
     replayed: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
-    """For each field the producers of whom the retained log does not fix it, so that the value in the file may be correct."""
+    """For each field, the producers for which the retained log does not fix it, so that the value in the file may be correct."""
     assigned = replayed.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
     batch = _is_batch_open(replayed, rows, found["last_offset"][found_rows], knowledge)

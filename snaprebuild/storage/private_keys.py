@@ -41,14 +41,14 @@ class PrivateKeys:
     """Files of private RSA keys in PEM. They are read when a copy needs them, on the machine that reads the copy.
 
     Attributes:
-        files: (name of the key pair, file); the name None stands for all names without a file of their own.
+        files: (name of the key pair, file); the name None is for all names without a file of their own.
     """
 
     files: tuple[tuple[str | None, str], ...] = ()
 
     @classmethod
     def of(cls, options: Sequence[str]) -> PrivateKeys:
-        """What the option gives.
+        """The keys of the option.
 
         Args:
             options: ``NAME=FILE`` or ``FILE`` each.
@@ -70,7 +70,7 @@ class PrivateKeys:
         return cls(tuple(found.items()))
 
     def fault(self, key: EncryptedKey) -> str | None:
-        """Why copies with this data key cannot be decrypted, with the option that helps; None where they can."""
+        """Why copies with this data key cannot be decrypted, with the option that helps; None if they can."""
         try:
             self.data_key(key, "")
         except RefusedError as error:
