@@ -217,8 +217,12 @@ class _PartitionScanner:
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
                 self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
-            message = "has empty snapshots only. A log without idempotent producers has such, and a broker that starts without any writes such"
-            self._say("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
+            self._say(
+                "only-empty-snapshots",
+                Severity.NOTE,
+                "has empty snapshots only. A log without idempotent producers has such, and so has a broker that starts without any "
+                "snapshot. Run `verify`",
+            )
 
     def _say_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
