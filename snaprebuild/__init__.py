@@ -1,9 +1,9 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
 The names in ``__all__`` are the library: ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` with their values and errors
-(docs/reference/api.md). Each name is loaded when it is first used. Everything else is the inside of the command: ``snaprebuild.replay``
-is what a log implies for its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.snapshots`` makes producer snapshots,
-and ``snaprebuild.cli`` prints results.
+(docs/reference/api.md). Each name is loaded when it is first used. Everything else is the implementation of the command.
+``snaprebuild.replay`` derives the producer state from a log, ``snaprebuild.storage`` reads and writes files and objects,
+``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.
 """
 
 from __future__ import annotations

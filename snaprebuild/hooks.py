@@ -1,9 +1,10 @@
 """API for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
-A segment goes to the tier together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk if the log proves them
-correct, else those of a replay. It only reads, also while the broker runs, keeps no state between calls, configures no logging, and may
-be called from several threads at once.
+A segment is uploaded together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` returns its bytes: those on disk if the log proves
+them correct, else those of a replay.
+It only reads, also while the broker runs, keeps no state between calls, configures no logging, and may be called from several
+threads at once.
 """
 
 from __future__ import annotations
@@ -66,33 +67,33 @@ def ensure_snapshot(
     s3: S3Settings | None = None,
     source: PartitionSource | None = None,
 ) -> EnsuredSnapshot:
-    """Gives the snapshot at the next base offset of a segment, proven by the log, or refuses.
+    """Returns the snapshot at the next base offset of a segment, proven by the log, or refuses.
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
         next_base_offset: base offset of the segment after the one to upload, or the log end offset.
-        after: an earlier result for this partition, which the replay resumes from, so that each segment is read only once. The result is
-            that of a whole replay. It is ignored if its offset is not below, or if the log is no longer the one that was replayed. For
-            what it read, the arguments of the earlier call count.
+        after: an earlier result for this partition, from which the replay resumes, so that each segment is read only once. The
+            result is that of a whole replay. It is ignored if its offset is not below, or if the log is no longer the one that was
+            replayed. For the part that it covers, the arguments of the earlier call count.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
         replay_from: ``auto``, ``window`` or ``log-start`` (docs/concepts/confidence.md).
         check_crc: compute the checksum of every batch.
-        allow_unproven: take a result that is UNPROVEN.
-        allow_unsound: take one that is UNSOUND, too.
+        allow_unproven: accept a result that is UNPROVEN.
+        allow_unsound: also accept a result that is UNSOUND.
         byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
-        deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
-        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; not in a log
+        deadline: refuse once ``time.monotonic()`` is past this, checked before each block of 8 MiB; None for none.
+        out: directory, or ``s3://BUCKET/PREFIX`` as text, into which the file is written as well, whole or not at all; not in a log
             directory. None writes nothing.
         jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
+        s3: how object stores are reached; None for the settings of the environment and the SDK.
         source: the partition as it was listed before; None to list its directory. A segment that has changed since is refused.
 
     Returns:
         The snapshot.
 
     Raises:
-        SnapshotRefusedError: no snapshot that may be relied on, a limit, or another file under its name in ``out``.
+        SnapshotRefusedError: no reliable snapshot, a limit, or another file under its name in ``out``.
         UsageError: an argument makes no sense: no such directory or prefix, no boundary of the log, a negative limit.
         ReadFailedError: a file cannot be read.
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
@@ -132,34 +133,35 @@ def prepare_upload(
     s3: S3Settings | None = None,
     source: PartitionSource | None = None,
 ) -> PreparedUpload:
-    """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
+    """Returns everything that is uploaded with a closed segment, consistent with one another, or refuses.
 
-    The segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt where the one on disk is missing or wrong.
-    A segment is refused if a broker would not upload it, or not yet (``UploadRefusedError.reason``), or if its files contradict each
-    other. Nothing is
-    written. With a neighbour's snapshot (``after``) one segment is replayed. Whoever uploads calls ``check_unchanged`` of the result once
-    more, just before the upload is called complete.
+    That is the segment, its indexes, the leader epochs, and the producer snapshot at its end, which is rebuilt if the one on disk
+    is missing or wrong. A segment is refused if a broker would not upload it, or not yet (``UploadRefusedError.reason``), or if its
+    files contradict each other.
+    Nothing is written. With a neighbour's snapshot (``after``) one segment is replayed. The uploader must call ``check_unchanged``
+    of the result once more, just before the upload is called complete.
 
     Args:
         segment: path of its ``.log``, or ``s3://BUCKET/KEY`` as text.
-        after: the snapshot of an earlier result for this partition (``PreparedUpload.snapshot``), which the replay goes on from.
-        topic_id: Kafka's text of it, needed where there is no ``partition.metadata``; where there is one, both must say the same.
-        high_watermark: offset up to which the log is replicated; None for what ``replication-offset-checkpoint`` of the log directory says.
+        after: the snapshot of an earlier result for this partition (``PreparedUpload.snapshot``), from which the replay resumes.
+        topic_id: Kafka's text of it, required if there is no ``partition.metadata``; if there is one, both must be equal.
+        high_watermark: offset up to which the log is replicated; None for that in ``replication-offset-checkpoint`` of the log
+            directory.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
-        allow_unproven: take a snapshot that is UNPROVEN.
+        allow_unproven: accept a snapshot that is UNPROVEN.
         byte_budget: refuse before more bytes of segments than this would be replayed; None for no limit.
         deadline: refuse once ``time.monotonic()`` is past this; None for none.
         jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
+        s3: how object stores are reached; None for the settings of the environment and the SDK.
         source: as for ``ensure_snapshot``: without it the directory is listed once for each segment.
 
     Returns:
-        What is to be sent, and what is to be said of it.
+        The files to upload, and the facts for their metadata record.
 
     Raises:
         UploadRefusedError: the segment may not be uploaded, or not yet.
-        SnapshotRefusedError: there is no snapshot that may be relied on, or a limit is reached.
+        SnapshotRefusedError: there is no reliable snapshot, or a limit is reached.
         UsageError: an argument makes no sense, or there is no such segment.
         ReadFailedError: a file cannot be read.
     """
@@ -206,15 +208,16 @@ def validate_snapshot(
     jobs: int = 1,
     s3: S3Settings | None = None,
 ) -> ValidatedSnapshot:
-    """Tells whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
+    """Checks whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
 
-    A wrong one is reported and not repaired: ``ensure_snapshot`` gives the right one.
+    A wrong one is reported and not repaired: ``ensure_snapshot`` returns the right one.
 
     Args:
         partition: the partition's directory, or the path of the segment's ``.log`` in it, or either as ``s3://BUCKET/...`` as text.
         snapshot: the whole file as bytes, or its path.
-        next_base_offset: the boundary, as for ``ensure_snapshot``; None only where ``partition`` is a segment: where that one ends.
-        after: an earlier result for this partition, of ``ensure_snapshot``, too, which the replay goes on from.
+        next_base_offset: the boundary, as for ``ensure_snapshot``; None only if ``partition`` is a segment: the end of that
+            segment.
+        after: an earlier result for this partition, also of ``ensure_snapshot``, from which the replay resumes.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker.
         replay_from: as for ``ensure_snapshot``.
@@ -222,15 +225,15 @@ def validate_snapshot(
         byte_budget: refuse before more bytes of segments than this would be read; None for no limit.
         deadline: refuse once ``time.monotonic()`` is past this; None for none.
         jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
+        s3: how object stores are reached; None for the settings of the environment and the SDK.
 
     Returns:
-        The verdict with its reasons. A snapshot that does not parse is judged without a look at the log.
+        The verdict with its reasons. A snapshot that does not parse gets its verdict without reading the log.
 
     Raises:
         SnapshotRefusedError: a limit is reached, or the directory is no source.
         UsageError: an argument makes no sense: no such directory, no boundary of the log, a negative limit.
-        ReadFailedError: a file cannot be read, or the snapshot is not there.
+        ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
     settings = USUAL_S3 if s3 is None else s3
     _check_numbers(expiration_ms, jobs, byte_budget)
@@ -289,7 +292,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
 def _boundary(
     path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None
 ) -> tuple[PartitionSource | None, str, int]:
-    """The partition if it had to be listed, its directory, and the boundary that is meant."""
+    """The partition if it had to be listed, its directory, and the boundary."""
     known = parse_file_name(os.path.basename(path))
     base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
     directory = path if base_offset is None else os.path.dirname(path)
@@ -310,7 +313,7 @@ def _boundary(
 
 
 def _entries_of(snapshot: bytes | str | os.PathLike[str], settings: S3Settings) -> np.ndarray:
-    """Raises FormatError where it does not parse, ReadFailedError where it cannot be read."""
+    """Raises FormatError if it does not parse, ReadFailedError if it cannot be read."""
     if isinstance(snapshot, bytes):
         return read_entries(snapshot, file="the snapshot")
     path = absolute(os.fspath(snapshot))

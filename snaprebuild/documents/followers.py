@@ -283,7 +283,7 @@ class OffsetsPartition(ViewedPartition, frozen=True):
     """A partition and the answers of its leader."""
 
     last_stable: KnownOffset | None
-    """Null where nobody asked for committed records alone, or it is not known."""
+    """Null if the request is not for committed records only, or it is not known."""
     leader_epoch: CurrentLeaderEpoch
     answers: Sequence[Answer]
     """In the order of the question."""
