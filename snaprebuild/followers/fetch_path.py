@@ -65,7 +65,7 @@ class Fetch:
 
 @dataclass(slots=True)
 class Deletion:
-    """What DeleteRecords up to an offset does.
+    """The effect of DeleteRecords up to an offset.
 
     Attributes:
         error: as the protocol names it, or None.
@@ -212,8 +212,8 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion
 def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int, log_end: int) -> list[RemoteSegment]:
     """The copies that the expiration task removes because of a new log start, apart from what retention removes.
 
-    The leader epochs are cut at the log start first. The task goes through the copies of each epoch and stops at the first one that is of
-    this log and stays; then it removes those of which every epoch is older than the log.
+    The leader epochs are cut at the log start first. The task visits the copies of each epoch, and stops at the first one that is of this
+    log and stays. Then it removes those of which every epoch is older than the log.
     """
     first = epoch_of(epochs, offset)
     own = [entry for entry in epochs if entry.start_offset > offset]

@@ -43,7 +43,7 @@ EPOCH_MAX = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to explain.
+    """The producer, state and batch to explain.
 
     Attributes:
         producer_id: not negative.

@@ -1,8 +1,8 @@
-"""The transactions of partitions, from the retained log alone: which are open, since when, and what they hold back.
+"""The transactions of partitions, from the retained log alone: the open ones, since when, and the segments that they hold back.
 
 A transaction is *late* if its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
 partitions with late transactions (``ProducerStateManager.hasLateTransaction``, KIP-664), and by which Kafka's own tool looks for hanging
-ones. Whether a coordinator still has it, only the coordinator can answer.
+ones. Only the coordinator can answer whether it still has the transaction.
 
 A transaction under two-phase commit (KIP-939) never expires. Once it is prepared, a system outside of Kafka decides about its commit, and
 an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state of its own for that, but its timeout is the greatest int32.

@@ -26,7 +26,7 @@ _OBJECT_CODES = frozenset(
         *(BAD_COPY, "transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
     )
 )
-"""What ``verify`` finds that concerns the objects, and not a broker's directory."""
+"""Findings of ``verify`` that concern the objects, and not a broker's directory."""
 
 
 def add_verdicts(log: CopyLog, verdict: PartitionVerdict) -> None:
@@ -120,7 +120,7 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
 
 
 def _consequence(copy: AuditedCopy) -> str:
-    """What a follower would do that starts from a wrong snapshot."""
+    """The consequence for a follower that starts from a wrong snapshot."""
     if not copy.differences:
         return ""
     first, more = copy.differences[0], copy.difference_count - 1

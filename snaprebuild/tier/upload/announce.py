@@ -1,9 +1,9 @@
 """Announces complete copies to brokers: produces their records to ``__remote_log_metadata`` of a running cluster.
 
-A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first: a
+A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first. A
 run that is stopped leaves a copy without records, or one without the record that finishes it, and the next run continues there. The topic
-is read before anything is uploaded, so that no copy is announced twice (a broker of 3.6 stops reading the topic at a record that cannot
-follow the one before, KAFKA-15632), again right before each announcement, and after it.
+is read before anything is uploaded, again right before each announcement, and after it. Therefore no copy is announced twice. A broker of
+3.6 stops reading the topic at a record that cannot follow the one before (KAFKA-15632).
 
 Source: ``RLMCopyTask.copyLogSegment``, ``ConsumerTask``, ``RemoteLogMetadataCache``.
 """

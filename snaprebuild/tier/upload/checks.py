@@ -52,7 +52,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         directory: for messages.
 
     Returns:
-        Of all batches, ms; -1 for none.
+        Greatest timestamp of all batches, ms; -1 for none.
 
     Raises:
         UploadRefusedError: a batch is not whole or has another checksum, or an index contradicts the log.
@@ -121,8 +121,8 @@ def check_stable(
 ) -> None:
     """Makes sure that the segment ends below the last stable offset.
 
-    A transaction that is open at the end of the segment holds it back until its marker is replicated. So its marker must be in a later
-    segment, below the high watermark.
+    A transaction that is open at the end of the segment holds it back until its marker is replicated. Its marker must therefore be in a
+    later segment, below the high watermark.
 
     Args:
         partition: it is of.

@@ -88,7 +88,7 @@ class PreparedUpload:
 
     @property
     def size_bytes(self) -> int:
-        """Of the segment."""
+        """Bytes of the segment."""
         return self.log_identity.size_bytes
 
     @property
