@@ -184,7 +184,7 @@ def _check(
         replica.why = (
             "its first segment begins at offset 0"
             if first == 0
-            else f"its log begins at {log_start}, on its own disk: who wrote below is no longer known"
+            else f"its log begins at {log_start}, on its own disk: the producers below are no longer known"
         )
         return
     try:

@@ -154,7 +154,9 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
         why = f"the disk begins at {view.local_start.value}: the follower takes its state from remote storage"
         return Fetch(Served.MOVED_TO_TIERED_STORAGE, None, why)
     if view.remote is None:
-        return Fetch(Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and what is in remote storage is unknown")
+        return Fetch(
+            Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and the content of remote storage is unknown"
+        )
     return _remote_fetch(view, offset)
 
 
@@ -196,16 +198,16 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion
         why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not show"
         return Deletion("POLICY_VIOLATION", start, why)
     if offset > high_watermark:
-        return Deletion("OFFSET_OUT_OF_RANGE", start, f"only what is below the high watermark {high_watermark} can be deleted")
+        return Deletion("OFFSET_OUT_OF_RANGE", start, f"only records below the high watermark {high_watermark} can be deleted")
     if offset <= start:
         return Deletion(None, start, f"the log starts at {start} already")
     segments = view.directory.segments
     following = [segment.base_offset for segment in segments[1:]]
     gone = list(segments[: bisect.bisect_right(following, offset)])
     copies = [] if view.remote is None else _breached(view.remote.log, view.epochs, offset, view.log_end.value)
-    why = "whole segments below the new log start go; the one that holds it stays, and readers skip what is below"
+    why = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
     if view.has_remote and view.remote is None:
-        why += "; which copies go is unknown without a STORE"
+        why += "; without a STORE the deleted copies are unknown"
     return Deletion(None, offset, why, gone, copies)
 
 

@@ -194,7 +194,7 @@ def _answer(
         return Answer(timestamp, None, None, "the last stable offset is unknown, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
     if asks_remote and view.has_remote and view.remote is None:
-        return Answer(timestamp, None, None, "remote storage is on for the topic, and what is in it is unknown: name the store")
+        return Answer(timestamp, None, None, "remote storage is on for the topic, and its content is unknown: name the store")
     search.found_in = None
     listed = list_offset(log, timestamp, question.isolation, search, question.version)
     if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.PROPOSAL and listed.error is None:

@@ -252,7 +252,7 @@ def _decided(
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
             if not replayed.state.is_complete:
-                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; what was deleted below is in no copy"
+                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
@@ -272,7 +272,7 @@ def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgemen
     start, found = chain.start_offset, judgement.snapshot_class
     reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
     if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
-        unknown = f"the log begins at {log_start}, and what producers did below {start} is unknown: {chain.ends_at}"
+        unknown = f"the log begins at {log_start}, and the producers below {start} are unknown: {chain.ends_at}"
         return Judgement(SnapshotClass.UNPROVEN, (unknown, *reasons))
     return Judgement(found, reasons)
 

@@ -318,8 +318,8 @@ class _TransactionsTask(ReplayTask):
             self._tell_late(int(effect.txn_first_offset[rows[late][0]]))
         if directory.segments[0].base_offset > 0 and not state.is_complete:
             message = (
-                f"the log on disk begins at {directory.segments[0].base_offset}: of a transaction that began below it and wrote "
-                "nothing since, nothing is known"
+                f"the log on disk begins at {directory.segments[0].base_offset}: a transaction that began below it and wrote "
+                "nothing since is unknown"
             )
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 

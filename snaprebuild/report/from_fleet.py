@@ -13,7 +13,7 @@ from snaprebuild.report.page_writer import PageSink
 
 __all__ = ["fleet_page", "take_fleet"]
 
-LACKS = ("segments and snapshots of the replicas: the documents of `scan` tell them; all of them make one page",)
+LACKS = ("segments and snapshots of the replicas: the documents of `scan` have them; all documents make one page",)
 
 STEPS = ["step", "broker", "do", "partitions", "snapshots", "bytes to read at most", "minutes", "bytes freed"]
 

@@ -310,7 +310,7 @@ class PagePartition:
             boundaries = sorted(ranked, key=lambda each: each[0])
         segments = self.segments
         if len(segments) < self.segment_count:
-            lacks.append(f"{self.segment_count} segments are drawn as {len(segments)}: neighbours stand together")
+            lacks.append(f"{self.segment_count} segments are drawn as {len(segments)}: neighbours are joined")
         value: dict[str, object] = {
             "name": self.name,
             "place": self.place,

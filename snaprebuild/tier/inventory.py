@@ -180,7 +180,7 @@ def tier_inventory(
     inventory = TierInventory(root, listing.has_metadata, listing.knows_all, findings=listing.findings, unknown=listing.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
-        message = f"{pluralize(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
+        message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = listing.recorded
     for found in listing.partitions:

@@ -64,7 +64,7 @@ VERBS = sorted(COMMANDS)
         (("--out", ""), "--out: the path is empty"),
         (("--out", "README.md"), "README.md: --out leads there, and it is no directory"),
         (("--out", "README.md/below/it"), "README.md: --out leads there, and it is no directory"),
-        (("--out", "nowhere", "--set-aside"), "--set-aside renames files in the log directories, and --out leaves those alone"),
+        (("--out", "nowhere", "--set-aside"), "--set-aside renames files in the log directories, and --out does not change those"),
         (("--server-properties", ""), "--server-properties: the path is empty"),
         (("--server-properties", "fixtures"), "--server-properties: expected a file, found the directory fixtures"),
         (("--server-properties", "nowhere"), "nowhere: does not exist"),

@@ -408,9 +408,7 @@ class PartitionReplay:
         if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judgement
         first = self.directory.segments[0].base_offset
-        reason = (
-            f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
-        )
+        reason = f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
         return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
 
     def _given_state(self, given: InitialState) -> BoundaryState:
@@ -481,7 +479,7 @@ class PartitionReplay:
 
     def _below_window(self) -> Iterator[BoundaryState]:
         """Everything below is older than the expiration; whether a transaction is open there is unknown."""
-        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
+        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would show"
         judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
         for index in range(1, min(self.start_index, len(self.directory.segments) - 1) + 1):
             offset = self.directory.segments[index].base_offset

@@ -264,7 +264,7 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
                 difference = _first_difference(getattr(was, name), getattr(now, name))
                 raise RefusedError(f"the plan is stale: {name}: {difference}", path=was.path)
     if present:
-        raise RefusedError("the plan is stale: this partition came since it was made", path=min(present))
+        raise RefusedError("the plan is stale: this partition was created after it was made", path=min(present))
 
 
 def _first_difference(was: Any, now: Any) -> str:

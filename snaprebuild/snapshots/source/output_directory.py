@@ -67,7 +67,7 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
             mount = mount_of(log_dir)
             found = next((directory for each, directory in mounts if each == mount), None)
             if found is None:
-                message = "no --to directory is on its file system, so that no link leads here: name one more (--to is repeatable)"
+                message = "no --to directory is on its file system, so no link is possible: name another one (--to is repeatable)"
                 raise UsageError(message, path=log_dir)
             chosen[log_dir] = found
         by_stage.setdefault(chosen[log_dir], []).append(partition)

@@ -341,7 +341,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
-    message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
+    message = "a live broker holds this log directory: its files may change while they are read, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
         message += f"; segments are read at {rate} bytes a second at most (--max-read-rate)"

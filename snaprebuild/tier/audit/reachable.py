@@ -173,4 +173,4 @@ def _advice(log: CopyLog, start: int) -> str:
     if first == 0:
         return "--level full replays the copies below, too, and proves it"
     below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-    return f"{below}what was deleted below {first} is in no copy: a replica's snapshot at that offset would prove it"
+    return f"{below}records deleted below {first} are in no copy: a replica's snapshot at that offset would prove it"

@@ -383,7 +383,7 @@ class WindowTask(PartitionTask):
             return f"no other snapshot proves what is below: {witness[1].fault}"
         if witness is None:
             return "no other snapshot holds a producer from below it"
-        return "no other snapshot proves what is below: a transaction that was opened there may be open still"
+        return "no other snapshot proves what is below: a transaction that was opened there may still be open"
 
     # ------------------------------------------------------------------------------------------------------------ the end
 

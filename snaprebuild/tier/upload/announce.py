@@ -43,7 +43,7 @@ DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEG
 FINDINGS_MAX = 100
 """About the topic; brokers stop at the first bad record."""
 
-AGAIN = "run again: what the topic holds is not produced twice"
+AGAIN = "run again: records that are in the topic are not produced twice"
 
 
 class Announced(StrEnum):
