@@ -288,7 +288,7 @@ def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None
         raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, name))
     own = os.path.realpath(log_dir)
     if log_dirs and all(os.path.realpath(each) != own for each in log_dirs):
-        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
+        raise UsageError(f"is not one of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
 
 
 def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:

@@ -557,7 +557,7 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
         plan.write_text("".join(lines))
         run = snaprebuild("install", plan)
         assert run.exit_code == 2, run.stderr
-        assert "is no staged plan: line" in run.stderr
+        assert "is not a staged plan: line" in run.stderr
     assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/4", ...}' in run.stderr
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):

@@ -93,7 +93,7 @@ def test_one_line_says_what_was_expected_and_found(arguments: tuple[str, ...], s
         (("rebuild",), "name at least one path, or the --server-properties of a broker"),
         (("rebuild", "--plan", ""), "--plan: the path is empty"),
         (("rebuild", "--plan", "fixtures"), "--plan: expected a file, found the directory fixtures"),
-        (("rebuild", "--plan", "README.md"), "README.md: is no saved plan"),
+        (("rebuild", "--plan", "README.md"), "README.md: is not a saved plan"),
         (("plan", FIXTURE, "--save", "nowhere/plan.json"), "--save: the directory of nowhere/plan.json does not exist"),
         (("plan", FIXTURE, "--save", "one.json", "--save-json", "./one.json"), "--save-json and --save name one file"),
         (("rebuild", "--plan", "README.md", "--save-json", "README.md"), "the plan and --save-json name one file"),

@@ -208,7 +208,7 @@ def directory_id(evidence: SourceEvidence) -> Ruling:
         (own is None, not_known("there is no meta.properties with a directory.id")),
         (
             own not in registered,
-            fails(f"directory.id {_uuid(own)} is none of those that the broker registered with ({ids}): the disk was replaced"),
+            fails(f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"),
         ),
         otherwise=passes(f"directory.id {_uuid(own)} is registered"),
     )
@@ -251,7 +251,7 @@ def assignment(evidence: SourceEvidence) -> Ruling:
         (cluster.partition is None, _fails_by_log(evidence, "the topic has no such partition in the cluster")),
         (
             assigned is None,
-            _fails_by_log(evidence, f"node {node} is none of the replicas {replicas}: the partition was reassigned"),
+            _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"),
         ),
         (assigned == LOST_DIRECTORY, fails("the cluster has its directory for lost")),
         (
@@ -270,7 +270,9 @@ def assignment(evidence: SourceEvidence) -> Ruling:
 def in_sync(evidence: SourceEvidence) -> Ruling:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition, node = evidence.registered, evidence.log_dir.node_id
-    why = evidence.why_unregistered or (NO_NODE_ID if node is None else None if node in partition.replicas else "it is no replica")
+    why = evidence.why_unregistered or (
+        NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
+    )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     return decide(
         (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),

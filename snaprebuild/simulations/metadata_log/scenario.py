@@ -211,9 +211,9 @@ def read_scenario(data: bytes, file: str) -> Scenario:
     try:
         table = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
-        raise UsageError(f"is no text in UTF-8: byte {error.start}", path=file) from None
+        raise UsageError(f"is not text in UTF-8: byte {error.start}", path=file) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"is no TOML: {error}", path=file) from None
+        raise UsageError(f"is not TOML: {error}", path=file) from None
     if isinstance(table.get("config"), dict):  # without quotes TOML takes the dots of Kafka's names for tables in tables
         table["config"] = _flat(table["config"])
     try:

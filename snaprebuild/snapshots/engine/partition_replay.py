@@ -82,8 +82,9 @@ class BoundaryState:
         is_unsound: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does if replay began at the first
             segment.
         segment: the segment or piece that ends here.
-        closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
-            that closed nothing, unless it began before the replay. None if that is unknown (the replay began inside the log), or at a cut.
+        closes: the transactions that the markers of this segment closed, as far as its ``.txnindex`` depends on them. It lacks most
+            commits. It has markers that closed nothing, except those of a segment that began before the replay. None if it is unknown
+            (the replay began inside the log), or at a cut.
     """
 
     offset: int

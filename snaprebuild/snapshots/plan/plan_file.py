@@ -140,7 +140,7 @@ class PlanLines:
         return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
 
     def _fault(self, number: int, expected: str, found: str) -> UsageError:
-        return UsageError(f"is no {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
+        return UsageError(f"is not a {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0

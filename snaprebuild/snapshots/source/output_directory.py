@@ -103,7 +103,7 @@ def check_output(
     while store.is_local and not os.path.lexists(above):
         above = os.path.dirname(above)
     if store.is_local and not os.path.isdir(above):
-        raise UsageError(f"{option} leads there, and it is no directory", path=above)
+        raise UsageError(f"{option} leads there, and it is not a directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
     wanted = sorted({_real(target) for target in targets})

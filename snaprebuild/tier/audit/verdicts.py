@@ -86,7 +86,7 @@ def keep_proven(
         # What was deleted before the first copy may still be in a later snapshot alone.
         copy.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
     elif state.segment.tail.kind is not TailKind.CLEAN:
-        copy.unproven = f"its segment ends with what is no batch: {state.segment.tail.error}"
+        copy.unproven = f"its segment ends with bytes that are not a batch: {state.segment.tail.error}"
     elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
         copy.unproven = f"the replay gives what no broker writes: {impossible}"
     else:

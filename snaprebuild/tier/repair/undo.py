@@ -248,10 +248,10 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
                     _check_key(step.manifest.key)
                     found.append(step)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            what = "is no receipt of tier repair" if store is None else f"line {number}: is no line of such a receipt"
+            what = "is not a receipt of tier repair" if store is None else f"line {number}: is not a line of such a receipt"
             raise UsageError(what, path=path) from None
     if store is None:
-        raise UsageError("is empty, and no receipt of tier repair", path=path)
+        raise UsageError("is empty, and not a receipt of tier repair", path=path)
     return store, found
 
 
