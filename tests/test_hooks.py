@@ -459,7 +459,7 @@ def test_what_makes_no_sense(directory: str, offset: int, options: dict[str, obj
 
 @pytest.mark.parametrize("name", ["kafka27-mixed/logs", "kafka27-mixed"])
 def test_one_partition_and_no_more(name: str) -> None:
-    with pytest.raises(SnapshotRefusedError, match="is no partition directory"):
+    with pytest.raises(SnapshotRefusedError, match="is not a partition directory"):
         ensure_snapshot(FIXTURES / name, 1151)
 
 

@@ -8,7 +8,7 @@ __all__ = ["Profile"]
 
 
 class Profile(StrEnum):
-    """Whose rules a follower or a leader follows. Here, because the help of commands must not load more than this."""
+    """The rules that a follower or a leader follows. It is here because the help of commands must not load more than this."""
 
     PROPOSAL = "kip-1023"
     """Those of the proposal."""

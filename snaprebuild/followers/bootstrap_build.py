@@ -1,8 +1,8 @@
 """The directory of a follower that starts where remote storage ends, made before its broker starts (KIP-1023, KIP-405).
 
-What a broker does on the wire (``TierStateMachine``) is done here on a stopped one: its log begins after the copy that holds the offset
+It does for a stopped broker what a running one does on the wire (``TierStateMachine``). The log begins after the copy that holds the offset
 below the target, with the leader epochs and the producer snapshot of that copy. Brokers up to 4.4 lose that snapshot again when they do it
-themselves; one that finds it at its start loads it.
+themselves; a broker that finds it at its start loads it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PartitionWanted:
-    """Which partition, and where its follower starts.
+    """The partition, and the start of its follower.
 
     Attributes:
         topic: name.
@@ -89,18 +89,18 @@ class BuiltFile:
 
     @property
     def sha256(self) -> str:
-        """Of its bytes."""
+        """SHA-256 of its bytes."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowerPlan:
-    """What the follower starts with.
+    """The files that the follower starts with.
 
     Attributes:
-        topic: name; ``number`` of the partition; ``topic_id``, 16 bytes.
-        number: see there.
-        topic_id: see there.
+        topic: name.
+        number: of the partition.
+        topic_id: 16 bytes.
         target: that was asked for.
         next_offset: where it starts to fetch; its local log start and log end.
         log_start: of its log.
@@ -288,7 +288,7 @@ def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None
         raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, name))
     own = os.path.realpath(log_dir)
     if log_dirs and all(os.path.realpath(each) != own for each in log_dirs):
-        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
+        raise UsageError(f"is not one of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
 
 
 def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:

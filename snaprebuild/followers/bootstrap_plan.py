@@ -88,7 +88,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is replicated, bytes.
+    """The bytes that are replicated.
 
     Attributes:
         replicated: from where the follower starts; None where it does not start.
@@ -378,7 +378,7 @@ def _steps(planned: PlannedBootstrap) -> Iterator[Step]:
         state.next_offset,
         planned.state_epochs,
     )
-    # A leader epoch comes to a follower with its first batch: that of a leader without a later batch does not.
+    # A follower learns a leader epoch with the first batch of it: an epoch without a batch never reaches it.
     following = tuple(entry for entry in planned.view.epochs if state.next_offset <= entry.start_offset < leader.log_end)
     yield Step("everything is fetched", state.log_start, state.next_offset, leader.log_end, (*planned.state_epochs, *following))
 
@@ -400,9 +400,9 @@ def drawback(view: PartitionView, share: Share, log_start: int, next_offset: int
     if share.replicated is None or kept == len(segments):
         return None
     return (
-        f"as a leader, or for consumers that fetch from it as their closest replica, it has {kept} of the leader's "
-        f"{pluralize(len(segments), 'segment')} on disk: reads of {log_start} to {next_offset - 1} go to remote storage, "
-        f"{share.local - share.replicated} bytes of them from the leader's disk today"
+        f"it has {kept} of the leader's {pluralize(len(segments), 'segment')} on disk. When it leads, or consumers fetch from it as their "
+        f"closest replica, reads of {log_start} to {next_offset - 1} go to remote storage. "
+        f"{share.local - share.replicated} bytes of them come from the leader's disk today"
     )
 
 

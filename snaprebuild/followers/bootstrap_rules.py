@@ -1,7 +1,7 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
-There are two profiles: ``kip-1023`` are the rules of the proposal, ``kafka-4.3`` those of 4.3 and 4.4, which differ where nothing usable is
-in remote storage: there a follower retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
+There are two profiles: ``kip-1023`` has the rules of the proposal, ``kafka-4.3`` those of 4.3 and 4.4. They differ if nothing usable is in
+remote storage: with ``kafka-4.3`` a follower then retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
 
@@ -40,13 +40,13 @@ NOT_KNOWN_YET = "the leader does not know yet what is in remote storage"
 
 
 class Action(StrEnum):
-    """What the follower does next."""
+    """The next action of the follower."""
 
     FETCH = "fetch"
-    """Goes on fetching where it is."""
+    """Continues to fetch where it is."""
     TRUNCATE_TO_END = "truncate to the leader's end"
     START_EMPTY_AT = "empty the log and start at"
-    BUILD_STATE = "build the state from remote storage and start behind it"
+    BUILD_STATE = "build the state from remote storage and start after it"
     RETRY = "retry later"
     RETRY_FOREVER = "retry, and fail each time"
 
@@ -91,11 +91,11 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a follower does.
+    """The decision of a follower.
 
     Attributes:
         row: of the table.
-        action: what; building the state fails if ``auxiliary_state`` finds nothing.
+        action: building the state fails if ``auxiliary_state`` finds nothing.
         offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
         log_start: of the follower's log afterwards; None where it does not change.
         why: in words.
@@ -109,7 +109,7 @@ class Decision:
 
 
 def after_reset(leader: Leader, follower: Follower, decision: Decision, profile: Profile) -> Decision | None:
-    """What follows row 2 where the offset that it lands on is only in remote storage; else None.
+    """The decision after row 2 if the offset that it leads to is only in remote storage; else None.
 
     Args:
         leader: its offsets.
@@ -123,7 +123,7 @@ def after_reset(leader: Leader, follower: Follower, decision: Decision, profile:
 
 
 def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
-    """What contradicts KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
+    """Contradictions to KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
 
     Args:
         lx: local log start offset.
@@ -143,7 +143,7 @@ def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
 
 
 def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOSAL) -> Decision:
-    """What a follower does that is about to fetch.
+    """The decision of a follower that is about to fetch.
 
     Args:
         leader: its offsets.
@@ -222,7 +222,7 @@ class NotInRemoteStorageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryState:
-    """What a follower takes over from remote storage.
+    """The state that a follower takes over from remote storage.
 
     Attributes:
         segment: whose leader epochs and producer snapshot it takes.
@@ -240,7 +240,7 @@ class AuxiliaryState:
 def auxiliary_state(
     target: int, log_start: int, epochs: Sequence[LeaderEpochEntry], log_end: int, target_epoch: int, remote: RemoteLog
 ) -> AuxiliaryState:
-    """What a follower takes over to start at a target.
+    """The state that a follower takes over to start at a target.
 
     Args:
         target: end of what remote storage must hold, above 0.

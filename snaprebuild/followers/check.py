@@ -1,10 +1,10 @@
-"""Replicas that lost their producer state when they started from remote storage, and what they lost.
+"""Replicas that lost their producer state when they started from remote storage, and the producers that they lost.
 
 Brokers up to 4.4 download the producer snapshot of the copy after which a follower starts, and delete it again before it is loaded
-(``TierStateMachine``, then ``ProducerStateManager.truncateFullyAndReloadSnapshots``). So the state of such a replica begins empty at its
-first local offset, and every snapshot that it takes later lacks the producers that wrote only below.
+(``TierStateMachine``, then ``ProducerStateManager.truncateFullyAndReloadSnapshots``). The state of such a replica therefore begins empty
+at its first local offset, and every snapshot that it takes later lacks the producers that wrote only below.
 
-What is right there follows from remote storage (``remote_state``), and above it from the replica's own segments.
+The correct state there follows from remote storage (``remote_state``), and above it from the replica's own segments.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Cause(StrEnum):
 
 
 CAUSES = {
-    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the "
-    "state of such a follower begins empty: the first snapshot is empty here",
+    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it. The state of such "
+    "a follower begins empty, as here: the first snapshot is empty",
     Cause.UNKNOWN: "Its first snapshot does not show why",
 }
 
@@ -102,7 +102,7 @@ class CheckedReplica:
 
     @property
     def cause(self) -> Cause | None:
-        """Of the loss; None without one."""
+        """Cause of the loss; None without one."""
         if self.verdict is not ReplicaVerdict.LOST:
             return None
         is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
@@ -170,7 +170,7 @@ def follower_check(
 
 
 def given_state(remote: RemoteState) -> InitialState:
-    """What a replay of the replica's own segments begins with."""
+    """The state that a replay of the replica's own segments begins with."""
     return InitialState(effect_of_entries(remote.entries), remote.judgement)
 
 
@@ -184,7 +184,7 @@ def _check(
         replica.why = (
             "its first segment begins at offset 0"
             if first == 0
-            else f"its log begins at {log_start}, on its own disk: who wrote below is no longer known"
+            else f"its log begins at {log_start}, on its own disk: the producers below are no longer known"
         )
         return
     try:

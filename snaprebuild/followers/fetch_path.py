@@ -65,7 +65,7 @@ class Fetch:
 
 @dataclass(slots=True)
 class Deletion:
-    """What DeleteRecords up to an offset does.
+    """The effect of DeleteRecords up to an offset.
 
     Attributes:
         error: as the protocol names it, or None.
@@ -154,7 +154,9 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
         why = f"the disk begins at {view.local_start.value}: the follower takes its state from remote storage"
         return Fetch(Served.MOVED_TO_TIERED_STORAGE, None, why)
     if view.remote is None:
-        return Fetch(Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and what is in remote storage is unknown")
+        return Fetch(
+            Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and the content of remote storage is unknown"
+        )
     return _remote_fetch(view, offset)
 
 
@@ -196,24 +198,24 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion
         why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not show"
         return Deletion("POLICY_VIOLATION", start, why)
     if offset > high_watermark:
-        return Deletion("OFFSET_OUT_OF_RANGE", start, f"only what is below the high watermark {high_watermark} can be deleted")
+        return Deletion("OFFSET_OUT_OF_RANGE", start, f"only records below the high watermark {high_watermark} can be deleted")
     if offset <= start:
         return Deletion(None, start, f"the log starts at {start} already")
     segments = view.directory.segments
     following = [segment.base_offset for segment in segments[1:]]
     gone = list(segments[: bisect.bisect_right(following, offset)])
     copies = [] if view.remote is None else _breached(view.remote.log, view.epochs, offset, view.log_end.value)
-    why = "whole segments below the new log start go; the one that holds it stays, and readers skip what is below"
+    why = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
     if view.has_remote and view.remote is None:
-        why += "; which copies go is unknown without a STORE"
+        why += "; without a STORE the deleted copies are unknown"
     return Deletion(None, offset, why, gone, copies)
 
 
 def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int, log_end: int) -> list[RemoteSegment]:
     """The copies that the expiration task removes because of a new log start, apart from what retention removes.
 
-    The leader epochs are cut at the log start first. The task goes through the copies of each epoch and stops at the first one that is of
-    this log and stays; then it removes those of which every epoch is older than the log.
+    The leader epochs are cut at the log start first. The task visits the copies of each epoch, and stops at the first one that is of this
+    log and stays. Then it removes those of which every epoch is older than the log.
     """
     first = epoch_of(epochs, offset)
     own = [entry for entry in epochs if entry.start_offset > offset]

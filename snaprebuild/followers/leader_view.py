@@ -174,14 +174,14 @@ def _has_remote(
     if source.is_tiered:
         return True, LOG_START_OFFSET_CHECKPOINT, False
     if tier is not None and remote is None:
-        return True, "a store is named, and what it holds of the partition is not known", True
+        return True, "a store is named, and its copies of the partition are unknown", True
     return False, "neither a checkpointed log start nor a copy shows it", True
 
 
 def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> tuple[RemotePartition | None, list[Finding]]:
     name = source.directory.name
     if topic_id is None:
-        message = f"has no {PARTITION_METADATA}, which has the topic id: what remote storage has of it is unknown"
+        message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
     if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:

@@ -1,4 +1,4 @@
-"""What a leader answers to ListOffsets: a function of the log's offsets, and of two searches by time.
+"""The answers of a leader to ListOffsets: a function of the log's offsets, and of two searches by time.
 
 Six negative timestamps ask for an offset by name:
 
@@ -68,7 +68,7 @@ VERSION_LEAST = {
 
 
 class Isolation(StrEnum):
-    """Who asks: a follower, or a consumer by its ``isolation.level``."""
+    """The requester: a follower, or a consumer by its ``isolation.level``."""
 
     REPLICA = "replica"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -91,8 +91,8 @@ class LogOffsets:
         has_remote: ``remote.storage.enable`` of the topic, and of the cluster.
         log_start: log start offset.
         local_start: first offset on the leader's disk.
-        highest_remote: last offset that the leader knows to be in remote storage; -1 where it knows of none, as a new leader does
-            until its first copy task (since 4.4 its first expiration task).
+        highest_remote: last offset that the leader knows to be in remote storage; -1 if it knows of none. A new leader knows of none until
+            its first copy task (since 4.4 its first expiration task).
         high_watermark: offsets below are committed.
         last_stable: below it every transaction is decided.
         log_end: where the next record goes.
@@ -171,7 +171,7 @@ class ListedOffset:
 def list_offset(
     log: LogOffsets, timestamp: int, isolation: Isolation, search: Search, version: int = OFFSETS_VERSION_MAX
 ) -> ListedOffset:
-    """What the leader answers.
+    """The answer of the leader.
 
     Args:
         log: its offsets.

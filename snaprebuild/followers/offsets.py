@@ -1,4 +1,4 @@
-"""What a leader would answer to ListOffsets, from its directory and the store: each answer with the rule that gave it."""
+"""The answers that a leader would give to ListOffsets, from its directory and the store: each with the rule that gave it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
-"""Of special timestamps those that ask what is in remote storage."""
+"""The special timestamps whose answer depends on remote storage."""
 
 UNCOMPARED = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
 """Those whose answer is not compared with what may be fetched."""
@@ -41,7 +41,7 @@ UNCOMPARED = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
 
 @dataclass(frozen=True, slots=True)
 class OffsetsQuestion:
-    """What is asked.
+    """The timestamps, and the facts that decide the answers.
 
     Attributes:
         timestamps: ms since 1970, or special ones.
@@ -110,12 +110,12 @@ class OffsetsResult:
 def list_offsets(
     source: Source, tier: Tier | None, question: OffsetsQuestion, clock: Clock, jobs: int | None = None
 ) -> OffsetsResult:
-    """What the leader of each partition would answer.
+    """The answers that the leader of each partition would give.
 
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        question: what is asked.
+        question: the timestamps.
         clock: for which snapshot at the first offset is trusted.
         jobs: worker processes for the replay that the last stable offset takes.
 
@@ -194,7 +194,7 @@ def _answer(
         return Answer(timestamp, None, None, "the last stable offset is unknown, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
     if asks_remote and view.has_remote and view.remote is None:
-        return Answer(timestamp, None, None, "remote storage is on for the topic, and what is in it is unknown: name the store")
+        return Answer(timestamp, None, None, "remote storage is on for the topic, and its content is unknown: name the store")
     search.found_in = None
     listed = list_offset(log, timestamp, question.isolation, search, question.version)
     if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.PROPOSAL and listed.error is None:

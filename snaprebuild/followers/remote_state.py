@@ -1,7 +1,7 @@
 """The producer state at an offset from remote storage: the snapshot of the copy that ends there, compared with a replay of the copies.
 
-A follower takes such a snapshot as it is (KIP-405, ``TierStateMachine``). Here it is taken where the segments confirm it, or where nothing
-contradicts it; a wrong one is replaced by the result of the replay, and without that either, nothing is given.
+A follower takes such a snapshot as it is (KIP-405, ``TierStateMachine``). Here it is taken if the segments confirm it, or if nothing
+contradicts it. A wrong one is replaced by the result of the replay. Without a replay there is no state.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ def remote_state(
         epochs: leader epochs of the log that is meant.
         offset: above 0.
         clock: for expiry: entries that a load at that moment drops are not compared.
-        log_start: of the log that is meant; 0 if unknown. What is above it, below the copies, was not replayed.
+        log_start: of the log that is meant; 0 if unknown. Records above it, below the copies, were not replayed.
         replays: read the segments; without them the snapshot is taken as it is.
         jobs: worker processes, None for as many as processors.
-        announce: called with what the replay is going to read, before it does; if the first snapshot is no base, it is read again.
+        announce: called with the cost of the replay before it; if the first snapshot is no base, the segments are read again.
 
     Raises:
         UnknownStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not show the right state.
-        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they are in
-            cold storage classes, and there is no limit of bytes.
+        RefusedError: the copies are encrypted, and no key was given. A limit of the run is used up. The copies are in cold storage
+            classes, and there is no limit of bytes.
         ReadFailedError: objects of the copy are missing.
         FormatError: its manifest does not parse.
     """
@@ -184,11 +184,12 @@ def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: byte
 def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -> tuple[_Replay | None, str]:
     """The state by replay, or why there is none.
 
-    Where the copies do not begin at offset 0, the snapshot of the first one has the state before it: the rest is replayed on it,
-    as a broker replays what it retains on the snapshot at its first offset, and it counts if every later snapshot follows from it.
+    If the copies do not begin at offset 0, the snapshot of the first one has the state before the others, which are replayed on it. A
+    broker replays its segments on the snapshot at its first offset in the same way. The result counts if every later snapshot follows from
+    it.
 
-    So it is where the oldest copies hold nothing but what has expired: the younger ones are replayed on the snapshot in front of them,
-    and all copies from the first one on only where the later snapshots do not follow from that.
+    If the oldest copies hold only expired data, the younger ones are replayed on the snapshot before them in the same way. All copies from
+    the first one on are replayed only if the later snapshots do not follow from that.
     """
     whole = chain.segments
     attempts: list[tuple[Sequence[RemoteSegment], ReplayFrom, Sequence[RemoteSegment]]] = []
@@ -251,7 +252,7 @@ def _decided(
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
             if not replayed.state.is_complete:
-                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; what was deleted below is in no copy"
+                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
@@ -271,13 +272,13 @@ def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgemen
     start, found = chain.start_offset, judgement.snapshot_class
     reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
     if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
-        unknown = f"the log begins at {log_start}, and what producers did below {start} is unknown: {chain.ends_at}"
+        unknown = f"the log begins at {log_start}, and the producers below {start} are unknown: {chain.ends_at}"
         return Judgement(SnapshotClass.UNPROVEN, (unknown, *reasons))
     return Judgement(found, reasons)
 
 
 class _StateTask(ReplayTask):
-    """Replays copies up to an offset, at which the last one is cut where it goes on."""
+    """Replays copies up to an offset; the last one is cut there if it continues beyond it."""
 
     def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
         replay = PartitionReplay(source.directory, mode, clock, 0, len(source.directory.segments), 0, offset)

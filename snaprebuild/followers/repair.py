@@ -41,7 +41,7 @@ class FollowerRepair:
     refused: tuple[Finding, ...] = ()
 
     def of(self, replica: CheckedReplica) -> PartitionResult | None:
-        """What was written into a replica; None where nothing was to be."""
+        """The snapshots written into a replica; None if there was nothing to write."""
         return self._by_path.get(replica.source.directory.path)
 
     @cached_property

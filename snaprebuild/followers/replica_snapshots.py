@@ -58,7 +58,7 @@ class LostProducer:
 
     @property
     def consequence(self) -> str:
-        """What a broker does that does not know it."""
+        """The action of a broker that does not know it."""
         return cost_of_missing(self.entry)
 
 
@@ -113,7 +113,7 @@ class SnapshotsTask(ReplayTask):
         directory = source.directory
         count, end = len(directory.segments), known_log_end(directory)
         replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
-        # Of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing lies above it.
+        # A broker that loads the log keeps the newest of the snapshots inside segments, if there is none above it.
         reads = partial(read_tasks, directory, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
         super().__init__(source, TaskOutcome(), reads, replay)
         self.snapshots: list[CheckedSnapshot] = []

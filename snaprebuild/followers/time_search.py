@@ -1,7 +1,7 @@
-"""Which record a broker finds by its timestamp: the search through time indexes, offset indexes and batches, on disk and in remote storage.
+"""The record that a broker finds by its timestamp: searches time indexes, offset indexes and batches, on disk and in remote storage.
 
-An index only shortens the walk: where it does not parse, or leads to no batch, the segment is read from its start, as a broker does
-that made the index anew. After a clean stop it does not make a time index anew that is missing: that segment has no timestamp then.
+An index only shortens the walk. If it does not parse, or leads to no batch, the segment is read from its start, as by a broker that made
+the index anew. After a clean stop a broker does not make a missing time index anew: that segment has no timestamp then.
 
 Source: ``LogSegment.findOffsetByTimestamp``, ``UnifiedLog.searchOffsetInLocalLog``, ``FileRecords.searchForTimestamp``,
 ``RemoteLogManager.findOffsetByTimestamp`` and ``lookupTimestamp``; 4.3.1.

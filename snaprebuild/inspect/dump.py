@@ -76,7 +76,7 @@ def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tu
     source.read_into(0, memoryview(head))
     by_content = kind_of_content(bytes(head), source.size_bytes)
     if by_content is None:
-        raise UsageError("neither its name nor its first bytes tell what it is; --file-kind names the kind", path=source.name)
+        raise UsageError("neither its name nor its first bytes show what it is; use --file-kind", path=source.name)
     return by_content, "content"
 
 

@@ -110,7 +110,7 @@ class DumpedFinding(Finding):
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """What is dumped. All of a file is checked, whatever is shown.
+    """The items to dump. All of a file is checked, whatever is shown.
 
     Attributes:
         kind: of every file; None to use its name or content.
@@ -189,5 +189,5 @@ class Dump:
         for index, count in self._counts.values():
             first = self.findings[index]
             if count > 1:
-                message = f"{first.message}; and {pluralize(count - 1, 'more', 'more')} of this kind behind it"
+                message = f"{first.message}; and {pluralize(count - 1, 'more', 'more')} of this kind after it"
                 self.findings[index] = replace(first, message=message)

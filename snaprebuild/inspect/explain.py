@@ -43,7 +43,7 @@ EPOCH_MAX = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to explain.
+    """The producer, state and batch to explain.
 
     Attributes:
         producer_id: not negative.
@@ -179,14 +179,15 @@ def explain(
             findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.at))
     if not known and explanations:
         where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
-        message = f"no partition that was read knows producer {question.producer_id}"
+        message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
         unread = sum(
             any(finding.severity > Severity.FINDING or finding.code == BUSY_LOG for finding in each.findings)
             for each in explanations
         )
         if unread:
-            message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may know it"
+            message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may have it"
+        message += ". `inspect stats` lists the ids"
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))

@@ -361,7 +361,7 @@ class _StatsTask(PartitionTask):
         record = ReplayRecord()
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
         if record.damage is not None:
-            message = f"{record.damage.reason}: what lies behind it in this segment is not counted"
+            message = f"{record.damage.reason}: later batches of this segment are not counted"
             findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
         findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.facts.next_offset) for note in record.notes]
 

@@ -1,8 +1,8 @@
-"""The transactions of partitions, from the retained log alone: which are open, since when, and what they hold back.
+"""The transactions of partitions, from the retained log alone: the open ones, since when, and the segments that they hold back.
 
 A transaction is *late* if its producer wrote nothing for longer than any coordinator waits. That is the rule by which a broker counts its
 partitions with late transactions (``ProducerStateManager.hasLateTransaction``, KIP-664), and by which Kafka's own tool looks for hanging
-ones. Whether a coordinator still has it, only the coordinator can answer.
+ones. Only the coordinator can answer whether it still has the transaction.
 
 A transaction under two-phase commit (KIP-939) never expires. Once it is prepared, a system outside of Kafka decides about its commit, and
 an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state of its own for that, but its timeout is the greatest int32.
@@ -318,8 +318,8 @@ class _TransactionsTask(ReplayTask):
             self._tell_late(int(effect.txn_first_offset[rows[late][0]]))
         if directory.segments[0].base_offset > 0 and not state.is_complete:
             message = (
-                f"the log on disk begins at {directory.segments[0].base_offset}: of a transaction that began below it and wrote "
-                "nothing since, nothing is known"
+                f"the log on disk begins at {directory.segments[0].base_offset}: a transaction that began below it and wrote "
+                "nothing since is unknown"
             )
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 

@@ -13,7 +13,7 @@ from snaprebuild.report.page_writer import PageSink
 
 __all__ = ["fleet_page", "take_fleet"]
 
-LACKS = ("segments and snapshots of the replicas: the documents of `scan` tell them; all of them make one page",)
+LACKS = ("segments and snapshots of the replicas: the documents of `scan` have them; all documents make one page",)
 
 STEPS = ["step", "broker", "do", "partitions", "snapshots", "bytes to read at most", "minutes", "bytes freed"]
 
@@ -24,7 +24,7 @@ REPLICAS = [
     "log end",
     "leader epoch",
     "missing",
-    "in doubt",
+    "suspect",
     "blocked segments",
     "stuck bytes",
     "bytes to read at most",
@@ -33,8 +33,8 @@ REPLICAS = [
 DO = {
     "elect": "elect broker {}, which has every snapshot",
     "treat": "treat broker {}, then let it lead",
-    "verify": "verify: every replica has snapshots in doubt",
-    "wait": "wait for retention: no rebuild gets everything up",
+    "verify": "verify: every replica has snapshots that cannot be correct",
+    "wait": "wait for retention: a rebuild does not help",
 }
 
 

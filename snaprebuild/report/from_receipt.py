@@ -12,8 +12,8 @@ from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_rece
 __all__ = ["take_receipt"]
 
 LACKS = (
-    "what stands there now: `verify --receipt` tells it",
-    "producers and transactions: a receipt names files; `verify --output json` tells them",
+    "the files as they are now: `verify --receipt` shows them",
+    "producers and transactions: a receipt only names files; `verify --output json` has them",
 )
 
 
@@ -25,8 +25,10 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
         ReadFailedError: it cannot be read.
     """
     receipt = read_receipt(head.path)
-    where = "beside the segments" if receipt.in_place else "to a directory of their own"
-    ended = "the run came to its end" if receipt.ended else "the run was killed, or still goes on: what it did last is not settled"
+    where = "next to the segments" if receipt.in_place else "to a directory of their own"
+    ended = (
+        "the run was completed" if receipt.ended else "the run was killed, or still runs: the outcome of its last step is unknown"
+    )
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
@@ -51,6 +53,6 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
 
 
 def _action_of(file: WrittenFile) -> str:
-    settled = "written" if file.is_settled else "announced; what became of it is not told"
+    settled = "written" if file.is_settled else "announced; the outcome is not recorded"
     action = "only set aside" if file.made is None else settled
     return f"{action}, the old one is now {file.set_aside[0]}" if file.set_aside is not None else action

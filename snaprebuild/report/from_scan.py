@@ -113,7 +113,7 @@ def _take_segments(found: Partition, partition: PagePartition) -> None:
 
 
 def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
-    """Of each segment, from the closed ones above the log start; the last segment is the active one."""
+    """The fate of each segment, from the closed ones above the log start; the last segment is the active one."""
     usual = SegmentFate.BELOW_START if found.can_be_tiered else SegmentFate.NEVER_UPLOADED
     fates = [usual] * len(bases)
     if bases:
@@ -126,7 +126,7 @@ def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
 
 
 def _next_attempt(attempt: NextAttempt | None) -> str | None:
-    """What a leader tries next, in a sentence; None where nothing throws."""
+    """The next attempt of a leader, as a sentence; None if nothing throws."""
     thrown = [] if attempt is None else [each for each in attempt.outcomes if each.exception is not None]
     if attempt is None or not thrown:
         return None

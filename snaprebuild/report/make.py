@@ -1,4 +1,4 @@
-"""Report: documents of other verbs become one page, each partition once, with what every document tells of it."""
+"""Report: makes one page of the documents of other commands. It has each partition once, with the facts of every document."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "fleet": (Fleet.VERSION, take_fleet),
     "receipt": (2, take_receipt),
 }
-"""What becomes part of a page: by verb the version that is known, and what takes it."""
+"""The documents of a page: by command the supported version, and the function that takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ReportResult:
     Attributes:
         path: of the file; ``size_bytes`` of it.
         heads: the documents, in the order in which they were named.
-        page: what stands on it.
+        page: its content.
     """
 
     path: str

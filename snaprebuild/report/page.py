@@ -1,7 +1,7 @@
-"""The page: one HTML file with its data, style and script inside, that asks nobody for anything.
+"""The page: one self-contained HTML file with its data, style and script. It makes no network requests.
 
-The data stand in a script element that is no script, as JSON in which no character is left that HTML gives a meaning, so that no name
-ends it. Script and style are allowed by their hashes alone (Content-Security-Policy), and what the data say gets to the page as text.
+The data are in a script element that is not a script, as JSON without any character that has a meaning in HTML, so that no name ends the
+element. Script and style are allowed by their hashes alone (Content-Security-Policy), and the page shows the data as text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def page_pieces(page: PageData) -> Iterator[str]:
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     before, _, rest = _asset("page.html").partition("{{data}}")
     middle, _, after = rest.partition("{{script}}")
-    # Values last, so that nothing that stands in one is taken for a place.
+    # Values last, so that no text inside a value is taken for a placeholder.
     before = before.replace("{{policy}}", policy).replace("{{style}}", style).replace("{{version}}", html.escape(__version__))
     head, _, body = before.partition("{{title}}")
     yield head + html.escape(page.title) + body

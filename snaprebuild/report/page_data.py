@@ -1,7 +1,6 @@
-"""What a page shows, whatever document it came from: partitions with their segments, boundaries, producers and transactions.
+"""The content of a page, from any document: partitions with their segments, boundaries, producers and transactions.
 
-The values are made of what the documents say, and of nothing else: a fact that no document has is absent here, and the page says what
-is missing.
+The values come from the documents alone. A fact that no document has is absent here, and the page lists it as missing.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 20_000
-"""Of a page. A browser holds more, but nobody looks at them; the worst are kept."""
+"""Partitions of a page, at most: the worst are kept. A browser can hold more, but no reader looks at them."""
 
 SEGMENTS_MAX = 1_000
 """Drawn of one partition: neighbours that share their fate are put together where there are more."""
 
 BOUNDARIES_MAX = 2_000
-"""Told of one partition, those with something to say first."""
+"""Boundaries of one partition, at most; those with a fault or result come first."""
 
 FINDINGS_MAX = 20_000
 
 LINKS_MAX = 200_000
-"""From findings to partitions: ten times what there would be if each was of one. Whoever has many partitions in one place has as many for
-each finding of that place."""
+"""Links from findings to partitions, at most: ten times the count for findings of one partition each. If a place has many partitions, each
+finding of that place has as many links."""
 
 PRODUCERS_MAX = 1_000
-"""Told of one partition."""
+"""Producers of one partition, at most."""
 
 TRANSACTIONS_MAX = 500
-"""Told of one partition, the oldest."""
+"""Transactions of one partition, at most: the oldest."""
 
 EXACT_NUMBER_MAX = 2**53 - 1
 """Larger numbers are given as text: JavaScript has doubles."""
 
 
 class SegmentFate(StrEnum):
-    """What a document says of a segment; the value is how the page's data name it."""
+    """The fate of a segment by a document; the value is its name in the page's data."""
 
     UPLOADABLE = "u"
     BAD_SNAPSHOT = "x"
@@ -83,7 +82,7 @@ class PageSegment:
 
 @dataclass(slots=True)
 class PageBoundary:
-    """What the documents say of a boundary; what none says is None.
+    """The facts of the documents about a boundary; a fact that none has is None.
 
     Attributes:
         state: as ``scan`` says it: ``present``, ``missing``, ...
@@ -91,7 +90,7 @@ class PageBoundary:
         status: as ``verify`` says it, or the verdict of an audit.
         snapshot_class: of the replay.
         next_start: what the next start of the broker leaves.
-        action: what became of it in a run that wrote.
+        action: its result in a run that wrote.
         is_log_end: it is the log end.
         is_wrong: something is proven to be wrong.
         first_open_offset: of the oldest transaction that the snapshot has as open.
@@ -112,7 +111,7 @@ class PageBoundary:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is to be said but that it is there."""
+        """No fact but that it is there."""
         return not self.why and not self.is_wrong and self.action is None and self.state in (None, "present")
 
     def as_json(self, offset: int) -> list[object]:
@@ -213,9 +212,10 @@ class PagePartition:
     Attributes:
         name: ``<topic>-<partition>``.
         place: directory, or the store and topic id.
-        documents: numbers of the documents that tell of it.
+        documents: numbers of the documents that have it.
         kind: what the topic is, where it is not ordinary.
-        facts: further lines of the kind (name, value), told as they are; ``tables``: (title, columns, rows) likewise.
+        facts: further lines of the kind (name, value), shown as they are.
+        tables: (title, columns, rows), shown as they are.
         outcome: what to do about it, as ``fleet`` says it.
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
@@ -305,12 +305,12 @@ class PagePartition:
         if len(boundaries) > BOUNDARIES_MAX:
             ranked = sorted(boundaries, key=lambda each: each[1].is_plain)[:BOUNDARIES_MAX]
             lacks.append(
-                f"{len(boundaries) - BOUNDARIES_MAX} of {len(boundaries)} boundaries are not told here; those with nothing to say first"
+                f"{len(boundaries) - BOUNDARIES_MAX} of {len(boundaries)} boundaries are left out, beginning with those without a finding"
             )
             boundaries = sorted(ranked, key=lambda each: each[0])
         segments = self.segments
         if len(segments) < self.segment_count:
-            lacks.append(f"{self.segment_count} segments are drawn as {len(segments)}: neighbours stand together")
+            lacks.append(f"{self.segment_count} segments are drawn as {len(segments)}: neighbours are joined")
         value: dict[str, object] = {
             "name": self.name,
             "place": self.place,
@@ -353,8 +353,8 @@ class PageDocument:
         program: version that wrote it.
         facts: (name, value) lines on it.
         lacks: what it does not have that the timeline would show, sentences.
-        made: when it was made, UTC; empty where it does not say, as documents of older versions do not. Likewise the others:
-            ``host``, ``command``, ``clusters`` (their ids).
+        made: when it was made, UTC; empty if the document does not have it, as in older versions. The same holds for ``host``,
+            ``command`` and ``clusters`` (their ids).
         unread: paths that the run had selected and did not read.
     """
 
@@ -416,7 +416,7 @@ class PageData:
         self.findings.append(finding)
 
     def link_findings(self) -> None:
-        """Gives each partition the findings whose path is its directory, or lies in it; ``LINKS_MAX`` in all."""
+        """Gives each partition the findings whose path is its directory, or is inside it; ``LINKS_MAX`` in all."""
         links = 0
         by_place: dict[str, list[PagePartition]] = {}
         for partition in self._partitions.values():
@@ -431,12 +431,12 @@ class PageData:
 
     @property
     def unread_paths(self) -> list[str]:
-        """What the runs of all documents did not read, each path once."""
+        """The paths that the runs of all documents did not read, each once."""
         return list(dict.fromkeys(path for document in self.documents for path in document.unread))
 
     @property
     def partition_count(self) -> int:
-        """Of all, shown or not."""
+        """Count of all partitions, shown or not."""
         return len(self._partitions)
 
     def partitions(self) -> list[PagePartition]:

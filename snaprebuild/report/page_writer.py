@@ -1,4 +1,4 @@
-"""What takes the facts of one document after the other and puts them together to a page."""
+"""Collects the facts of one document after the other in a page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PageSink:
         self._seen: dict[PageFinding, int] = {}
 
     def name_of(self, head: DocumentHead) -> str:
-        """What the page calls a document: the name of its file."""
+        """The name of a document on the page: that of its file."""
         return os.path.basename(head.path)
 
     def add_document(self, document: PageDocument) -> int:

@@ -288,7 +288,7 @@ class OneBoundaryTask(ReplayTask):
         if state is None:
             damage = self.replay.damage
             raise self.refusal(
-                "the log changed while it was read" if damage is None else f"{damage.reason}: no broker gets past it"
+                "the log changed while it was read" if damage is None else f"{damage.reason}: a broker would stop here, too"
             )
         judgement = state.judgement
         klass = judgement.snapshot_class

@@ -1,4 +1,4 @@
-"""What is known of a copy without its segment: its offsets, its sizes, and which of its objects are missing."""
+"""Facts of a copy that are known without its segment: its offsets, its sizes, and its missing objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PARTITION_MEMBERS = ("remoteLogSegmentId", "topicIdPartition")
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
-    """What is known of a copy without its segment.
+    """Facts of a copy that are known without its segment.
 
     Attributes:
         end_offset: last offset; None if unknown.
@@ -81,7 +81,7 @@ class CopyFacts:
 
 
 def fault_finding(place: str, segment_id: bytes, base_offset: int, message: str, *, is_unread: bool) -> Finding:
-    """What is wrong with a copy, or that the store did not hand it out, which another run may see."""
+    """The finding of a faulty copy, or of one that the store did not hand out, which another run may see."""
     code, severity = ("storage-failed", Severity.STORAGE) if is_unread else ("tier-bad-copy", Severity.DAMAGED)
     return Finding(code, severity, place, f"copy {uuid_to_text(segment_id)}: {message}", base_offset, is_unread=is_unread)
 
@@ -94,11 +94,11 @@ def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...
 ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
 
 COMPARED = (*ENTRIES, LocalTierFile.LEADER_EPOCHS)
-"""What is compared with a segment while that is read."""
+"""The objects that are compared with a segment while it is read."""
 
 
 def torn_index(copy: TierCopy) -> str | None:
-    """What is wrong with the sizes of its indexes, in the layout of LocalTieredStorage; None where nothing is.
+    """The fault in the sizes of its indexes, in the layout of LocalTieredStorage; None without one.
 
     ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
     """
@@ -125,13 +125,13 @@ def _index_hits(sizes: dict[LocalTierFile, int]) -> int | None:
 
 
 def manifest_bytes(copy: TierCopy) -> int:
-    """What ``copy_facts`` holds of a copy."""
+    """Bytes that ``copy_facts`` holds of a copy."""
     found = copy.objects.get(AivenObject.MANIFEST)
     return 0 if found is None else found.identity.size_bytes
 
 
 def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
-    """What the listing shows, or in Aiven's layout the manifest, which is read.
+    """The facts from the listing, or in Aiven's layout from the manifest, which is read.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -225,7 +225,7 @@ def _contradiction(metadata: dict[str, Any], copy: TierCopy) -> str | None:
 
 
 def json_member(value: Any, *path: str) -> Any:
-    """What JSON has below a path of member names; None where it has no such object."""
+    """The value of JSON below a path of member names; None if it has no such object."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -33,16 +33,19 @@ COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
 _SMALL_REQUESTS = {TierLayout.AIVEN: 16, TierLayout.LOCAL_TIERED_STORAGE: 5}
-"""For each copy of which nothing is known yet, without the ranges of its segment: manifest, identity and range of the snapshot and of the
-transaction index, the same for three indexes, and the manifest and identity of the segment, whose end some are asked for twice; in
-files of their own the small files alone."""
+"""Requests for each copy of which nothing is known yet, without the ranges of its segment.
+
+With Aiven's layout they are for the manifest, the identity and range of the snapshot and of the transaction index, and the same for three
+indexes. They also are for the manifest and identity of the segment, whose end may be asked for twice. In a layout with separate files
+they are for the small files alone.
+"""
 
 LOG_OF: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
 
 
 @dataclass(slots=True)
 class CopyRead:
-    """What is going to be read of a copy.
+    """The reads of a copy.
 
     Attributes:
         parts: kind of object, bytes, and requests for them.
@@ -69,7 +72,7 @@ class CopyRead:
         index: bool = False,
         end: bool = False,
     ) -> CopyRead:
-        """Of a copy whose manifest was read.
+        """The reads of a copy whose manifest was read.
 
         Args:
             layout: of the copy.
@@ -100,7 +103,7 @@ class CopyRead:
 
     @classmethod
     def unknown(cls, layout: TierLayout, copy: TierCopy) -> CopyRead:
-        """Of a copy whose manifest was not read yet: all of it."""
+        """The reads of a copy whose manifest was not read yet: all of it."""
         found = cls(copy)
         found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
         for kind, each in copy.objects.items():
@@ -117,7 +120,7 @@ class AuditCost:
     Attributes:
         copies: whose segments are read.
         objects: that are read, whole or in part.
-        requests: at most so many, if none has to be repeated.
+        requests: upper bound, if none has to be repeated.
         read_bytes: of segments and what belongs to them, as they are stored.
         storage_classes: bytes of these objects by storage class; empty where the store has none, as a directory.
         dollars: by list prices, without transfer; None where the store has no classes, or one of unknown price.

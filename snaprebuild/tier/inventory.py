@@ -1,4 +1,4 @@
-"""What is in remote storage: the copies of segments, partition by partition, with the state that the metadata log has of each.
+"""The content of remote storage: the copies of segments, partition by partition, with the state that the metadata log has of each.
 
 A bucket alone does not show which copies brokers still read: a broker that fails leaves objects without records, and records without
 objects. The records are in ``__remote_log_metadata``.
@@ -65,7 +65,7 @@ class CopyState(StrEnum):
 
 
 SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
-"""What counts towards gaps and overlaps."""
+"""States of copies that count towards gaps and overlaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PartitionInventory:
 
     @property
     def stored_bytes(self) -> int:
-        """Of all objects."""
+        """Bytes of all objects."""
         return sum(copy.stored_bytes for copy in self.copies)
 
 
@@ -180,7 +180,7 @@ def tier_inventory(
     inventory = TierInventory(root, listing.has_metadata, listing.knows_all, findings=listing.findings, unknown=listing.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
-        message = f"{pluralize(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
+        message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = listing.recorded
     for found in listing.partitions:
@@ -304,7 +304,7 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
 def unrecorded_finding(
     logs: RemoteLogs, partition: TopicIdPartition, place: str, state: CopyState, count: int, offset: int
 ) -> Finding:
-    """What to do about copies of one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
+    """The finding with the advice for copies in one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
     code, severity, message = _UNRECORDED[state]
     if state is CopyState.UNKNOWN:
         message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
@@ -316,7 +316,7 @@ _UNRECORDED = {
     CopyState.DELETING: (
         "tier-deleting",
         Severity.NOTE,
-        "whose deletion is recorded and not finished: brokers go on with it. Wait; if it does not end, look for errors of "
+        "whose deletion is recorded and not finished: brokers continue it. Wait; if it does not end, look for errors of "
         "the remote storage manager in the log of the partition's leader",
     ),
     CopyState.DELETED: (
@@ -359,8 +359,8 @@ def _with_gaps(partition: TopicIdPartition, layout: TierLayout | None, copies: I
 
 
 PHANTOM_ADVICE = (
-    "each attempt at an upload that ends in an exception leaves one; snaprebuild scan shows which segment blocks, and with "
-    "remote.log.copy.disable=true (since 3.9) the attempts stop meanwhile. They go when retention or the log start offset passes them. "
+    "each upload that ends in an exception leaves one. `snaprebuild scan` shows the segment that blocks; "
+    "remote.log.copy.disable=true (since 3.9) stops the attempts meanwhile. Retention or the log start offset removes them. "
     "Brokers of 3.6, 3.7 and 3.8.0 count them towards retention.bytes and delete good segments for it (KAFKA-17062): update those first"
 )
 

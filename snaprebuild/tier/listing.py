@@ -146,7 +146,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[Remote
             code, severity = (
                 ("unknown-metadata-version", Severity.REFUSED) if is_newer else ("damaged-metadata-log", Severity.DAMAGED)
             )
-            message = f"{error}: {why}what follows is not known"
+            message = f"{error}: {why}later records are unknown"
             findings.append(Finding(code, severity, directory.path, message, is_unread=True))
         logs.has_read(number)
     return logs, findings

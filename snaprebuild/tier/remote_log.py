@@ -4,8 +4,8 @@ A copy of a segment has a record before it is written, and another one after it 
 copies overlap: leader epochs decide which of them serves an offset, in the order in which the copies were finished.
 
 Source: ``RemoteLogMetadataCache``, ``RemoteLogLeaderEpochState``, ``RemotePartitionMetadataStore``,
-``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``; equal in 3.6 to 4.4, but for a record that does not fit what came before: since 3.7
-it is dropped, as here, and a broker of 3.6 stops reading the topic (KAFKA-15632).
+``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``. These are equal in 3.6 to 4.4, with one exception: a record that does not fit the
+records before it. Since 3.7 it is dropped, as here. A broker of 3.6 stops reading the topic (KAFKA-15632).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RemoteLog:
 
     Attributes:
         segments: every copy that is not known to be deleted, by id, in its latest state.
-        dropped: count of records that did not fit those before: a broker logs them and goes on.
+        dropped: count of records that did not fit those before: a broker logs them and continues.
         deleted: ids of copies whose deletion is recorded as finished.
     """
 
@@ -267,8 +267,8 @@ class RemoteLogs:
     def metadata_partitions(self) -> int:
         """How many partitions the metadata topic has: no record of the topic has that number.
 
-        50, the default of ``remote.log.metadata.topic.num.partitions``, where the records are where it puts them; else the number of the
-        given ones, if these are all up to one; else the least number that fits.
+        It is 50, the default of ``remote.log.metadata.topic.num.partitions``, if the records are in the partitions that this default gives.
+        Else it is the number of the given partitions, if these are all up to one. Else it is the least number that fits.
         """
         if self._count is not None:
             return self._count

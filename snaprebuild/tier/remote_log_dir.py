@@ -1,7 +1,7 @@
 """Copies of a partition in remote storage as a partition directory, which `verify` and replay read like any other.
 
-Names of files are keys below the root of the store: the objects of one partition may be below several prefixes. What a copy in Aiven's
-layout holds in one object has the names that ``TierStore`` understands.
+Names of files are keys below the root of the store: the objects of one partition may be below several prefixes. The parts of one object in
+Aiven's layout have the names that ``TierStore`` understands.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RemoteLogDir:
         return f"{self.root}/{self.name(copy, kind)}"
 
     def facts_of(self, copies: Sequence[TierCopy]) -> Iterator[CopyFacts]:
-        """What the listing and the manifests show of each copy, in their order.
+        """The facts of each copy from the listing and the manifests, in the order of the copies.
 
         Raises:
             RefusedError: a limit of the run is used up.

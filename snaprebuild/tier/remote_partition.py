@@ -1,7 +1,7 @@
 """Remote storage as a broker knows it: per partition the fold of the metadata log, the files of each copy, and chains of copies.
 
-Without a metadata log every complete copy counts as finished, in the order in which the copies were made as far as that is known: which
-of them brokers gave up or superseded since is unknown then.
+Without a metadata log every complete copy counts as finished, in the order in which the copies were made as far as that is known. It is
+then unknown which of them brokers gave up or superseded since.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class RemoteChain:
 
     @property
     def start_offset(self) -> int:
-        """Of the first copy."""
+        """Start offset of the first copy."""
         return self.segments[0].start_offset
 
     def source(self, segments: Sequence[RemoteSegment], snapshots: Sequence[RemoteSegment] = ()) -> PartitionSource:
@@ -219,11 +219,11 @@ class Tier:
 
     @property
     def metadata_findings(self) -> list[Finding]:
-        """What is wrong with the metadata logs, without findings about other partitions of the store."""
+        """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.code in ("damaged-metadata-log", "unknown-metadata-version")]
 
     def partition(self, wanted: TopicIdPartition) -> RemotePartition:
-        """What remote storage has of a partition.
+        """The partition in remote storage.
 
         Raises:
             RefusedError: a limit of the run is used up.
@@ -241,7 +241,7 @@ class Tier:
         return RemotePartition(files, log, copies, self.knows_all, self.settings, tuple(findings))
 
     def partition_named(self, topic: str, number: int, topic_id: bytes | None = None) -> RemotePartition | None:
-        """What remote storage has of a partition, by its name; None where it has nothing.
+        """The partition of a name in remote storage; None if there is none.
 
         Args:
             topic: name.

@@ -91,7 +91,7 @@ def test_what_stands_there(browser: Browser, mixed: Path) -> None:
         assert timeline.locator("rect.txn").count() == 2
         assert timeline.locator(".producer").count() == 32
         assert "33" in timeline.locator(".producer .id").all_text_contents()
-        table = tab.locator("section.block", has_text="What wrong snapshots say of producers").first
+        table = tab.locator("section.block", has_text="Producers with wrong state in snapshots").first
         assert table.locator("tbody tr").count() == 25
         table.get_by_role("button", name="Show all 32").click()
         assert table.locator("tbody tr").count() == 32

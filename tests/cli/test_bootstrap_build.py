@@ -218,7 +218,7 @@ def test_a_partition_in_another_log_dir_is_refused(tmp_path: Path, more: tuple[s
     assert (run.exit_code, "whether it has mixed-0 is not known" in run.stderr) == (3, True), run.stderr
     third.mkdir()
     other = build(TIERED / "remote", tmp_path / "fourth", "mixed-0", *named)
-    assert (other.exit_code, "is none of the log.dirs of the broker" in other.stderr) == (2, True)
+    assert (other.exit_code, "is not one of the log.dirs of the broker" in other.stderr) == (2, True)
     assert [os.listdir(each) for each in (first, second, third, tmp_path / "fourth")] == [[], [], [], []]
     assert build(TIERED / "remote", first, "mixed-0", *named).exit_code == 0
     assert os.listdir(first) == ([] if more else ["mixed-0"])

@@ -166,7 +166,7 @@ def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     shutil.copy(LOG.with_suffix(".index"), path)
     run = snaprebuild("inspect", "dump", path)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "--file-kind names the kind" in run.stderr
+    assert "use --file-kind" in run.stderr
     _, lines = in_lines(path, "--file-kind", "offset-index")
     assert lines[0]["told_by"] == "option"
     entries = of(lines, "offset_index_entry")

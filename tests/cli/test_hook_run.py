@@ -559,7 +559,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
     told = [each.message for each in late.findings if each.code == "deadline-passed"]
     assert len(told) == 3
-    assert all("before it was judged whether this replica may be the source" in each for each in told)
+    assert all("before this replica was checked as a source" in each for each in told)
     assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
     clock.now = 0.0
     in_time = prepare_log_dirs(request, judge_plans, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)

@@ -75,7 +75,7 @@ def test_every_rule_has_a_documented_finding() -> None:
         (("fixtures/magic0",), "holds no __cluster_metadata-0"),
         (("fixtures/kraft-cluster3",), "holds several metadata logs"),
         (("fixtures/kraft-metadata", "fixtures/kraft-metadata"), "is named twice"),
-        (("fixtures/kraft-metadata", "--leader", "fixtures/magic0"), "--leader: is none of the directories"),
+        (("fixtures/kraft-metadata", "--leader", "fixtures/magic0"), "--leader: is not one of the directories"),
         (("",), "a PATH is empty"),
     ],
 )

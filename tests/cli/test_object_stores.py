@@ -476,7 +476,7 @@ def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch
         store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
         run = in_json("rebuild", *place)
         assert (run.exit_code, run.totals) == (5, {"written": 13, "failed": 1})
-        assert any("its name is taken, and has nothing there" in each["message"] for each in run.document["findings"])
+        assert any("its name is taken, and has no such object" in each["message"] for each in run.document["findings"])
         store.choose = lambda method, path, _: (
             "etag" if method == "GET" and "/logappend-0/" in path and path.endswith(".log") else ""
         )

@@ -240,7 +240,7 @@ def test_a_plan_that_is_no_plan(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_bytes(data)
     run = snaprebuild("rebuild", "--plan", tmp_path / "plan.json")
     assert (run.exit_code, run.stdout) == (2, "")
-    assert f"{tmp_path / 'plan.json'}: is no saved plan: line 1: expected " in run.stderr
+    assert f"{tmp_path / 'plan.json'}: is not a saved plan: line 1: expected " in run.stderr
     assert len(run.stderr) < 300 + len(str(tmp_path)), "what was found is cut"
 
 

@@ -186,7 +186,7 @@ def test_a_segment_that_is_no_file(kind: str, base: int, tmp_path: Path) -> None
     path.unlink()
     IRREGULAR[kind](path)
     run = rebuild_damaged(tmp_path, logs, -1, code=5)
-    assert f"{path}: is named like a segment and is no regular file" in run.messages("storage-failed")
+    assert f"{path}: is named like a segment and is not a regular file" in run.messages("storage-failed")
     before = tree(logs)
     assert in_json("verify", logs).exit_code == 5
     assert in_json("plan", logs).exit_code == 5

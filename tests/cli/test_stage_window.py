@@ -347,7 +347,7 @@ def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
     properties.write_text(f"log.dirs={logs[0]},{logs[1]}\n")
     stages = [disk / "staged" for disk in disks]
     one = snaprebuild("stage", "--server-properties", properties, "--to", stages[0], *AS_OF)
-    assert (one.exit_code, "name one more (--to is repeatable)" in one.stderr) == (2, True)
+    assert (one.exit_code, "name another one (--to is repeatable)" in one.stderr) == (2, True)
     put_back = earlier(logs[1], "other-0", keep=11)
     run = in_json("stage", "--server-properties", properties, "--to", stages[0], "--to", stages[1], *AS_OF)
     assert run.exit_code == 0, run.stderr

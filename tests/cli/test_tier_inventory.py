@@ -266,4 +266,4 @@ def test_a_version_of_the_metadata_that_is_not_known(tmp_path: Path) -> None:
     write_partition(make_log_dir(tmp_path) / "__remote_log_metadata-0", {0: batch(0, records=[record(b"\1\0\7" + bytes(90))])})
     run = in_json("tier inventory", FIXTURES / "tiered-local" / "remote", "--metadata-log", tmp_path)
     assert (run.exit_code, run.codes["unknown-metadata-version"]) == (3, 1)
-    assert "what follows is not known" in run.messages("unknown-metadata-version")
+    assert "later records are unknown" in run.messages("unknown-metadata-version")

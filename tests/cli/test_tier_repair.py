@@ -228,15 +228,15 @@ def test_a_repair_of_an_absent_copy_is_nothing_to_undo(diseased: Path, tmp_path:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is no receipt"),
-        ("{}\n", "is no receipt"),
-        ("[]\n", "is no receipt"),
+        ("", "is not a receipt"),
+        ("{}\n", "is not a receipt"),
+        ("[]\n", "is not a receipt"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "does not exist"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of such a receipt"),
-        (repair_line(start_offset="1e999"), "line 2: is no line of such a receipt"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of such a receipt"),
-        *((repair_line(above=above), "line 2: is no line of such a receipt") for above in ("\\u0000", "\\ud800", "../")),
-        (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is no line of such a receipt"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of such a receipt"),
+        (repair_line(start_offset="1e999"), "line 2: is not a line of such a receipt"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is not a line of such a receipt"),
+        *((repair_line(above=above), "line 2: is not a line of such a receipt") for above in ("\\u0000", "\\ud800", "../")),
+        (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of such a receipt"),
     ],
 )
 def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: str) -> None:

@@ -66,7 +66,7 @@ def test_a_deletion_that_is_not_finished(tmp_path: Path) -> None:
         if "inventory" in verb:
             assert sorted(states(run.document)) == ["deleting"] + ["live"] * (len(MIXED) - 1)
             assert (run.exit_code, run.codes["tier-deleting"]) == (0, 1)
-            assert "brokers go on with it. Wait" in run.messages("tier-deleting")
+            assert "brokers continue it. Wait" in run.messages("tier-deleting")
 
 
 @pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])

@@ -474,7 +474,7 @@ def test_what_is_no_receipt(text: str, tmp_path: Path) -> None:
     receipt.write_text(text, encoding="latin-1")
     run = snaprebuild("undo", receipt)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "is no receipt: " in run.stderr
+    assert "is not a receipt: " in run.stderr
 
 
 @pytest.mark.parametrize(

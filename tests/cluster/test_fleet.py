@@ -447,7 +447,7 @@ OFFLINE = {
         ),
         (
             {"request": {"paths": [], "server_properties": None, "topics": ["o*"], "partitions": []}},
-            "it was made of chosen topics or partitions alone",
+            "it covers selected topics or partitions only",
         ),
     ],
 )

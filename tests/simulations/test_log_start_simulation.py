@@ -215,7 +215,7 @@ duration = '1h' # {dots}{long}
 
 
 def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(UsageError, match="is no text in UTF-8: byte 2"):
+    with pytest.raises(UsageError, match="is not text in UTF-8: byte 2"):
         read_scenario(b"a=\xff", "s.toml")
 
 

@@ -198,7 +198,7 @@ def test_partitions_that_come_and_go(tmp_path: Path) -> None:
     path = saved(tmp_path, planned(logs))
     lines = lines_of(path)
     write_partition(logs / "c-0", {0: batch(0)})
-    with pytest.raises(RefusedError, match="came since") as caught:
+    with pytest.raises(RefusedError, match="was created after") as caught:
         load_plan(str(path))
     assert caught.value.path == str(logs / "c-0")
     write_signed(path, [*lines[:-1], lines[2]])
@@ -266,7 +266,7 @@ def test_a_header_that_is_none(edit: str, tmp_path: Path) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
     header, *partitions, _ = lines_of(path)
     write_signed(path, [EDITS[edit](header), *partitions])
-    with pytest.raises(UsageError, match=r"is (no saved plan|damaged): line 1: ") as caught:
+    with pytest.raises(UsageError, match=r"is (not a saved plan|damaged): line 1: ") as caught:
         load_plan(str(path))
     assert caught.value.path == str(path)
 

@@ -76,7 +76,7 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
             if copy.verdict in WRONG:
                 assert entries[number] != live[number], told
             if copy.verdict is Verdict.UNPROVEN and partition.replayed_from:
-                assert "--level full replays" in copy.why or "what was deleted below" in copy.why, told
+                assert "--level full replays" in copy.why or "records deleted below" in copy.why, told
             assert copy.verdict is not Verdict.NOT_READ, told
             if partition.replayed_from and offset >= first:
                 reached[copy.verdict.value] += 1

@@ -82,7 +82,7 @@ def test_an_empty_snapshot_above_zero_is_unproven(tmp_path: Path) -> None:
     log = batch(500, producer_id=-1) + batch(501, producer_id=-1)
     (partition,) = audited(write_tier(tmp_path, "t", 0, [Copy(500, log, ((0, 0),), EMPTY_SNAPSHOT)])).partitions
     assert [copy.verdict for copy in partition.copies] == [Verdict.UNPROVEN]
-    assert "what was deleted below 500 is in no copy" in partition.copies[0].why
+    assert "records deleted below 500 are in no copy" in partition.copies[0].why
 
 
 def is_open_below(entry: ProducerEntry, offset: int) -> bool:

@@ -248,7 +248,7 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
     for each in partitions:
         if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
             nodes = ", ".join(map(str, each.not_scanned))
-            message = f"there are replicas on {nodes}, too, whose scan is not here: one may have every snapshot"
+            message = f"replicas on {nodes} were not scanned: one may have every snapshot"
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
     elected = Counter(each.elect for each in partitions if each.outcome is Outcome.ELECT and each.elect is not None)
     for node, many in sorted(elected.items()):
@@ -376,7 +376,7 @@ def _nodes(partition: FleetPartition) -> str:
 def _not_whole(fleet: Fleet) -> Iterator[Finding]:
     """Findings for incomplete scans: partitions that a scan lacks would look healthy."""
     for path, reasons in fleet.not_whole.items():
-        message = f"is no whole scan: {'; '.join(reasons)}. What it lacks is not in this answer: scan again"
+        message = f"is an incomplete scan: {'; '.join(reasons)}. This result lacks the same parts: scan again"
         yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
@@ -390,7 +390,7 @@ def _nowhere_scanned(fleet: Fleet, view: ClusterView) -> Iterator[Finding]:
     if absent:
         nodes = ", ".join(map(str, sorted({node for _, replicas in absent for node in replicas})))
         some = _some([name for name, _ in absent])
-        message = f"have all replicas of {some}, and their scans are not here: nothing is known of these, scan there"
+        message = f"have all replicas of {some}, and were not scanned: scan them"
         yield Finding("partition-not-scanned", Severity.NOTE, f"brokers {nodes}", message)
 
 
@@ -399,8 +399,8 @@ def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterato
     names = _grouped((node, each.name) for each in partitions for node in each.not_assigned)
     for node, several in sorted(names.items()):
         message = (
-            f"broker {node} has files of {_some(several)} of which the metadata log gives it no replica: they were left out, "
-            "and the broker is not to lead there"
+            f"broker {node} has files of {_some(several)}, and no replica of them by the metadata log: they were left out, and the "
+            "broker must not lead there"
         )
         yield Finding("replica-not-assigned", Severity.NOTE, fleet.brokers[node].document, message)
 

@@ -199,14 +199,14 @@ class _Scan:
             reasons.append(f"{pluralize(faults, 'place')} could not be looked at, first {first}")
         reasons += self._replaced.values()
         if narrowed:
-            reasons.append("it was made of chosen topics or partitions alone")
+            reasons.append("it covers selected topics or partitions only")
         if reasons:
             self._fleet.not_whole[self._path] = reasons
 
     def _take_log_dir(self, log_dir: LogDir) -> None:
         path, node_id = log_dir.path, log_dir.node_id
         if node_id is None:
-            message = f"does not tell whose {path} is: it has no meta.properties; scan the log directory of the broker itself"
+            message = f"does not show the broker of {path}: it has no meta.properties; scan the log directory of the broker itself"
             raise UsageError(message, path=self._path)
         self._fleet.take_cluster(log_dir.cluster_id, self._path)
         broker = self._fleet.brokers.setdefault(node_id, Broker(node_id, self._path))

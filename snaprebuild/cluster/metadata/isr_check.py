@@ -288,7 +288,7 @@ EVENTS_MAX = 10_000
 
 NOTES = {
     IsrFault.NEW_DISK: "it joined with another disk than it had left with, when its leader said that it had caught up",
-    IsrFault.UNCLEAN_ELECTION: "it was elected uncleanly: what only others had is lost",
+    IsrFault.UNCLEAN_ELECTION: "it was elected uncleanly: records that only others had are lost",
 }
 FAULTS = {
     IsrFault.UNREGISTERED: "it joined, and its broker was not registered",
@@ -297,8 +297,8 @@ FAULTS = {
     IsrFault.EPOCH_AHEAD: "it joined, and its broker's registration was still to come",
     IsrFault.STALE_MEMBER: "a new process of its broker registered, and it stayed in sync although others were in sync",
     IsrFault.LAST_MEMBER_NEW_DISK: "a new process of its broker registered without the disk of this replica, which stayed in sync as the "
-    "last one: what it had is lost (KIP-903 accepts that)",
-    IsrFault.ELECTED_NEW_DISK: "it was elected to lead, and the disk on which it was is gone: what it had is lost",
+    "last one: its data is lost (KIP-903 accepts that)",
+    IsrFault.ELECTED_NEW_DISK: "it was elected to lead, and the disk on which it was is gone: its data is lost",
 }
 
 

@@ -319,7 +319,7 @@ def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: 
     known = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
     cases = (
         (node_id is None, "its owner is unknown: there is no meta.properties next to it"),
-        (node_id not in voters, f"node {node_id} is no voter"),
+        (node_id not in voters, f"node {node_id} is not a voter"),
         (
             None not in (known, directory_id) and known != directory_id,
             f"the directory is not the one that voter {node_id} votes with: its disk was replaced",

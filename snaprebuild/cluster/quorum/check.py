@@ -148,7 +148,7 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
     if named is not None:
         found = next((each for each in nodes if named in (each.location, each.log.path)), None)
         if found is None:
-            raise UsageError("--leader: is none of the directories", path=named)
+            raise UsageError("--leader: is not one of the directories", path=named)
         return found
     states = [each.log.quorum_state for each in nodes]
     known = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]

@@ -140,7 +140,7 @@ def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_o
     cases = (
         (not directory_of, CanWin.UNKNOWN, "neither records nor quorum-state name the voters"),
         (node.node_id is None, CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known"),
-        (node.node_id not in directory_of, CanWin.NO, f"node {node.node_id} is no voter"),
+        (node.node_id not in directory_of, CanWin.NO, f"node {node.node_id} is not a voter"),
         (
             None not in (wanted, node.directory_id) and wanted != node.directory_id,
             CanWin.NO,

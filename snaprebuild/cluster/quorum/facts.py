@@ -118,7 +118,7 @@ class _Reader:
         checkpoints = tuple(self._checkpoints())
         faults = filter(None, (log.leader_epochs_fault, log.quorum_state_fault))
         self._findings += [finding_of_error(fault, log.path) for fault in faults]
-        what = "has the name of a segment or checkpoint and is no regular file"
+        what = "has the name of a segment or checkpoint and is not a regular file"
         self._findings += [
             Finding("not-a-regular-file", Severity.FINDING, log.path, f"{name} {what}") for name in log.unreadable_files
         ]

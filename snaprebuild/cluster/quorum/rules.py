@@ -330,7 +330,7 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
 
 
 def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
-    why = "no writer of this log has a producer id, and it is no checkpoint"
+    why = "no writer of this log has a producer id, and it is not a checkpoint"
     return [_Case(Grade.WARNING, f"{name} {what}; {why}") for name, what in facts.bad_snapshots]
 
 

@@ -190,7 +190,7 @@ def _stable_ends(
 def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:
     verdict, path = checked.verdict, checked.directory.path
     found = [
-        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what is in it is not known", is_unread=True)
+        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: its content is unknown", is_unread=True)
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:

@@ -152,7 +152,7 @@ class EvidenceCollector:
                 why = older_than_replica(cluster, read.latest_ms, log)
             if why is not None:
                 self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
-                message = f"{why}. What the cluster says of the replicas in {state.path} is not known"
+                message = f"{why}. The cluster's state of the replicas in {state.path} is unknown"
                 self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
     def evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:

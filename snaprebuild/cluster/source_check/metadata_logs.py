@@ -178,7 +178,7 @@ class MetadataRead:
         proven = MetadataImage() if self.proven_image is None else self.proven_image
         if _registered(self.image, log, node_id) == _registered(proven, log, node_id):
             return None
-        return f"what the metadata log says of this replica from offset {self.proven_below} on is not proven: {self.proof}"
+        return f"the records of this replica in the metadata log from offset {self.proven_below} on are not proven: {self.proof}"
 
     def _replaced_in(self, node_id: int | None, directory_id: bytes | None) -> ReplacedAt:
         """``replaced_partitions`` of a log directory. The history is read once: a broker may have thousands of empty partitions."""
@@ -321,7 +321,7 @@ class MetadataLogs:
     def _unreadable(self, path: str, why: str) -> BrokerMetadata:
         """A metadata log that is there and gives no evidence, with its finding."""
         reason = f"the broker's own metadata log could not be asked: {why}"
-        message = f"{reason}: what the cluster says of these replicas is not known"
+        message = f"{reason}: the cluster's state of these replicas is unknown"
         self.findings.append(Finding("source-metadata-unreadable", Severity.FINDING, path, message, is_unread=True))
         return BrokerMetadata(None, reason, is_unreadable=True)
 

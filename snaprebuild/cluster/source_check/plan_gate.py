@@ -100,7 +100,7 @@ def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     """A replica without a verdict is not written to."""
-    message = "the deadline has passed before it was judged whether this replica may be the source: what it lacks is not rebuilt"
+    message = "the deadline passed before this replica was checked as a source: its missing snapshots are not rebuilt"
     return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.source.directory.path, message)]
 
 

@@ -208,7 +208,7 @@ def directory_id(evidence: SourceEvidence) -> Ruling:
         (own is None, not_known("there is no meta.properties with a directory.id")),
         (
             own not in registered,
-            fails(f"directory.id {_uuid(own)} is none of those that the broker registered with ({ids}): the disk was replaced"),
+            fails(f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"),
         ),
         otherwise=passes(f"directory.id {_uuid(own)} is registered"),
     )
@@ -251,7 +251,7 @@ def assignment(evidence: SourceEvidence) -> Ruling:
         (cluster.partition is None, _fails_by_log(evidence, "the topic has no such partition in the cluster")),
         (
             assigned is None,
-            _fails_by_log(evidence, f"node {node} is none of the replicas {replicas}: the partition was reassigned"),
+            _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"),
         ),
         (assigned == LOST_DIRECTORY, fails("the cluster has its directory for lost")),
         (
@@ -270,7 +270,9 @@ def assignment(evidence: SourceEvidence) -> Ruling:
 def in_sync(evidence: SourceEvidence) -> Ruling:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition, node = evidence.registered, evidence.log_dir.node_id
-    why = evidence.why_unregistered or (NO_NODE_ID if node is None else None if node in partition.replicas else "it is no replica")
+    why = evidence.why_unregistered or (
+        NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
+    )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     return decide(
         (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),
@@ -310,9 +312,9 @@ def recovery_state(evidence: SourceEvidence) -> Ruling:
     return decide(
         (evidence.why_unregistered, _no_evidence(evidence, evidence.why_unregistered)),
         (evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING, passes("RECOVERED")),
-        (len(evidence.registered.replicas) > 1, fails(f"{detail}, and what was committed need not be here")),
+        (len(evidence.registered.replicas) > 1, fails(f"{detail}, and committed records may be missing here")),
         (evidence.log.is_empty, fails(f"{detail}, and its only replica is empty: the disk was replaced")),
-        otherwise=warns(f"{detail}; with one replica that never ends, and what is here is all that there is"),
+        otherwise=warns(f"{detail}; with one replica that state never ends, and this replica holds all that there is"),
     )
 
 
@@ -345,7 +347,7 @@ def clean_shutdown(evidence: SourceEvidence) -> Ruling:
         ),
         (unclean is not None, warns(f"stopped cleanly here, and {unclean} has no clean-shutdown marker")),
         (others, warns(f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")),
-        (own.marker_epoch is None, passes("stopped cleanly, of which epoch the marker does not tell")),
+        (own.marker_epoch is None, passes("stopped cleanly; the marker has no epoch")),
         otherwise=passes("stopped cleanly"),
     )
 
@@ -461,7 +463,7 @@ def log_end(evidence: SourceEvidence) -> Ruling:
         ),
         (
             is_short and not own.is_live,
-            fails(f"the log ends at {end}, below its recovery point {log.recovery_point}: what was flushed is gone"),
+            fails(f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone"),
         ),
         (start_fault, not_known(start_fault, is_damaged=True)),
         (
@@ -471,7 +473,7 @@ def log_end(evidence: SourceEvidence) -> Ruling:
             ),
         ),
         (is_below_mark and is_rebuild and not own.has_marker, warns(f"{below}: lost with the unclean stop", log.closed_below(end))),
-        (is_below_mark, fails(f"{below}: what was committed is gone")),
+        (is_below_mark, fails(f"{below}: committed records are gone")),
         (
             mark is None and not is_rebuild,
             not_known(f"the log ends at {end}, and whether it reached further is not known: it has no high watermark"),

@@ -8,7 +8,7 @@ function showDetail(partition) {
     node.replaceChildren(el("p", { class: "empty" }, "No partition is chosen."));
     return;
   }
-  // A merge tells of a partition and not of its segments.
+  // A document of `fleet` has partitions without their segments.
   const hasLog = partition.bases.length > 0 || partition.boundaries.length > 0;
   const frame = el("div", { class: "frame" });
   const readout = el("p", { class: "readout", role: "status" });
@@ -62,7 +62,7 @@ function changeAxis(name, partition) {
 
 function legendOf(partition) {
   const fates = [...new Set(partition.fates)].map((fate) => FATES[fate]);
-  const tones = { fine: "snapshot is there", missing: "missing", wrong: "proven wrong", doubted: "in doubt", written: "written by a run", quiet: "not due" };
+  const tones = { fine: "snapshot is there", missing: "missing", wrong: "proven wrong", doubted: "suspect", written: "written by a run", quiet: "not due" };
   const present = Object.keys(tones).filter((tone) => partition.tones[tone]);
   const picture = (...parts) => svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, ...parts);
   return el(
@@ -110,7 +110,7 @@ function producersOf(partition) {
     return el("tr", { class: each.isCertain ? "certain" : "uncertain" }, cells(Number(each.offset), each.id, differs, each.isCertain ? "proven" : "not proven", each.cost));
   });
   const left = partition.producersLeft ? `${counted(partition.producersLeft, "more entry", "more entries")} differ, which the document counts and does not list.` : null;
-  return tableOf("What wrong snapshots say of producers", ["snapshot", "producer id", "differs", "", "what it costs"], rows, left);
+  return tableOf("Producers with wrong state in snapshots", ["snapshot", "producer id", "differs", "", "what it costs"], rows, left);
 }
 
 function transactionsOf(partition) {
@@ -130,7 +130,7 @@ function boundariesOf(partition) {
     const fate = [more.action, more.next ? `next start: ${more.next}` : null, ...(more.why || [])].filter(Boolean).join("; ");
     return el("tr", { class: each.tone }, cells(Number(each.offset), said, entries ?? null, more.class ?? null, fate));
   });
-  return tableOf("Boundaries", ["offset", "snapshot", "producers", "class", "because"], rows, rows.length ? "What is wrong or missing stands first." : null);
+  return tableOf("Boundaries", ["offset", "snapshot", "producers", "class", "because"], rows, rows.length ? "Wrong and missing snapshots come first." : null);
 }
 
 function findingRow([code, severity, path, message, offset]) {
@@ -147,11 +147,11 @@ function lacksOf(partition) {
   return el("section", { class: "block" }, el("h4", {}, "Not in the documents"), el("ul", { class: "lacks" }, lacks.map((each) => el("li", {}, each))));
 }
 
-// What a document says that it lacks is no lack where another one of this partition has it.
+// A fact that one document lacks is not missing if another document of this partition has it.
 function missingFacts(partition) {
   const lists = partition.documents.map((number) => DATA.documents[number].lacks);
   if (lists.length === 0) return [];
   const verbs = new Set(partition.documents.map((number) => DATA.documents[number].schema.split(".")[1].split("/")[0]));
-  const told = (text) => [...verbs].some((verb) => text.includes(`\`${verb.replace("tier-", "tier ")}`));
-  return [...new Set(lists.flat())].filter((text) => !told(text));
+  const isHere = (text) => [...verbs].some((verb) => text.includes(`\`${verb.replace("tier-", "tier ")}`));
+  return [...new Set(lists.flat())].filter((text) => !isHere(text));
 }

@@ -1,5 +1,5 @@
-// The list of partitions. Of thousands only those are in the document that are in sight, so that it stays quick; a reader of the screen is told
-// how many there are (aria-setsize) and which one is chosen (aria-activedescendant).
+// The list of partitions. Only those in sight are in the document, so that thousands stay quick. Screen readers get their number
+// (aria-setsize) and the chosen one (aria-activedescendant).
 
 const ROW = 68;
 const BEYOND = 8;
@@ -63,7 +63,7 @@ function rowOf(partition, index) {
   return row;
 }
 
-// The end of a path tells places apart, and is what does not fit.
+// The end of a path distinguishes places, and is the part that does not fit.
 const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node)).size < 2;
 
 function placeText(partition) {
@@ -79,7 +79,7 @@ function badgesOf(partition) {
   if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
   if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
   if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
-  if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} in doubt`);
+  if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} suspect`);
   if (partition.open) say("open", `${counted(partition.open, "transaction")} open`);
   if (partition.tones.written) say("written", `${partition.tones.written} written`);
   if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
@@ -134,7 +134,7 @@ function startList() {
   });
   list.node.addEventListener("keydown", moved);
   new ResizeObserver(drawRows).observe(list.node);
-  // On paper nobody scrolls.
+  // Paper does not scroll.
   addEventListener("beforeprint", () => {
     list.isPrinted = true;
     const printed = Math.min(list.shown.length, PRINTED_MAX);

@@ -1,4 +1,4 @@
-// What the page knows: the data that stand in it, and what follows from them for each partition.
+// The model of the page: its data, and the facts of each partition that follow from them.
 
 const DATA = JSON.parse(byId("data").textContent);
 
@@ -6,7 +6,7 @@ const FATES = {
   u: ["uploadable", "would be uploaded"],
   x: ["bad", "would be uploaded with a bad snapshot"],
   b: ["blocked", "blocked"],
-  h: ["behind", "waits behind a blocked one"],
+  h: ["behind", "waits for a blocked one"],
   w: ["waits", "waits for a transaction or for replication"],
   k: ["unknown", "last stable offset not known"],
   a: ["active", "active segment"],
@@ -72,7 +72,7 @@ const FILTERS = [
   ["wrong", "Wrong snapshots", (each) => each.tones.wrong > 0],
   ["stuck", "Stuck", (each) => (each.stuck || 0) > 0],
   ["missing", "Missing snapshots", (each) => each.tones.missing > 0 && each.matters],
-  ["doubted", "In doubt", (each) => each.tones.doubted > 0 && each.matters],
+  ["doubted", "Suspect", (each) => each.tones.doubted > 0 && each.matters],
   ["open", "Open transactions", (each) => each.open > 0],
   ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
   ["elect", "Elect", (each) => each.outcome === "elect"],

@@ -1,4 +1,4 @@
-// The page as a whole: what stands at the top, findings, search, filters, colours.
+// The page as a whole: the top, findings, search, filters, colours.
 
 const THEMES = ["auto", "light", "dark"];
 
@@ -9,20 +9,20 @@ function showTop() {
   const wrong = sum((each) => each.tones.wrong);
   const missing = sum((each) => (each.matters ? each.tones.missing : 0));
   const stuck = PARTITIONS.filter((each) => each.stuck);
-  // What no document of the page tells is no zero.
+  // A number that no document of the page has is not zero.
   const verbs = new Set(DATA.documents.map((each) => each.schema.split(".")[1].split("/")[0]));
-  const told = (...names) => names.some((name) => verbs.has(name));
+  const hasAny = (...names) => names.some((name) => verbs.has(name));
   const segments = sum((each) => each.segments);
-  const judged = wrong ? `${counted(sum((each) => each.forgotten), "producer")} told wrong` : "none proven wrong";
+  const judged = wrong ? `${counted(sum((each) => each.forgotten), "producer")} with wrong state` : "none proven wrong";
   const cards = [
     ["partitions", grouped(PARTITIONS.length), "", segments ? counted(segments, "segment") : "segments are not in the documents"],
-    wrong || told("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not judged: verify tells"],
-    told("scan", "fleet-merge")
+    wrong || hasAny("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not compared: run `verify`"],
+    hasAny("scan", "fleet-merge")
       ? ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"]
-      : ["stuck partitions", "–", "", "not known: `scan` tells"],
-    told("scan", "verify")
+      : ["stuck partitions", "–", "", "unknown: run `scan`"],
+    hasAny("scan", "verify")
       ? ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"]
-      : ["missing snapshots", "–", "", "not known: `scan` tells"],
+      : ["missing snapshots", "–", "", "unknown: run `scan`"],
     openCard(),
     ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
   ];

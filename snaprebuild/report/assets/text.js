@@ -1,9 +1,9 @@
 "use strict";
-// Text and elements. Whatever stands in a document gets to the page as text of a node or value of an attribute, never as HTML.
+// Text and elements. The page shows all content of documents as text of a node or value of an attribute, never as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Characters that are not seen, or turn the direction of what stands around them, are shown as their escapes.
+// Characters that are invisible, or change the direction of the text around them, are shown as their escapes.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u2028\u2029]/gu;
 
 function plain(text) {

@@ -1,4 +1,4 @@
-// A partition's log from left to right: segments, what stands at each boundary, open transactions, and producers that a wrong snapshot forgets.
+// A partition's log from left to right: segments, the snapshot at each boundary, open transactions, and producers that a wrong snapshot lacks.
 
 const GUTTER = 118;
 const MINI = { width: 1000, height: 22, most: 240 };
@@ -12,7 +12,7 @@ const AXES = {
   bytes: ["by size", (partition, index) => Math.max(1, partition.sizes[index] || 0)],
 };
 
-// Where each offset lies, from 0 to 1. Inside a segment offsets are spread evenly, for nothing tells how they lie.
+// The position of each offset, from 0 to 1. Inside a segment offsets are spread evenly, because their positions are unknown.
 function axisOf(partition, name) {
   const known = partition.bases.length > 0;
   const points = known ? partition.bases.slice() : [partition.start || 0, ...partition.boundaries.map((each) => each.offset)];

@@ -1,6 +1,6 @@
-"""What the simulated cluster knows of broker epochs.
+"""How the simulated cluster uses broker epochs.
 
-Apart from the cluster itself: the command line names the modes in its help, and loads nothing for that.
+This is apart from the cluster itself: the command line names the modes in its help, and loads nothing for that.
 
 Source: KIP-903 and its rejected alternatives.
 """
@@ -13,7 +13,7 @@ __all__ = ["Mode"]
 
 
 class Mode(StrEnum):
-    """Who tells which broker epoch, and who looks at it."""
+    """Which broker epoch is sent, and which role checks it."""
 
     NO_EPOCHS = "no-epochs"
     """AlterPartition version 2: replicas are named by broker id alone."""

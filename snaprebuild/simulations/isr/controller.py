@@ -1,7 +1,7 @@
 """The controller of the simulated cluster: registrations, fencing, the one partition, and its answers to AlterPartition.
 
-The checks are Kafka's, in Kafka's order: the sender, whether it knows the newest epochs, what it asks for, and whether each replica that it
-wants in sync may be, which since KIP-903 includes that its broker epoch is the registered one.
+The checks are Kafka's, in Kafka's order: the sender, whether it knows the newest epochs, its request, and whether each replica may be in
+sync. Since KIP-903 the last check includes that the broker epoch of the replica is the registered one.
 
 Not here: eligible leader replicas (KIP-966), unclean elections, and directories, on which none of the checks depends.
 
@@ -66,7 +66,7 @@ class AlterPartitionError(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What a controller knows of a registered broker.
+    """A registered broker, as a controller knows it.
 
     Attributes:
         epoch: of its registration.
@@ -86,7 +86,7 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a controller knows of a partition (``PartitionRegistration``).
+    """A partition, as a controller knows it (``PartitionRegistration``).
 
     Attributes:
         replicas: broker ids, the preferred leader first.
@@ -111,7 +111,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What the checks say.
+    """The result of the checks.
 
     Attributes:
         error: NONE where the change may be made.
@@ -191,7 +191,7 @@ def change_partition(
 
     Args:
         partition: as it is.
-        isr: wanted; none at all leaves those that are, without a leader, for nobody else has the data.
+        isr: wanted; an empty one keeps the present members, without a leader, because no other replica has the data.
         active: brokers that may lead are True.
         is_recovering: None for no change.
 
@@ -229,7 +229,7 @@ def _with_reassignment_ended(partition: PartitionState, isr: tuple[int, ...]) ->
 def alter_partition(
     brokers: Mapping[int, BrokerState], partitions: Mapping[PartitionKey, PartitionState], request: AlterPartitionRequest
 ) -> tuple[AlterPartitionResponse, dict[PartitionKey, PartitionState]]:
-    """What a controller answers to a request, and the partitions that change.
+    """The answer of a controller to a request, and the partitions that change.
 
     Args:
         brokers: registered ones, by id.
@@ -283,7 +283,7 @@ TOPIC_ID, PARTITION = bytes(range(16)), 0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What brokers learn from the metadata log.
+    """The facts that brokers learn from the metadata log.
 
     Attributes:
         brokers: registered ones, by id.
@@ -297,7 +297,8 @@ class Image:
 class Controller:
     """The active controller, and its successors.
 
-    Brokers are told, and answered, what is committed in the metadata log: the next one knows all of it, but for when whom was heard of.
+    Brokers and answers get only what is committed in the metadata log. The next controller knows all of that, except the times of the last
+    heartbeats.
 
     Attributes:
         image: of now.
@@ -375,14 +376,14 @@ class Controller:
             self._set_broker(broker_id, replace(broker, fenced=True))
 
     def unfence(self, broker_id: int) -> None:
-        """A broker that has caught up with the metadata; it may lead where nobody does."""
+        """A broker has caught up with the metadata; it may lead a partition without a leader."""
         self.sessions.add(broker_id)
         self._set_broker(broker_id, replace(self.image.brokers[broker_id], fenced=False))
         partition = self.image.partition
         self._set_partition(change_partition(partition, partition.isr, self._active()))
 
     def fail_over(self, registered: set[int]) -> None:
-        """Another controller becomes active. Who is not fenced has a session from then on, alive or not.
+        """Another controller becomes active. Each broker that is not fenced has a session from then on, alive or not.
 
         Args:
             registered: ids of brokers whose processes run and are registered: their heartbeats come soon.
@@ -401,7 +402,7 @@ class Controller:
         """Answers a leader.
 
         Returns:
-            What it answers for the partition (None if the request as a whole is refused), and why.
+            The answer for the partition (None if the request as a whole is refused), and why.
         """
         brokers, partition = self.image.brokers, self.image.partition
         response, changed = alter_partition(brokers, {(TOPIC_ID, PARTITION): partition}, request)

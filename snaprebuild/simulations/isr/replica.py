@@ -70,13 +70,13 @@ class Fetched(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """An AlterPartition on its way.
+    """An AlterPartition request in flight.
 
     Attributes:
         incarnation: of the leader's process.
         request: as it is sent.
-        added: broker id that is to join, or None.
-        added_incarnation: of the process whose fetches are the reason; nothing in the request tells it.
+        added: broker id that should join, or None.
+        added_incarnation: of the process whose fetches are the reason; the request does not contain it.
     """
 
     incarnation: int
@@ -107,7 +107,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class FollowerState:
-    """What a leader knows of a follower since its last fetch."""
+    """A follower since its last fetch, as a leader knows it."""
 
     incarnation: int
     broker_epoch: int
@@ -116,7 +116,7 @@ class FollowerState:
 
 @dataclass(slots=True)
 class Leading:
-    """What a leader knows.
+    """The state of a leader.
 
     Attributes:
         leader_epoch: in which it leads.
@@ -293,7 +293,7 @@ class Replica:
         return self.leading is not None and self.leading.pending is not None
 
     def lagging(self) -> set[int]:
-        """Of a leader: in-sync followers that do not have all of its log."""
+        """In-sync followers of this leader that do not have all of its log."""
         leading = self.leading
         followers = {} if leading is None else leading.followers
         has_all = {self.id, *(each for each, state in followers.items() if state.log_end >= len(self.log))}

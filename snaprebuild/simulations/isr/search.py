@@ -1,12 +1,12 @@
-"""Random histories of the simulated cluster, and the shortest one of them that loses what was committed.
+"""Random histories of the simulated cluster, and the shortest one of them that loses committed records.
 
-Each step of a history is drawn from all that can happen at that moment. Histories differ as clusters do: some of the faults happen in one
-and others not, each kind of step is rare or frequent, requests of leaders take longer or not, and some brokers are less reliable than
-others. A history that comes into danger (``Danger``) is gone on with in several ways from there, each in a weather of its own: few of them
+Each step of a history is drawn from all that can happen at that moment. Histories differ as clusters do. A history has some of the faults
+and not others. Each kind of step is rare or frequent, requests of leaders take longer or not, and some brokers are less reliable than
+others. A history that comes into danger (``Danger``) is continued in several ways from there, each with its own probabilities: few of them
 lose. Nothing else leads towards a loss.
 
-What is found is made shorter while it still loses for the same cause: steps are left out, first many together, then each one, then each two
-(delta debugging); a step that cannot happen any more goes, too.
+A history that loses is shortened as long as it still loses for the same cause (delta debugging). Steps are left out: first many together,
+then each one, then each two. A step that cannot happen any more is removed, too.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ FAULTS = (
     Verb.EXPIRE,
     Verb.FAIL_OVER,
 )
-"""What does not happen by itself as long as all is well."""
+"""Steps that do not happen by themselves as long as all is well."""
 
 SEARCHED_VERBS = tuple(verb for verb in Verb if verb is not Verb.OLD_FETCH)
 """All but what makes a broker one of before the KIP."""
 
 PACE = 2
-"""In a history each kind of step is at most so many times two as frequent as in the mean, or as rare."""
+"""Power of two: in a history each kind of step is at most 2^PACE times as frequent, or as rare, as in the mean."""
 
 FAULT_PACE = 0.3
 """Faults are rarer than all else by that."""
 
 LATENESS = 5
-"""In a history AlterPartition requests take at most so many times two longer."""
+"""Power of two: in a history AlterPartition requests take at most 2^LATENESS times as long."""
 
 RELIABILITY = 3
-"""A broker has at most so many times two as many faults as if all had the same, or as few."""
+"""Power of two: a broker has at most 2^RELIABILITY times as many, or as few, faults as if all had the same."""
 
 CONTINUATIONS = {Danger.OUTDATED: 5, Danger.THIN: 20}
-"""A history is gone on with so many times from the first moment of each danger."""
+"""How many times a history is continued from the first moment of each danger."""
 
 SHORTENED_MAX = 5
 """Histories that are shortened for each cause; the shortest result counts."""
@@ -82,7 +82,7 @@ class Found:
 
 @dataclass(slots=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         mode: of epochs.
@@ -119,7 +119,7 @@ class SearchResult:
 
 
 def random_history(cluster: Cluster, length: int, random_: random.Random) -> Iterator[Step]:
-    """Lets random steps happen, and tells each."""
+    """Lets random steps happen, and yields each."""
     steps, weights = _weather(random_)
     drawn: Iterator[Step] = iter(())
     for _ in range(length):
@@ -207,7 +207,7 @@ def shortened(mode: Mode, history: Sequence[Step], cause: Cause, *, min_insync_r
 
 
 def _without_runs(history: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
-    """The history without each run of so many steps, the last one first."""
+    """The history without each run of ``size`` steps, the last run first."""
     for start in range(len(history) - 1, -1, -size):
         yield (*history[: max(0, start - size + 1)], *history[start + 1 :])
 

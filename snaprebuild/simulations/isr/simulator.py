@@ -1,7 +1,7 @@
 """A cluster of three brokers and one partition, step by step: which replicas are in sync, what is committed, and what is lost (KIP-903).
 
-A step is one thing that happens to one broker, or to the controller. What follows from it is in ``Traffic``; what it means for the records
-is in ``Ledger``. There are no unclean elections and no eligible leader replicas.
+A step is one thing that happens to one broker, or to the controller. Its effects are in ``Traffic``, and those on the records in
+``Ledger``. There are no unclean elections and no eligible leader replicas.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Cluster:
 
     @property
     def losses(self) -> list[Loss]:
-        """So far."""
+        """Losses so far."""
         return self._ledger.losses
 
     @property
@@ -196,7 +196,7 @@ _PREVENTED: dict[Verb, tuple[tuple[Callable[[Cluster, Replica], object], str], .
     Verb.SHRINK: (
         _NOT_LEADING,
         (lambda _, replica: replica.is_waiting, "it waits for the answer to an AlterPartition"),
-        (lambda _, replica: not replica.lagging(), "nobody lags behind"),
+        (lambda _, replica: not replica.lagging(), "no follower lags"),
     ),
     Verb.DELIVER_ALTER: (
         (lambda cluster, replica: not cluster.traffic.has_proposal(replica.id), "no AlterPartition of it is under way"),
@@ -234,8 +234,8 @@ _PREVENTED: dict[Verb, tuple[tuple[Callable[[Cluster, Replica], object], str], .
     ),
     Verb.OLD_FETCH: ((lambda _, replica: not replica.tells_epoch, "it does not tell its epoch"),),
 }
-"""What prevents each step, and in words why."""
+"""The conditions that prevent each step, and the reason in words."""
 
 
 def _tell_nobody(_text: str) -> None:
-    """Where nobody listens; texts are made all the same."""
+    """Drops the text: for a run without a listener."""

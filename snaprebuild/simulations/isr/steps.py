@@ -1,4 +1,4 @@
-"""What can happen in the simulated cluster, and what it looks like from outside."""
+"""The steps that can happen in the simulated cluster, and their effects as seen from outside."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = [
 BROKERS = (1, 2, 3)
 
 STEPS_MAX = 1_000
-"""Of a story. What follows from each is kept, with the cluster after it, and a replica that is new compares all that was committed."""
+"""Steps of a story, at most. The effects of each are kept, with the cluster after it; a new replica compares all committed records."""
 
 NO_BROKER = 0
-"""Of what happens to none of them."""
+"""The broker id of a step that concerns no broker."""
 
 
 class Verb(StrEnum):
-    """What can happen to a broker, or to the controller."""
+    """A step of a broker, or of the controller."""
 
     PRODUCE = "produce"
     """A producer writes a record to it, as it leads."""
     FETCH = "fetch"
     """It fetches from its leader until it has all and knows so; where its requests are held, it sends one."""
     SHRINK = "shrink"
-    """As a leader it asks for replicas that lag behind to be out of sync."""
+    """As a leader it asks to remove replicas that lag from the in-sync replicas."""
     DELIVER_ALTER = "deliver-alter"
     """The oldest AlterPartition of it arrives at the controller; until then it is under way."""
     HOLD_FETCHES = "hold-fetches"
@@ -56,7 +56,7 @@ class Verb(StrEnum):
     CRASH = "crash"
     """Its process is gone; the disk stays."""
     SHUT_DOWN = "shut-down"
-    """It tells the controller that it is about to go (controlled shutdown)."""
+    """It reports to the controller that it is about to stop (controlled shutdown)."""
     STOP = "stop"
     """It goes after that, and is fenced."""
     LOSE_TAIL = "lose-tail"
@@ -66,7 +66,7 @@ class Verb(StrEnum):
     START = "start"
     """A new process starts, and registers as soon as the one before has no session any more."""
     EXPIRE = "expire"
-    """The controller has heard nothing of it for the session timeout."""
+    """The controller has had no heartbeat of it for the session timeout."""
     FENCE = "fence"
     """The controller fences it: its session has ended, or ends as its process is gone."""
     UNFENCE = "unfence"
@@ -137,7 +137,7 @@ class Cause(StrEnum):
     STALE_EPOCH = "stale-epoch"
     """It had joined the in-sync replicas for what an earlier process of it had fetched: what KIP-903 forbids."""
     LAST_MEMBER = "last-member"
-    """It was the last in-sync replica and came back without its log: nobody else is known to have it, and the KIP accepts that."""
+    """It was the last in-sync replica and came back without its log. No other replica is known to have it; the KIP accepts that."""
     OTHER = "other"
     """Nothing of that: the replication itself would be wrong."""
 
@@ -146,9 +146,9 @@ class Danger(IntEnum):
     """How near a loss is."""
 
     NONE = 0
-    """As long as nobody is told to be in sync who is not."""
+    """No message names a replica as in sync that is not."""
     OUTDATED = 1
-    """A message under way tells of a process that is gone, and its replica lacks committed records by now."""
+    """A message in flight is about a process that is gone, and its replica lacks committed records by now."""
     THIN = 2
     """An in-sync replica that runs and may lead lacks committed records that another one has."""
 

@@ -104,7 +104,7 @@ STORIES = {
         ),
         Story(
             "while-fenced",
-            "The request arrives between fencing and unfencing: nobody fenced may join, with epochs or without.",
+            "The request arrives between fencing and unfencing: no fenced broker may join, with epochs or without.",
             ALONE + CATCHES_UP + NEW_DISK + "fence 2\nstart 2\ndeliver-alter 1\nunfence 2\n" + LEADER_GONE,
         ),
         Story(
@@ -114,7 +114,7 @@ STORIES = {
         ),
         Story(
             "no-epoch-in-fetch",
-            "The follower fetches as before version 15: -1 stands for its epoch, and passes every check.",
+            "The follower fetches as before version 15: its epoch is -1, which passes every check.",
             "old-fetch 2\n" + ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
         Story(
@@ -124,7 +124,7 @@ STORIES = {
         ),
         Story(
             "metadata-lag",
-            "The leader has not heard of the new process, so that the epoch of its Fetch tells it nothing: it asks when it has.",
+            "The leader does not know of the new process yet, so the epoch of its Fetch shows nothing. It asks when it knows.",
             ALONE
             + "hold-metadata 1\ncrash 2\n"
             + NEW_PROCESS
@@ -170,16 +170,16 @@ STORIES = {
         ),
         Story(
             "shutting-down",
-            "The request arrives while the broker is about to go: nobody who goes may join.",
+            "The request arrives while the broker shuts down: a broker that shuts down may not join.",
             ALONE + CATCHES_UP + "shut-down 2\ndeliver-alter 1\nstop 2\n" + LEADER_GONE,
         ),
     )
 }
-"""By name, in the order in which they are told."""
+"""By name, in the order in which they are shown."""
 
 
 def play(cluster: Cluster, steps: Iterable[Step]) -> Iterator[Scene]:
-    """Lets steps happen, one by one; one that cannot, as it needs a message that only another mode sends, is told and left out."""
+    """Lets steps happen, one by one. A step that needs a message that only another mode sends is reported and left out."""
     for number, step in enumerate(steps, 1):
         why = cluster.why_not(step)
         if why is None:

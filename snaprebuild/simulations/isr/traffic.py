@@ -1,7 +1,7 @@
-"""Messages between the brokers of the simulated cluster and their controller: which are late, and what follows when one arrives.
+"""Messages between the brokers of the simulated cluster and their controller: which are late, and the effects when one arrives.
 
-An AlterPartition is under way until it is let arrive. Fetch requests, metadata and answers of the controller arrive at once unless they are
-held: so each can be late, and overtake the others. What is under way between a broker and a controller that fails is lost, and the broker
+An AlterPartition is in flight until it is let arrive. Fetch requests, metadata and answers of the controller arrive at once unless they are
+held: each can be late, and overtake the others. A message in flight between a broker and a controller that fails is lost, and the broker
 sends its request again to the next one, unchanged.
 
 The ledger is an observer: which records are committed, and lost. A record is committed when the high watermark of a leader passes it, and
@@ -43,7 +43,7 @@ class Ledger:
         self.losses: list[Loss] = []
         self.stale_joins = 0
         self._tell = tell
-        # In-sync replicas of whom nobody may rely on: joined by a stale epoch, or last and back with a new process.
+        # In-sync replicas that cannot be relied on: joined by a stale epoch, or last and back with a new process.
         self._stale: set[int] = set()
         self._kept: set[int] = set()
 
@@ -104,7 +104,7 @@ class Ledger:
         self._tell(f"broker {replica.id} stays in sync, as the last one")
 
     def fetched(self, broker_id: int, log_end: int) -> None:
-        """A process that runs now has what it told when it fetched."""
+        """A process that runs now has the records up to the offset of its fetch."""
         if log_end >= len(self.committed):
             self._stale.discard(broker_id)
 
@@ -173,7 +173,7 @@ class Traffic:
         return (*fetches, *proposals, *(f"metadata for broker {each}" for each in sorted(self._held[Channel.METADATA])))
 
     def outdated(self) -> set[int]:
-        """Ids of brokers of whose processes that are gone a message under way tells, as if they still had what they had."""
+        """Ids of brokers with a message in flight about a process that is gone, as if it still had its records."""
         told = {(each.sender, each.incarnation) for waiting in self._fetches.values() for each in waiting}
         told |= {(each.added, each.added_incarnation) for waiting in self._proposals.values() for each in waiting if each.added}
         return {each for each, incarnation in told if incarnation != self.replicas[each].incarnation}
@@ -341,7 +341,7 @@ class Traffic:
         result = act()
         after = self.controller.image.partition
         if after is not before:
-            leader = "nobody leads" if after.leader == NO_LEADER else f"broker {after.leader} leads"
+            leader = "no broker leads" if after.leader == NO_LEADER else f"broker {after.leader} leads"
             self.tell(f"in sync are {ids_text(after.isr)}, {leader} in leader epoch {after.leader_epoch}")
             self.ledger.in_sync_are(after.isr)
         return result

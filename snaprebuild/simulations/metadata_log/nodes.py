@@ -14,7 +14,7 @@ CHECKPOINTS_MAX = 100_000
 """Checkpoints of one node at a time. Kafka takes one an hour, and one for 20 MiB: where retention is off these are eleven years."""
 
 PIECES = 64
-"""What a follower copies at once is appended in pieces of a segment of so many parts, so that its segments are about as large."""
+"""Parts of a segment: a follower appends what it copies at once in parts of that size, so that its segments are about as large."""
 
 
 class Position:
@@ -49,13 +49,13 @@ class Position:
             self.offset = max(self.offset, within)
 
     def turn(self, now_ms: int) -> None:
-        """Stops, or goes on, as its spans have it; it is settled until now."""
+        """Stops or continues, by its spans; it is settled until now."""
         self.is_down = any(span.begin_ms <= now_ms < span.end_ms for span in self.reader.down)
         self.is_stuck = any(span.begin_ms <= now_ms < span.end_ms for span in self.reader.stuck)
         self.jump(now_ms, self.offset)
 
     def jump(self, now_ms: int, offset: int) -> None:
-        """Goes on from an offset."""
+        """Continues from an offset."""
         self.offset = self._from_offset = offset
         self._from_ms = now_ms
 
@@ -101,7 +101,7 @@ class Node:
         return [each.progress for each in self.listeners]
 
     def reload_listeners(self, now_ms: int) -> list[str]:
-        """Gives those that are below the start the latest checkpoint, and tells which (``updateListenersProgress``)."""
+        """Gives the latest checkpoint to the listeners below the start, and returns their names (``updateListenersProgress``)."""
         reloaded: list[str] = []
         for each in self.listeners:
             each.settle(now_ms, self.log.end_offset)
@@ -167,7 +167,7 @@ class Follower(Node):
             self._copy(records, (leader.written_bytes - self.written_bytes) * records // behind)
 
     def _copy(self, records: int, size_bytes: int) -> None:
-        """Appends, in proportion, the bytes that the leader has for so many records."""
+        """Appends ``records`` records with ``size_bytes`` bytes, the leader's bytes in proportion."""
         self.written_bytes += size_bytes
         pieces = min(records, 1 + size_bytes * PIECES // self.settings.segment_bytes)
         each_records, each_bytes = records // pieces, max(1, size_bytes // pieces)

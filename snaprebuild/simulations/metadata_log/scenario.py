@@ -88,7 +88,7 @@ Spans = Annotated[tuple[Span, ...], msgspec.Meta(max_length=READERS_MAX)]
 
 
 class Append(Table, frozen=True, kw_only=True):
-    """Batches that the leader appends: one each ``every_ms`` from ``begin_ms`` to below ``end_ms``, of so many records and bytes."""
+    """Equal batches that the leader appends: one each ``every_ms`` from ``begin_ms`` to below ``end_ms``."""
 
     every_ms: PositiveDuration = msgspec.field(name="every")
     begin_ms: Duration = msgspec.field(name="from", default=Duration(0))
@@ -165,11 +165,11 @@ class Config(Table, frozen=True, kw_only=True):
 
 
 class Scenario(Table, frozen=True, kw_only=True):
-    """What happens to a metadata log; it begins empty, at 0.
+    """The events of a metadata log; it begins empty, at 0.
 
     Attributes:
         elections: when the leader is elected anew, which begins a leader epoch; the first is 1, at time 0.
-        appends: what the leader writes.
+        appends: batches that the leader writes.
         replicas: followers.
         listeners: of any node.
     """
@@ -185,7 +185,7 @@ class Scenario(Table, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> StartSettings:
-        """Of the policies."""
+        """Settings of the policies."""
         return StartSettings(self.config.retention_bytes, self.config.retention_ms, self.config.lag_time_max_ms)
 
 
@@ -211,9 +211,9 @@ def read_scenario(data: bytes, file: str) -> Scenario:
     try:
         table = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
-        raise UsageError(f"is no text in UTF-8: byte {error.start}", path=file) from None
+        raise UsageError(f"is not text in UTF-8: byte {error.start}", path=file) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"is no TOML: {error}", path=file) from None
+        raise UsageError(f"is not TOML: {error}", path=file) from None
     if isinstance(table.get("config"), dict):  # without quotes TOML takes the dots of Kafka's names for tables in tables
         table["config"] = _flat(table["config"])
     try:
@@ -254,7 +254,7 @@ def _from_toml(kind: type[Any], value: object) -> object:
 
 
 def _checked(scenario: Scenario, file: str) -> Scenario:
-    """What a type cannot express."""
+    """The scenario, after the checks that a type cannot express."""
     duration_ms = scenario.duration_ms
     appends = [msgspec.structs.replace(each, end_ms=min(each.end_ms, duration_ms)) for each in scenario.appends]
     names = [each.name for each in scenario.replicas]

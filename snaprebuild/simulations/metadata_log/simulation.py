@@ -1,7 +1,7 @@
-"""What becomes of the start of a metadata log under each policy, in a scenario.
+"""The moves of the start of a metadata log under each policy, in a scenario.
 
-Time goes from one event to the next: a batch, or as many equal ones as come before anything else happens; a checkpoint; a look at the
-start; a replica that stops. Who reads the log costs nothing in between. What is kept does not grow with the length of the scenario, but for
+Time moves from one event to the next. Events are a batch, or all equal batches before another event; a checkpoint; a look at the start; and
+a replica that stops. Readers of the log cost nothing between events. Memory does not grow with the length of the scenario, except for
 ``STEPS_KEPT_MAX`` moves of the start.
 
 Assumed: everything that is written is committed at once, and one node stays the leader (an election begins an epoch).
@@ -38,7 +38,7 @@ EVENTS_MAX = 5_000_000
 """Half a minute or so for each policy. A year of Kafka's cleaner, which looks every minute, is half a million."""
 
 STEPS_KEPT_MAX = 10_000
-"""Moves of the start that are told one by one; further ones are counted."""
+"""Moves of the start that are listed one by one; further ones are counted."""
 
 
 class _Kind(IntEnum):
@@ -247,7 +247,7 @@ class _Simulation:
         self._push(now_ms + wait_ms, _Kind.CHECKPOINT, partial(self._follower_checkpoint, follower))
 
     def _clean(self, now_ms: int) -> None:
-        """What each node's cleaner does, the leader's first."""
+        """Runs the cleaner of each node, the leader's first."""
         leader, settings = self._leader, self._scenario.settings
         self._push(now_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
         self._run.peak_bytes = max(self._run.peak_bytes, leader.log.size_bytes)

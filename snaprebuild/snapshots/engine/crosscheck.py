@@ -96,13 +96,13 @@ class CrossCheck:
         """The window alone does not have what the snapshot after it settled."""
         if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
             return comparison
-        status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "different at most in entries that have expired"
+        status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "the only differences are entries that may have expired"
         return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:
         doubt = None
         if self.source.is_compacted:
-            doubt = "the topic is compacted: the batches that would tell may be gone"
+            doubt = "the topic is compacted: the batches that would show it may be gone"
         elif state.judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
             doubt = f"the replay itself is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}"
         return Knowledge(

@@ -82,8 +82,9 @@ class BoundaryState:
         is_unsound: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does if replay began at the first
             segment.
         segment: the segment or piece that ends here.
-        closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
-            that closed nothing, unless it began before the replay. None if that is unknown (the replay began inside the log), or at a cut.
+        closes: the transactions that the markers of this segment closed, as far as its ``.txnindex`` depends on them. It lacks most
+            commits. It has markers that closed nothing, except those of a segment that began before the replay. None if it is unknown
+            (the replay began inside the log), or at a cut.
     """
 
     offset: int
@@ -408,9 +409,7 @@ class PartitionReplay:
         if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judgement
         first = self.directory.segments[0].base_offset
-        reason = (
-            f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
-        )
+        reason = f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
         return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
 
     def _given_state(self, given: InitialState) -> BoundaryState:
@@ -481,7 +480,7 @@ class PartitionReplay:
 
     def _below_window(self) -> Iterator[BoundaryState]:
         """Everything below is older than the expiration; whether a transaction is open there is unknown."""
-        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would tell"
+        reason = "older than the expiration and not replayed: empty, unless a transaction was open here, which only its batches would show"
         judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
         for index in range(1, min(self.start_index, len(self.directory.segments) - 1) + 1):
             offset = self.directory.segments[index].base_offset

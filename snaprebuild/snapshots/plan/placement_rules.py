@@ -71,7 +71,7 @@ def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str |
     if reason is not None:
         return reason
     if offset >= partition.directory.segments[-1].base_offset:
-        return "the broker is at work on the active segment: it writes snapshots from there on itself"
+        return "the broker still writes the active segment: it writes the snapshots from there on itself"
     if offset > partition.recovery_point:
         return f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
@@ -118,7 +118,9 @@ def check_running_brokers(source: Source) -> list[Finding]:
             continue  # nothing is due there
         holder = lock_holder(state.path)
         if holder is None:
-            raise RefusedError("no broker runs here: leave --broker-running out, and none can start meanwhile", path=state.path)
+            raise RefusedError(
+                "no broker runs here: leave out --broker-running, so that no broker can start meanwhile", path=state.path
+            )
         version = None if holder == HOLDER_NOT_VISIBLE else broker_version(holder)
         if version is not None and version < KEEPS_SNAPSHOTS_FROM:
             raise RefusedError(
@@ -126,5 +128,7 @@ def check_running_brokers(source: Source) -> list[Finding]:
                 path=state.path,
             )
         runs = UNKNOWN_RELEASE if version is None else f"Kafka {version[0]}.{version[1]} runs here"
-        notes.append(Finding("beside-broker", Severity.NOTE, state.path, f"{runs}; what is written counts from its next start on"))
+        notes.append(
+            Finding("beside-broker", Severity.NOTE, state.path, f"{runs}; it uses the written snapshots after its next start")
+        )
     return notes

@@ -140,7 +140,7 @@ class PlanLines:
         return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
 
     def _fault(self, number: int, expected: str, found: str) -> UsageError:
-        return UsageError(f"is no {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
+        return UsageError(f"is not a {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -264,7 +264,7 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
                 difference = _first_difference(getattr(was, name), getattr(now, name))
                 raise RefusedError(f"the plan is stale: {name}: {difference}", path=was.path)
     if present:
-        raise RefusedError("the plan is stale: this partition came since it was made", path=min(present))
+        raise RefusedError("the plan is stale: this partition was created after it was made", path=min(present))
 
 
 def _first_difference(was: Any, now: Any) -> str:

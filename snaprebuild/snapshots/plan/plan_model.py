@@ -113,7 +113,9 @@ class Request:
             if value not in known:
                 raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
         if self.set_aside and self.out is not None:
-            raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+            raise UsageError(
+                "--set-aside renames files in the log directories, and --out does not change those: use only one of them"
+            )
         if self.set_aside and any(map(is_object, self.paths)):
             raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         if self.stage or self.broker_running:
@@ -133,15 +135,15 @@ class Request:
         """Refuses options that do not fit a broker that runs."""
         option = "--to" if self.stage else "--broker-running"
         if self.stage and self.broker_running:
-            raise UsageError("--to writes nothing into the log directories, --broker-running does: give one of them")
+            raise UsageError("--to writes nothing into the log directories, --broker-running does: use only one of them")
         if self.out is not None:
-            raise UsageError(f"{option} and --out name different places: give one of them")
+            raise UsageError(f"{option} and --out name different places: use only one of them")
         if self.set_aside:
             raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")
         if self.boundaries != "missing":
             raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {self.boundaries}")
         if self.stage and self.drop_expired:
-            raise UsageError("--to: what closes later is replayed from the staged state, so that nothing may be dropped from it")
+            raise UsageError("--to: later segments are replayed from the staged state, so no entry may be dropped from it")
         if any(map(is_object, (*self.paths, *self.stage))):
             raise UsageError(f"{option}: no broker runs on an object store")
         if not all(self.stage):

@@ -174,7 +174,7 @@ class RebuildTask(ReplayTask):
         """One finding for all that is left, which may be a long list on a broker that had no time at all."""
         done = {boundary.offset for boundary in self.outcome.boundaries}
         left = [wanted for wanted in self._job.plan.boundaries if wanted.offset not in done]
-        message, severity = f"{error.message}: nothing is missing, and not all that was there is compared", Severity.NOTE
+        message, severity = f"{error.message}: nothing is missing, but not every snapshot was compared", Severity.NOTE
         if left:
             message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
         self._result.say("deadline-passed", severity, message, left[0].offset if left else None)
@@ -197,7 +197,7 @@ class RebuildTask(ReplayTask):
         outcome, done = self.outcome, {boundary.offset for boundary in self.outcome.boundaries}
         start = self.replay.start_index, self.replay.start_reason
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
-        why = outcome.ended or "the replay did not come to this boundary: the log changed while it was read"
+        why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
         is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
         action = REFUSED if is_refused else SKIPPED if has_lost_a_file(outcome.findings) else FAILED
         for wanted in self._job.plan.boundaries:

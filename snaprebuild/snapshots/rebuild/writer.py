@@ -260,7 +260,7 @@ class OutWriter:
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
             if is_equal is None:
-                raise WriteFailedError("the store says that its name is taken, and has nothing there", path=rebuilt.path)
+                raise WriteFailedError("the store reports that its name is taken, and has no such object", path=rebuilt.path)
         elif not self._dry_run:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:

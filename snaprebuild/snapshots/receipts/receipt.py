@@ -160,7 +160,7 @@ class Receipt:
             # A receipt in --out can be written where the snapshots can, and is not needed where nothing is.
             check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
         except WriteFailedError as error:
-            message = f"{error.message}, so that no receipt of this run can be there: --receipt FILE puts it elsewhere"
+            message = f"{error.message}, so no receipt of this run can be written there: use --receipt FILE"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:

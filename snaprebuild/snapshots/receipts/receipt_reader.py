@@ -168,7 +168,7 @@ def read_receipt(path: str) -> WrittenReceipt:
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     if reading is None:
-        raise UsageError("is no receipt: it is empty", path=path)
+        raise UsageError("is not a receipt: it is empty", path=path)
     return reading.whole()
 
 
@@ -178,14 +178,14 @@ def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise UsageError(f"is no receipt: line {number}: expected an object, found {_shown(line)}", path=path)
+        raise UsageError(f"is not a receipt: line {number}: expected an object, found {_shown(line)}", path=path)
     return found
 
 
 def _header(path: str, found: dict[str, Any], line: bytes) -> WrittenReceipt:
     if found.get("schema") != SCHEMA:
         expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}'
-        raise UsageError(f"is no receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
+        raise UsageError(f"is not a receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
     header = part_of(ReceiptHeader, found, path=path, what="line 1")
     run = header.run
     return WrittenReceipt(path, header.began_ms, header.in_place, run.host or "", run.command, run.cluster_ids)

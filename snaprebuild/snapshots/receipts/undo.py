@@ -179,7 +179,7 @@ def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str, str]
         It; or None, the action for everything in it, and why.
     """
     if os.path.realpath(target) != target:
-        return None, LEFT, "a link leads elsewhere on the way to it"
+        return None, LEFT, "a symbolic link in its path leads elsewhere"
     try:
         return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), "", ""
     except FileNotFoundError:
@@ -221,7 +221,7 @@ class _Undoing:
 
     def _removed(self) -> tuple[str, str | None]:
         if self._file.made is None:
-            return ABSENT, "the run did not come to write it"
+            return ABSENT, "the run did not write it"
         try:
             # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
             with contextlib.suppress(FileNotFoundError, WriteFailedError):

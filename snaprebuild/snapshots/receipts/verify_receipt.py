@@ -170,7 +170,7 @@ class _PresentPartition:
     def why_removed(self, offset: int) -> tuple[str, bool]:
         """Why a file is gone, and whether that is what a broker does."""
         if not self._in_place:
-            return "only a person removes files here", False
+            return "no broker removes files here", False
         if self._not_here is not None:
             return self._not_here, False
         if not self._is_there:

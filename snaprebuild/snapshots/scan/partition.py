@@ -197,7 +197,7 @@ class _PartitionScanner:
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
             count = pluralize(len(empty), "closed segment")
-            message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
+            message = f"{count} without a byte ({_some(empty)}): their records are lost here, and they would be uploaded empty"
             self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
 
     # ------------------------------------------------------------ snapshots
@@ -217,12 +217,8 @@ class _PartitionScanner:
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
                 self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
-            self._say(
-                "only-empty-snapshots",
-                Severity.NOTE,
-                "has empty snapshots only. A log without idempotent producers has such, and so has a broker that starts without any "
-                "snapshot. Run `verify`",
-            )
+            message = "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
+            self._say("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
 
     def _say_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
@@ -327,7 +323,7 @@ class _PartitionScanner:
             self._say_of(offsets, blocker.value, Severity.FINDING, message, "closed segment")
         if self.source.is_tiered:
             message = (
-                "remote storage is on already: what was uploaded is not in these files, so blocked segments may be in the tier"
+                "remote storage is on already: these files do not show which segments were uploaded, perhaps some blocked ones"
             )
             self._say("already-tiered", Severity.NOTE, message)
         return blocked
@@ -376,7 +372,7 @@ class _PartitionScanner:
         if waiting:
             count = pluralize(waiting, "closed segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
-            self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
+            self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded after that")
         return waiting
 
     def _totals(
@@ -419,7 +415,7 @@ _EMPTY_AT_START = (
 # The missing snapshot has a finding of its own.
 _EXPLAINED = {
     Blocker.SNAPSHOT_REMOVED_AT_START: "the next start of the broker removes their snapshot; rebuild after that start",
-    Blocker.IRREGULAR_SNAPSHOT: "what has the name of their snapshot is no regular file; move it away, then rebuild",
+    Blocker.IRREGULAR_SNAPSHOT: "the file with the name of their snapshot is not a regular file; move it away, then rebuild",
     Blocker.MISSING_OFFSET_INDEX: "they have no .index; the broker makes one at its next start",
     Blocker.MISSING_TIME_INDEX: "they have no .timeindex; the broker makes one at its next start",
     Blocker.NO_LEADER_EPOCHS: "no leader epoch covers them (message format 0 or 1); only retention frees the partition",

@@ -241,7 +241,7 @@ def _suspect_empty_ones(
         for snapshot in checked:
             if snapshot.is_empty and snapshot.offset == first_base:
                 # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
-                why = "is empty where the log was taken over from the tier: the producers of the data before it are lost"
+                why = "is empty where the log was taken over from remote storage: the producers of the data before it are lost"
                 snapshot.why.append(Why(SuspectReason.EMPTY, why))
 
 

@@ -67,7 +67,7 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
             mount = mount_of(log_dir)
             found = next((directory for each, directory in mounts if each == mount), None)
             if found is None:
-                message = "no --to directory is on its file system, so that no link leads here: name one more (--to is repeatable)"
+                message = "no --to directory is on its file system, so no link is possible: name another one (--to is repeatable)"
                 raise UsageError(message, path=log_dir)
             chosen[log_dir] = found
         by_stage.setdefault(chosen[log_dir], []).append(partition)
@@ -103,7 +103,7 @@ def check_output(
     while store.is_local and not os.path.lexists(above):
         above = os.path.dirname(above)
     if store.is_local and not os.path.isdir(above):
-        raise UsageError(f"{option} leads there, and it is no directory", path=above)
+        raise UsageError(f"{option} leads there, and it is not a directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
     wanted = sorted({_real(target) for target in targets})

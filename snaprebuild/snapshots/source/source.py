@@ -317,11 +317,11 @@ def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSou
 
     Raises:
         UsageError: there is no such directory.
-        RefusedError: it is no partition directory, or none that may be a source.
+        RefusedError: it is not a partition directory, or none that may be a source.
     """
     source = open_source([path], settings=settings)
     if not source.partitions or source.partitions[0].directory.path != path:
-        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is no partition directory", path=path)
+        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is not a partition directory", path=path)
     return source.partitions[0]
 
 
@@ -341,7 +341,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
-    message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
+    message = "a live broker holds this log directory: its files may change while they are read, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
         message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
@@ -468,5 +468,5 @@ def check_segments_are_files(directory: PartitionDir) -> None:
         parsed = parse_file_name(name)
         if parsed is not None and parsed.kind is FileKind.LOG:
             raise ReadFailedError(
-                "is named like a segment and is no regular file: nothing is done here", path=directory.file_path(name)
+                "is named like a segment and is not a regular file: nothing is done here", path=directory.file_path(name)
             )

@@ -175,7 +175,7 @@ def _resumed(
         if new:
             return replace(resumed_plan(plan, staged, new), already_staged=already_staged)
     except (ReadFailedError, RefusedError, FormatError) as error:
-        log.info("%s: what is staged is not gone on from: %s", directory.path, error)
+        log.info("%s: the staged state is not continued: %s", directory.path, error)
         return plan
     index, reason = list(now).index(last), f"staged up to {last}"
     nothing = replace(plan, boundaries=(), bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
@@ -209,7 +209,7 @@ def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
         staged: what an earlier run has left of it.
     """
     plan, by_offset = result.plan, {each.offset: each for each in staged.snapshots}
-    why = ("staged by an earlier run: the segments that it rests on are the same files",)
+    why = ("staged by an earlier run: its segments are the same files",)
     for boundary in plan.already_staged:
         each = by_offset[boundary.offset]
         path = os.path.join(staged.target, snapshot_file_name(each.offset))

@@ -96,7 +96,7 @@ def checked_partition(
     """
     name = parse_partition_dir_name(os.path.basename(staged.path))
     if name is None:
-        raise RefusedError("the staged plan names a directory that is none of a partition", path=staged.path)
+        raise RefusedError("the staged plan names a directory that is not a partition directory", path=staged.path)
     directory = list_partition_dir(staged.path, name)
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
     skipped = why_skipped(directory, is_named=False)
@@ -140,7 +140,7 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
     if changed is None:
         return None
     base, what = changed
-    message = f"the segment at {base} {what}: what was staged above it rests on it, and is not installed; stage again"
+    message = f"the segment at {base} {what}: snapshots staged above it depend on it and are not installed; stage again"
     checked.result.say("stale-staged", Severity.REFUSED, message, base)
     return base
 
@@ -165,7 +165,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
-            checked.give_up(offset, "the segments that it rests on are others now")
+            checked.give_up(offset, "its segments changed since")
         elif offset in existing:
             _take_existing(checked, snapshot, clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:

@@ -42,7 +42,7 @@ MakeEngine = Callable[[int], Engine | None]
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What is replayed of one partition.
+    """The part of one partition that is replayed.
 
     Attributes:
         source: the partition, with all of its segments.
@@ -55,7 +55,7 @@ class _Replay:
 
     @property
     def first_index(self) -> int:
-        """Of the first segment that is read."""
+        """Index of the first segment that is read."""
         return 0 if self.window is None else self.window.first_index
 
 
@@ -180,7 +180,7 @@ def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[
 
 
 def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> _Replay | None:
-    """What a level replays of one partition; None for nothing."""
+    """The part of one partition that a level replays; None for nothing."""
     audited, window = log.audited, None
     if level is AuditLevel.REACHABLE:
         window = reachable_window(log, clock, starts.of(audited.topic, audited.partition, audited.topic_id))
@@ -196,7 +196,7 @@ def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts)
 
 
 def _reads(found: PartitionCopies, replay: _Replay | None, level: AuditLevel) -> Iterator[CopyRead]:
-    """What the level is going to read, apart from the manifests."""
+    """The reads of a level, apart from the manifests."""
     layout = found.files.layout
     if level is AuditLevel.STRUCTURE:
         yield from (CopyRead.of(layout, each.copy, each.facts, snapshot=True) for each in found.readable)

@@ -1,8 +1,8 @@
 """Joins copies in remote storage that share offsets to the log that they are copies of.
 
 Leaders roll their segments at different offsets, and a new leader uploads from where it takes remote storage to end, so that copies
-overlap. Where the leader epochs of two of them agree at an offset, so do the records there and all below (KIP-101). So of each copy that
-much belongs to the log as agrees with its leader epochs; what follows is of another leader, and was truncated since.
+overlap. If the leader epochs of two copies agree at an offset, the records there and all below agree (KIP-101). Therefore the part of a
+copy that agrees with the leader epochs of the log belongs to the log. The rest is of another leader, and was truncated since.
 
 Source: ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``, which takes or leaves a copy as a whole.
 """
@@ -38,7 +38,7 @@ class CopySpan:
 
 @dataclass(frozen=True, slots=True)
 class LinePart:
-    """What the log takes of a copy: from its start offset on.
+    """The part of a copy that belongs to the log: it begins at the start offset of the copy.
 
     Attributes:
         number: of the copy.
@@ -80,7 +80,7 @@ def agreed_end(span: CopySpan, epochs: Epochs) -> int:
 
     Args:
         span: the copy.
-        epochs: of the log. What is below the first of them is taken to agree: the log no longer has its epochs.
+        epochs: of the log. Offsets below the first of them are taken to agree: the log no longer has their epochs.
     """
     end = span.end_offset + 1
     if not epochs:
@@ -94,7 +94,7 @@ def agreed_end(span: CopySpan, epochs: Epochs) -> int:
 
 
 def _epoch_at(epochs: Epochs, offset: int) -> int | None:
-    """Of several that begin at one offset the last counts: nothing was written in the others."""
+    """Leader epoch of an offset. If several begin at one offset, the last counts: nothing was written in the others."""
     found = None
     for epoch, start in epochs:
         if start > offset:
@@ -108,8 +108,8 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
 
     Args:
         spans: the copies, in any order.
-        epochs: leader epochs of the log that is meant; none if unknown, and then copies that share offsets are not joined:
-            the line ends before the first that begins in the middle of another one.
+        epochs: leader epochs of the log that is meant; none if unknown. Without them, copies that share offsets are not joined: the line
+            ends before the first that begins in the middle of another one.
     """
     if not epochs:
         return _without_epochs(spans)

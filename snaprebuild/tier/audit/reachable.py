@@ -1,7 +1,7 @@
-"""From which copies a follower may still start: those at or above the first offset on the leader's disk (KIP-405, KIP-1023).
+"""The copies from which a follower may still start: those at or above the first offset on the leader's disk (KIP-405, KIP-1023).
 
-A follower takes the snapshot of the copy that holds the offset below the one where it starts: the first on the leader's disk (KIP-405), or
-the first that is in no copy (KIP-1023). The former only goes up, to the latter at most.
+A follower takes the snapshot of the copy that holds the offset below its start. It starts at the first offset on the leader's disk
+(KIP-405), or at the first that is in no copy (KIP-1023). The former only increases, to the latter at most.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LocalStarts:
         return min(given or found, default=None)
 
     def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
-        """What holds for the partitions in remote storage: where a name has several ids there, a directory without an id shows nothing.
+        """The starts for the partitions in remote storage. If a name has several ids there, a directory without an id shows nothing.
 
         Args:
             partitions: topic, partition and topic id of all that are there.
@@ -173,4 +173,4 @@ def _advice(log: CopyLog, start: int) -> str:
     if first == 0:
         return "--level full replays the copies below, too, and proves it"
     below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-    return f"{below}what was deleted below {first} is in no copy: a replica's snapshot at that offset would prove it"
+    return f"{below}records deleted below {first} are in no copy: a replica's snapshot at that offset would prove it"

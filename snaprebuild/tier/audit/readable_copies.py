@@ -227,7 +227,7 @@ def _timestamp(value: int | None) -> int | None:
 
 
 def _known(files: RemoteLogDir, each: ReadableCopy) -> KnownCopy | None:
-    """What ``TierStore`` need not read again; None if the objects are below several prefixes."""
+    """The facts that ``TierStore`` need not read again; None if the objects are below several prefixes."""
     stem, indexes = files.name(each.copy).removesuffix(LocalTierFile.LOG), each.copy.objects.get(AivenObject.INDEXES)
     if each.facts.manifest is None or indexes is None or indexes.key != f"{stem}.{AivenObject.INDEXES}":
         return None

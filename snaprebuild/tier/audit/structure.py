@@ -140,7 +140,7 @@ def _snapshot_bytes(copy: ReadableCopy) -> int:
 
 
 def inconsistency(earlier: ParsedSnapshot, later: ParsedSnapshot, clock: Clock) -> Inconsistency | None:
-    """Which of two snapshots is suspect, because they contradict each other; None where they do not.
+    """The suspect one of two snapshots that contradict each other; None if they do not.
 
     Args:
         earlier: a snapshot.

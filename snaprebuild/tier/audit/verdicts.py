@@ -26,7 +26,7 @@ _OBJECT_CODES = frozenset(
         *(BAD_COPY, "transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
     )
 )
-"""What ``verify`` finds that concerns the objects, and not a broker's directory."""
+"""Findings of ``verify`` that concern the objects, and not a broker's directory."""
 
 
 def add_verdicts(log: CopyLog, verdict: PartitionVerdict) -> None:
@@ -86,7 +86,7 @@ def keep_proven(
         # What was deleted before the first copy may still be in a later snapshot alone.
         copy.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
     elif state.segment.tail.kind is not TailKind.CLEAN:
-        copy.unproven = f"its segment ends with what is no batch: {state.segment.tail.error}"
+        copy.unproven = f"its segment ends with bytes that are not a batch: {state.segment.tail.error}"
     elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
         copy.unproven = f"the replay gives what no broker writes: {impossible}"
     else:
@@ -120,7 +120,7 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
 
 
 def _consequence(copy: AuditedCopy) -> str:
-    """What a follower would do that starts from a wrong snapshot."""
+    """The consequence for a follower that starts from a wrong snapshot."""
     if not copy.differences:
         return ""
     first, more = copy.differences[0], copy.difference_count - 1

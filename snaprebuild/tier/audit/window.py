@@ -1,8 +1,9 @@
 """Compares snapshots in remote storage with a replay of one window, without any evidence from the segments below it.
 
-The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. So a snapshot is right
-only if another one is evidence for what is below the window: one at or below it that leads to all later ones, as the snapshot at the first
-offset of a log does, or the last one of all, as after the window of ``rebuild --replay-from window``. No snapshot is evidence for itself.
+The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. Therefore a snapshot is
+correct only if another one is evidence for the state below the window. That is a snapshot at or below the window that leads to all later
+ones, as the snapshot at the first offset of a log does. Or it is the last one of all, as after the window of
+``rebuild --replay-from window``. No snapshot is evidence for itself.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ __all__ = ["Window", "WindowTask"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is replayed of a partition.
+    """The window of a partition that is replayed.
 
     Attributes:
         source: the partition, with all of its segments; of its snapshots those from the window on.
         first_index: of the first segment that is read.
         least_offset: snapshots below it are evidence only, and get no verdict.
         proof: advice, how to prove what the window does not prove.
-        below_is_old: all producers below the window have expired, as the KIP's window promises. Else, and in a log with transactions,
-            another snapshot counts as evidence only if it holds an entry from below: a broker that once lost its state writes snapshots
-            that all agree and hold none.
+        below_is_old: all producers below the window have expired, as the KIP's window promises. Otherwise, and in a log with
+            transactions, another snapshot counts as evidence only if it holds an entry from below the window. The reason is a broker that
+            once lost its state: it writes snapshots that all agree and hold no such entry.
     """
 
     source: PartitionSource
@@ -78,7 +79,7 @@ class Window:
 
     @property
     def read_bytes(self) -> int:
-        """Of segments."""
+        """Bytes of segments."""
         return sum(each.size_bytes for each in self.source.directory.segments[self.first_index :])
 
 
@@ -88,7 +89,7 @@ BASES_MAX = 8
 """Snapshots that are tried as a base: each try replays the effects of the whole window."""
 
 REMEMBERED_BYTES_MAX = 64 << 20
-"""Of the snapshots of a window; what is more is read again where it is evidence."""
+"""Bytes of the snapshots of a window that are kept in memory. Further ones are read again when they are evidence."""
 
 
 @dataclass(slots=True)
@@ -372,7 +373,7 @@ class WindowTask(PartitionTask):
         return True
 
     def _gap(self, judged: _Judged, witness: tuple[int, WindowProof] | None) -> str:
-        """What keeps a snapshot from being proven."""
+        """The gap that keeps a snapshot from being proven."""
         as_of_ms, expiration_ms = self._clock.as_of_ms, self._clock.expiration_ms
         total = judged.prefix.total()
         gaps = settle(total, total, IDENTITY, as_of_ms=as_of_ms, expiration_ms=expiration_ms).gaps
@@ -382,7 +383,7 @@ class WindowTask(PartitionTask):
             return f"no other snapshot proves what is below: {witness[1].fault}"
         if witness is None:
             return "no other snapshot holds a producer from below it"
-        return "no other snapshot proves what is below: a transaction that was opened there may be open still"
+        return "no other snapshot proves what is below: a transaction that was opened there may still be open"
 
     # ------------------------------------------------------------------------------------------------------------ the end
 

@@ -33,7 +33,7 @@ INDEXES_BYTES_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RepairPlace:
-    """What a repair changes, without the bytes, of which a run with many copies cannot hold all.
+    """The places that a repair changes, without the bytes, because a run with many copies cannot hold all of them.
 
     Attributes:
         manifest_key: below the root, as ``indexes_key``.
@@ -53,7 +53,7 @@ class RepairPlace:
 
 @dataclass(frozen=True, slots=True)
 class CopyRepair:
-    """What is written to one copy.
+    """The bytes that are written to one copy.
 
     Attributes:
         manifest_at: location, as ``indexes_at``.
@@ -129,7 +129,7 @@ def _is_same(found: FileIdentity, listed: FileIdentity) -> bool:
 
 
 def _appended(key: DataKey | None, tail: bytes, right: bytes) -> tuple[bytes, int]:
-    """What is appended, and its size there; nothing if the tail ends with the right snapshot already."""
+    """The bytes to append, and their size there; none if the tail ends with the right snapshot already."""
     stored = right if key is None else key.encrypted(right, os.urandom(VECTOR_BYTES))
     last = tail[-len(stored) :]
     try:

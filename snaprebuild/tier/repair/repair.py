@@ -1,8 +1,8 @@
 """Replaces wrong producer snapshots in remote storage, where the segments there prove the right content.
 
-What is wrong and what would be right is the result of ``tier_audit``: nothing is replayed here. A copy is left alone and reported where the
-right content is not proven, where it is not verified that brokers read the copy, where another copy shares offsets with it or with one
-below, and above damage.
+``tier_audit`` finds the wrong snapshots and their right content: nothing is replayed here. A copy is left alone and reported in four
+cases. The right content is not proven. It is not verified that brokers read the copy. Another copy shares offsets with it or with one
+below. There is damage below it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ UNVERIFIED = "whether brokers read these copies is not verified"
 
 
 def _add_wrong_copies(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
-    """Decides which of the wrong copies of a partition are repaired. What concerns all of them is one finding."""
+    """Decides which of the wrong copies of a partition are repaired. A reason that concerns all of them is one finding."""
     wrong = [each for each in partition.copies if each.verdict in WRONG]
     refusal, advice = None, ""
     if partition.layout is not TierLayout.AIVEN:

@@ -1,8 +1,8 @@
 """The receipt of a repair of remote storage, and ``undo`` of it.
 
-JSON lines, each synced before what it announces is done: a header, and for each copy, before its first write, the old manifest with the
-keys, ETags and sizes of both objects. ``undo`` restores the manifest alone, if it is still the one that the repair wrote: what was appended
-to ``.indexes`` stays after the indexes, where the old manifest does not look.
+The receipt has JSON lines, each synced before the step that it announces. They are a header, and for each copy, before its first write, the
+old manifest with the keys, ETags and sizes of both objects. ``undo`` restores the manifest alone, if it is still the one that the repair
+wrote. The bytes that were appended to ``.indexes`` stay after the indexes, where the old manifest does not look.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class RepairReceipt:
         self._journal.append(line_of(announced))
 
     def settle(self) -> None:
-        """Records that the announced copy is repaired. Not synced, and no failure: without it, the manifest itself shows it."""
+        """Records that the announced copy is repaired. The line is not synced and may be lost: the manifest itself shows the repair."""
         assert self._journal is not None
         with contextlib.suppress(WriteFailedError):
             self._journal.append(line_of(_Repaired(number=self._count - 1)), sync=False)
@@ -248,10 +248,10 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
                     _check_key(step.manifest.key)
                     found.append(step)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            what = "is no receipt of tier repair" if store is None else f"line {number}: is no line of such a receipt"
+            what = "is not a receipt of tier repair" if store is None else f"line {number}: is not a line of such a receipt"
             raise UsageError(what, path=path) from None
     if store is None:
-        raise UsageError("is empty, and no receipt of tier repair", path=path)
+        raise UsageError("is empty, and not a receipt of tier repair", path=path)
     return store, found
 
 

@@ -1,9 +1,9 @@
 """Announces complete copies to brokers: produces their records to ``__remote_log_metadata`` of a running cluster.
 
-A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first: a
+A broker announces a copy before it writes it, so that one that dies leaves an announcement without objects. Here the objects come first. A
 run that is stopped leaves a copy without records, or one without the record that finishes it, and the next run continues there. The topic
-is read before anything is uploaded, so that no copy is announced twice (a broker of 3.6 stops reading the topic at a record that cannot
-follow the one before, KAFKA-15632), again right before each announcement, and after it.
+is read before anything is uploaded, again right before each announcement, and after it. Therefore no copy is announced twice. A broker of
+3.6 stops reading the topic at a record that cannot follow the one before (KAFKA-15632).
 
 Source: ``RLMCopyTask.copyLogSegment``, ``ConsumerTask``, ``RemoteLogMetadataCache``.
 """
@@ -43,7 +43,7 @@ DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEG
 FINDINGS_MAX = 100
 """About the topic; brokers stop at the first bad record."""
 
-AGAIN = "run again: what the topic holds is not produced twice"
+AGAIN = "run again: records that are in the topic are not produced twice"
 
 
 class Announced(StrEnum):

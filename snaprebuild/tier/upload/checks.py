@@ -52,7 +52,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         directory: for messages.
 
     Returns:
-        Of all batches, ms; -1 for none.
+        Greatest timestamp of all batches, ms; -1 for none.
 
     Raises:
         UploadRefusedError: a batch is not whole or has another checksum, or an index contradicts the log.
@@ -79,7 +79,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         for check in checks.values():
             check.add(block, first, last)
     if walk.fault is not None or walk.tail is not TailKind.CLEAN:
-        message = walk.fault or f"ends with something that is no whole batch, at byte {walk.end_position}"
+        message = walk.fault or f"ends with bytes that are not a whole batch, at byte {walk.end_position}"
         raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
     if begin < base or walk.end_offset > indexes.next_base_offset:
         message = f"holds offsets from {begin} to {walk.end_offset - 1}, and should hold {base} to {indexes.next_base_offset - 1}"
@@ -121,8 +121,8 @@ def check_stable(
 ) -> None:
     """Makes sure that the segment ends below the last stable offset.
 
-    A transaction that is open at the end of the segment holds it back until its marker is replicated. So its marker must be in a later
-    segment, below the high watermark.
+    A transaction that is open at the end of the segment holds it back until its marker is replicated. Its marker must therefore be in a
+    later segment, below the high watermark.
 
     Args:
         partition: it is of.
@@ -145,7 +145,7 @@ def check_stable(
         producer_id = min(first_of, key=lambda each: first_of[each])
         message = (
             f"the last stable offset is {first_of[producer_id]}, where producer {producer_id} began a transaction that is still open "
-            f"or whose marker is not replicated: no broker uploads what is above it"
+            f"or whose marker is not replicated: no broker uploads segments above it"
         )
         path = partition.directory.file_path(partition.directory.segments[number].log.name)
         raise UploadRefusedError(message, path=path, reason="above-last-stable-offset")

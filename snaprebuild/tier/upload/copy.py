@@ -1,7 +1,7 @@
 """Writes one copy of a segment: the claim, the segment, its indexes, and last the manifest, without which no broker reads the rest.
 
-Each object is created where none is. What an earlier run with the same claim created is compared and kept; so the next
-run finishes one that was stopped anywhere, and nothing is ever replaced.
+Each object is created only if it does not exist. Objects that an earlier run with the same claim created are compared and kept. Therefore
+the next run finishes one that was stopped anywhere, and nothing is ever replaced.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def finished_copy(
 ) -> RemoteSegment:
     """A copy of ours that an earlier run completed, from its manifest.
 
-    What belonged to the segment then need not be what would go with it today: once the log start has moved, indexes, leader epochs and
-    snapshot may be others, and the copy is as good as it was. The segment itself never changes.
+    The other files of the segment may differ from those of today: indexes, leader epochs and snapshot may change when the log start moves.
+    The copy is then as good as it was. The segment itself never changes.
 
     Args:
         target: the partition in the store.

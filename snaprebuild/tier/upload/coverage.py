@@ -1,4 +1,4 @@
-"""What remote storage has next to a segment: copies that hold it, gaps below it, and claims on other ranges of its offsets."""
+"""The content of remote storage around a segment: copies that hold it, gaps below it, and claims on other ranges of its offsets."""
 
 from __future__ import annotations
 

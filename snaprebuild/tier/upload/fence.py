@@ -27,7 +27,7 @@ UNKNOWN_EPOCH = "unknown-broker-epoch"
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Whose log is uploaded, and under which registration; None if unknown.
+    """The broker whose log is uploaded, and its registration; None if unknown.
 
     Attributes:
         node_id: int32.
@@ -63,7 +63,7 @@ UNKNOWN_BROKER = BrokerIdentity()
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
-    """Who uploads, and how.
+    """The uploader and its settings.
 
     Attributes:
         name: by which a later run knows its own claims.

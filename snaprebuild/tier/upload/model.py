@@ -33,7 +33,7 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UploadRequest:
-    """What is wanted.
+    """The target and the conditions of an upload.
 
     Attributes:
         store: to upload to.
@@ -84,7 +84,7 @@ class Action(StrEnum):
     PRESENT = "present"
     """A complete copy of another uploader holds all of its offsets: brokers read it, or it is taken for live."""
     UNVERIFIED = "unverified"
-    """So does one that brokers may not read: a broker that died during an upload leaves such. Nothing was written."""
+    """A copy that brokers may not read holds all of its offsets: a broker that died during an upload leaves such. Nothing was written."""
     CLAIMED = "claimed"
     """Another uploader writes it, or was stopped; nothing was written."""
     WAITS = "waits"

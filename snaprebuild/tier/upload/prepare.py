@@ -88,7 +88,7 @@ class PreparedUpload:
 
     @property
     def size_bytes(self) -> int:
-        """Of the segment."""
+        """Bytes of the segment."""
         return self.log_identity.size_bytes
 
     @property
@@ -168,7 +168,7 @@ def prepare_segment(
         raise UploadRefusedError(error.message, path=path, reason="no-source") from error
     base = parsed.offset
     if partition.directory.path != path or _number_of(partition, base) is None:
-        raise UsageError("does not exist, or is no regular file", path=log)
+        raise UsageError("does not exist, or is not a regular file", path=log)
 
     def prepared(listed: PartitionSource) -> PreparedUpload:
         number = _number_of(listed, base)

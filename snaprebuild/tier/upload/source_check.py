@@ -25,11 +25,11 @@ ABOVE_TRUSTED = "above-trusted-offset"
 
 
 class UploadSources:
-    """What an upload needs to know of the cluster.
+    """The facts of the cluster that an upload needs.
 
     Attributes:
-        collector: the evidence on the replicas, and what of it could not be read.
-        findings: what of the peers cannot be read.
+        collector: the evidence on the replicas, and the files that could not be read.
+        findings: about files of the peers that cannot be read.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class UploadSources:
         self.collector.compare(self._compared(partitions))
 
     def _compared(self, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
-        """The replicas that have a metadata log to be compared with. What cannot be read is a finding when it is judged."""
+        """The replicas that have a metadata log to be compared with. A file that cannot be read is a finding when it is judged."""
         for source in partitions:
             if self.collector.metadata_of(source.log_dir).read is not None:
                 with contextlib.suppress(SnaprebuildError, FormatError):

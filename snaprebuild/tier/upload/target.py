@@ -62,12 +62,12 @@ class UploadTarget:
     claims: list[tuple[int, int]] = field(default_factory=list)
 
     def location(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> str:
-        """Of an object of a copy."""
+        """Location of an object of a copy."""
         key = aiven_key(self.prefix, self.topic, self.topic_id, self.partition, start_offset, segment_id, kind)
         return f"{self.root}/{key}"
 
     def claim_location(self, start_offset: int, end_offset: int) -> str:
-        """Of the claim of a segment."""
+        """Location of the claim of a segment."""
         return f"{self.root}/{ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)}"
 
     def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:

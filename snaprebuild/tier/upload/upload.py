@@ -1,6 +1,6 @@
 """Uploads closed segments to remote storage, in the layout of Aiven's plugin, where a broker cannot.
 
-Segments go up in order, and after one that does not go up none does: a broker that sees a later copy takes everything below it for
+Segments are uploaded in order, and none after one that is not uploaded. A broker that sees a later copy takes everything below it for
 uploaded, and its local retention deletes it (``RemoteLogManager.findHighestRemoteOffset``).
 
 Source: KIP-405; ``RLMCopyTask.copyLogSegmentsToRemote``; ``RemoteStorageManager`` of the plugin.
