@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from object_store import ObjectStore
 from plans import make_plan
 from typer.testing import CliRunner
 
-from snaprebuild import SnapshotRefusedError, UsageError, ensure_snapshot
+from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.cli.main import app
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine import schedule
@@ -190,9 +191,9 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, s
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))[1:6]
     settings = S3Settings(max_requests=1000, run="door")
     for base in bases:
-        options: dict[str, Any] = {"as_of_ms": 1_795_219_200_000, "replay_from": "log-start"}
-        here = ensure_snapshot(logs / "mixed-0", base, **options)
-        there = ensure_snapshot(f"{location}/mixed-0", base, out=out, s3=settings, **options)
+        options = ReplayOptions(as_of_ms=1_795_219_200_000, replay_from="log-start")
+        here = ensure_snapshot(logs / "mixed-0", base, options=options)
+        there = ensure_snapshot(f"{location}/mixed-0", base, out=out, options=replace(options, s3=settings))
         assert (there.data, there.origin, there.snapshot_class, there.reasons) == (
             here.data,
             here.origin,
@@ -200,19 +201,19 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, s
             here.reasons,
         )
         assert there.path == f"{out}/{snapshot_name(base)}"
-        assert ensure_snapshot(f"{location}/mixed-0", base, out=out, **options).path == there.path
+        assert ensure_snapshot(f"{location}/mixed-0", base, out=out, options=options).path == there.path
     assert object_store.files(out) == {
-        snapshot_name(base): ensure_snapshot(logs / "mixed-0", base, **options).data for base in bases
+        snapshot_name(base): ensure_snapshot(logs / "mixed-0", base, options=options).data for base in bases
     }
     object_store.put(f"{out}/{snapshot_name(bases[0])}", b"another")
     with pytest.raises(SnapshotRefusedError, match="another file of this name is there"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], out=out, **options)
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=out, options=options)
     with pytest.raises(SnapshotRefusedError, match="max_requests 2 is used up"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], s3=S3Settings(max_requests=2, run="few"), **options)
+        ensure_snapshot(f"{location}/mixed-0", bases[0], options=replace(options, s3=S3Settings(max_requests=2, run="few")))
     with pytest.raises(SnapshotRefusedError, match="--out leads into"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", **options)
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", options=options)
     with pytest.raises(UsageError, match="no object lies below it"):
-        ensure_snapshot(f"{location}/absent-0", bases[0], **options)
+        ensure_snapshot(f"{location}/absent-0", bases[0], options=options)
 
 
 @pytest.mark.s3

@@ -159,7 +159,7 @@ def tier_upload(
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_document
-    from snaprebuild.hooks import prepare_upload
+    from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
@@ -183,7 +183,7 @@ def tier_upload(
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
-    clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
+    options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=settings)
     source = open_source([path], settings=settings)
     yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
@@ -198,9 +198,7 @@ def tier_upload(
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-        return prepare_upload(
-            log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings, source=source
-        )
+        return prepare_upload(log, options=options, after=after, topic_id=topic_id, source=source)
 
     other_voters = tuple(voter_log_of(each) for each in voter or ())
     sources = UploadSources(

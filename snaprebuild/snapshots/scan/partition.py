@@ -217,7 +217,9 @@ class _PartitionScanner:
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
                 self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
-            message = "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
+            message = (
+                "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
+            )
             self._say("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
 
     def _say_unreadable(self, snapshot: SnapshotFile) -> None:
