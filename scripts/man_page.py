@@ -67,6 +67,8 @@ def _verb(words: str, command: click.Command) -> Iterator[str]:
     yield _text(" ".join(command.collect_usage_pieces(context)))
     yield from _paragraphs(inspect.cleandoc(command.help or ""))
     yield from _options(command, words)
+    for name, each in getattr(command, "assumptions", {}).items():
+        yield from _tagged([f"--assume {name}={each.kind.name}"], each.help)
     yield from _paragraphs(inspect.cleandoc(command.epilog or ""))
 
 

@@ -80,11 +80,10 @@ def test_every_command_and_option_has_its_new_name() -> None:
     known = commands()
     assert set(NAMES["verbs"].values()) <= set(known)
     for new in NAMES["options"].values():
-        verb, _, setting = new.partition(" --set ")
-        if setting:
-            command = known[verb]
+        if named := re.fullmatch(r"(.+) --(set|assume) (\w+)", new):
+            command = known[named[1]]
             assert isinstance(command, VerbCommand)
-            assert setting in command.settings, new
+            assert named[3] in (command.settings if named[2] == "set" else command.assumptions), new
             continue
         verb, _, option = new.rpartition(" ")
         if not option.startswith("-"):

@@ -59,7 +59,8 @@ def help_texts() -> Iterator[tuple[str, str]]:
 
     for words, command in verbs():
         options = [getattr(each, "help", None) or "" for each in command.params]
-        yield words, "\n\n".join([command.help or "", *options])
+        assumed = [each.help for each in getattr(command, "assumptions", {}).values()]
+        yield words, "\n\n".join([command.help or "", *options, *assumed])
     yield "settings", "\n\n".join(each.help for each in SETTINGS.values())
 
 

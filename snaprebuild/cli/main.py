@@ -56,7 +56,7 @@ EXAMPLES = {
     "undo": ("undo", "undo receipt.jsonl --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
-        "fleet scans/*.json --metadata /kafka --rate 200",
+        "fleet scans/*.json --metadata /kafka --assume rate=200",
     ),
     "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "inspect stats": ("inspect stats /var/lib/kafka --top 20", "inspect stats /var/lib/kafka --expiration-ms 21600000"),
@@ -103,8 +103,8 @@ EXAMPLES = {
     "simulate isr": ("simulate isr race", "simulate isr --search --epoch-mode no-epochs"),
     "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --followers strict --output json"),
     "cluster advise": (
-        "cluster advise /var/lib/kafka --replica 2:8231",
-        "cluster advise n1 n2 n3 --max-retention-bytes 20971520",
+        "cluster advise /var/lib/kafka --assume replica=2:8231",
+        "cluster advise n1 n2 n3 --assume max_retention_bytes=20971520",
     ),
     "simulate metadata-log": (
         "simulate metadata-log scenario.toml",

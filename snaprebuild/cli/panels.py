@@ -21,6 +21,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--epoch-mode",
         "--search",
         "--policy",
+        "--assume",
     ),
     "Safety": (
         "--dry-run",

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
+from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
 from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.errors import SnaprebuildError
@@ -79,8 +80,8 @@ def verb(
 ) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
-    An argument whose type is a dataclass is a group: each annotated field is an option, each other one a setting of its name. typer reads
-    the options from the signature.
+    An argument whose type is a dataclass is a group: a field that is annotated with an option of typer is an option, one with an
+    ``Assumption`` a name of ``--assume``, and each other one a setting of its name. typer reads the options from the signature.
 
     Args:
         load: group of options of how much the verb may read at once; the function runs within these limits and need not know them.
@@ -97,19 +98,24 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     for name, each in parameters.items():
         options += _options(groups[name]) if name in groups else [each]
     options += [] if load is None else _options(load)
+    assumptions = {name: each for group in groups.values() for name, each in _assumptions(group).items()}
+    if assumptions:
+        options.append(inspect.Parameter("assume", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AssumeOption))
 
-    def made(group: Any, given: dict[str, Any]) -> Any:
+    def made(group: Any, given: dict[str, Any], assumed: dict[str, Any]) -> Any:
         of_run = given_settings()
         own = {name: of_run[name].value for name in _settings(group) if name in of_run}
+        own |= {name: assumed[name] for name in _assumptions(group) if name in assumed}
         return group(**own, **{option.name: given.pop(option.name) for option in _options(group)})
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        values = {name: made(group, given) for name, group in groups.items()}
+        assumed = read_assumptions(given.pop("assume") or (), assumptions) if assumptions else {}
+        values = {name: made(group, given, assumed) for name, group in groups.items()}
         try:
             with ExitStack() as limits:
                 if load is not None:
-                    limits.enter_context(made(load, given).limits())
+                    limits.enter_context(made(load, given, {}).limits())
                 if not collects:
                     limits.enter_context(_uncollected())
                 result = function(**values, **given)
@@ -123,7 +129,7 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.settings = tuple(settings)  # type: ignore[attr-defined]
+    run.settings, run.assumptions = tuple(settings), assumptions  # type: ignore[attr-defined]
     return run
 
 
@@ -138,12 +144,19 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _annotations(group: type) -> Iterator[tuple[inspect.Parameter, object]]:
+    """The fields of a group, with what annotates each; None for nothing."""
+    for each in inspect.signature(group, eval_str=True).parameters.values():
+        yield each, each.annotation.__metadata__[0] if get_origin(each.annotation) is Annotated else None
+
+
 def _options(group: type) -> list[inspect.Parameter]:
-    return [
-        each for each in inspect.signature(group, eval_str=True).parameters.values() if get_origin(each.annotation) is Annotated
-    ]
+    return [each for each, what in _annotations(group) if what is not None and not isinstance(what, Assumption)]
+
+
+def _assumptions(group: type) -> dict[str, Assumption]:
+    return {each.name: what for each, what in _annotations(group) if isinstance(what, Assumption)}
 
 
 def _settings(group: type) -> list[str]:
-    parameters = inspect.signature(group, eval_str=True).parameters
-    return [name for name, each in parameters.items() if get_origin(each.annotation) is not Annotated]
+    return [each.name for each, what in _annotations(group) if what is None]

@@ -17,6 +17,7 @@ from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import tell
 
 if TYPE_CHECKING:
+    from snaprebuild.cli.options.assumptions import Assumption
     from snaprebuild.cli.options.settings import Given
 
 __all__ = ["VerbCommand", "given_options", "given_settings", "split_global_options"]
@@ -112,6 +113,11 @@ class VerbCommand(TyperCommand):
         """Names of the settings that the verb uses, without those that are options too."""
         return getattr(self.callback, "settings", ())
 
+    @property
+    def assumptions(self) -> dict[str, Assumption]:
+        """What ``--assume`` can name."""
+        return getattr(self.callback, "assumptions", {})
+
     def invoke(self, ctx: click.Context) -> Any:
         """With -v, lists the settings that the verb uses."""
         if ctx.params.get("verbose"):
@@ -132,6 +138,9 @@ class VerbCommand(TyperCommand):
             if lines:
                 with formatter.section(panel):
                     formatter.write_dl(lines)
+        if is_whole and self.assumptions:
+            with formatter.section("Assumptions (--assume NAME=VALUE)"):
+                formatter.write_dl([(f"{name} {each.kind.name}", each.help) for name, each in self.assumptions.items()])
         if is_whole and self.settings:
             from snaprebuild.cli.options.settings import SETTINGS
 

@@ -308,7 +308,7 @@ def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
     first = min(each.start_offset for each in remote.live)
     if first < chain.start_offset:
         message = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
-        raise RefusedError(f"{message}. Give the leader's log start with --log-start", path=remote.place)
+        raise RefusedError(f"{message}. Give the leader's log start with --assume log_start", path=remote.place)
     return chain.start_offset
 
 
@@ -328,7 +328,8 @@ def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, 
         found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
     if wanted.log_start is None:
         found.append(
-            f"the log start is taken to be {log_start}, where remote storage begins; give the leader's with --log-start if it is higher"
+            f"the log start is taken to be {log_start}, where remote storage begins; "
+            "give the leader's with --assume log_start if it is higher"
         )
     elif log_start < state.first_offset:
         found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")

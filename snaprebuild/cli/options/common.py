@@ -62,6 +62,7 @@ NOT_MS = range(10**6, 10**11)
 """As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
+_DIGITS, _SIGNED = re.compile(r"[0-9]{1,19}"), re.compile(r"-?[0-9]{1,19}")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
 
 
@@ -77,7 +78,8 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number; a usage error where it is none, or out of the range."""
         text = str(value)
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most):
+        pattern = _DIGITS if self.least >= 0 else _SIGNED
+        if pattern.fullmatch(text) is None or not self.least <= int(text) <= self.most:
             self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
         return int(text)
 

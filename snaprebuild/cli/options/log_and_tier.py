@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
 if TYPE_CHECKING:
@@ -21,12 +19,8 @@ if TYPE_CHECKING:
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "HighWatermark",
     "LogPath",
-    "OnOff",
     "OptionalStore",
-    "RemoteStorage",
-    "is_on",
     "known_offset",
     "known_text",
     "opened_log_and_tier",
@@ -36,44 +30,10 @@ __all__ = [
 ]
 
 
-class OnOff(StrEnum):
-    """A setting."""
-
-    ON = "on"
-    OFF = "off"
-
-
 LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
 
 
 OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
-
-
-HighWatermark = Annotated[
-    int | None,
-    typer.Option(
-        "--high-watermark",
-        metavar="N",
-        click_type=WholeNumber(0, INT64_MAX),
-        help="High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
-    ),
-]
-
-
-RemoteStorage = Annotated[
-    OnOff | None,
-    typer.Option(
-        "--remote-storage",
-        show_default=False,
-        help="remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as "
-        "with remote storage.",
-    ),
-]
-
-
-def is_on(setting: OnOff | None) -> bool | None:
-    """A setting as a value; None where it is not given."""
-    return None if setting is None else setting is OnOff.ON
 
 
 def opened_log_and_tier(

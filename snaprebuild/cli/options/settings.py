@@ -13,7 +13,7 @@ from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import JOBS_MAX, Size, WholeNumber, quoted
 from snaprebuild.errors import UsageError
 
-__all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "read_settings", "variable_of"]
+__all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "Text", "read_settings", "variable_of"]
 
 CONFIG_FILE = "/etc/snaprebuild/config.toml"
 CONFIG_VARIABLE = "SNAPREBUILD_CONFIG"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import (
@@ -33,6 +35,18 @@ if TYPE_CHECKING:
     from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
 
 __all__ = ["follower_build"]
+
+
+@dataclass(frozen=True)
+class BuildAssumptions:
+    """What remote storage does not show."""
+
+    log_start: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(0, INT64_MAX), "Log start offset of the leader. Default: the first copy; refused if others are below a gap."
+        ),
+    ] = None
 
 
 @verb()
@@ -62,15 +76,7 @@ def follower_build(
             "the copies of the newest leader epoch.",
         ),
     ] = None,
-    log_start: Annotated[
-        int | None,
-        typer.Option(
-            "--log-start",
-            metavar="OFFSET",
-            click_type=WholeNumber(0, INT64_MAX),
-            help="Log start offset of the leader. Default: the first copy; refused if others are below a gap.",
-        ),
-    ] = None,
+    assumed: BuildAssumptions,
     tier_options: TierOptions,
     level: LevelOption = RemoteLevel.FULL,
     server_properties: Annotated[
@@ -118,7 +124,7 @@ def follower_build(
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
-    wanted = _wanted(topic_partition, topic_id, target, log_start)
+    wanted = _wanted(topic_partition, topic_id, target, assumed.log_start)
     properties = None if server_properties is None else read_server_properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
