@@ -357,7 +357,7 @@ def test_every_bundled_directory_is_read(fixture: str) -> None:
     ("arguments", "said"),
     [
         (("--producer-id", "-1"), "expected a number from 0 to 9223372036854775807"),
-        (("--assume", "kafka_release=2.3"), "--assume kafka_release: expected a version of Kafka from 2.4 to 4.4; found '2.3'"),
+        (("--assume", "kafka_release=2.3"), "--assume kafka_release: expected a release of Kafka from 2.4 to 4.4; found '2.3'"),
         (("--assume", "kafka_release=3.42"), "found '3.42'"),
         (("--assume", "kafka_release=new"), "found 'new'"),
         (("--epoch", "32768"), "expected a number from 0 to 32767"),

@@ -120,7 +120,7 @@ def test_old_disks_prove_what_they_share() -> None:
         (("node1", "--offset", "348"), "the log ends before offset 348: its last one is 347"),
         (("node2", "--offset", "100"), "nothing is known at offset 100: no checkpoint is so old, and the log begins at 234"),
         (("node1", "--offset", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
-        (("node1", "--voters", "1;2"), "--voters: expected ids with commas between them, found '1;2'"),
+        (("node1", "--assume", "voters=1;2"), "--assume voters: expected ids with commas between them, found '1;2'"),
         (("node1", "--voter", "9999999999=node2"), "--voter: expected [ID=]DIR with an id up to 2147483647"),
         (("node1/orders-0",), "is a partition of orders, not __cluster_metadata-0"),
     ],

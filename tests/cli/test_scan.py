@@ -93,7 +93,7 @@ def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
 
 def test_details_print_every_boundary() -> None:
     short = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed").stdout
-    long = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed", "--details").stdout
+    long = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed", "-v").stdout
     lines = {line.split()[0]: line for line in long.splitlines() if line[:22].strip().isdigit()}
     assert len(lines) == 15
     assert "missing" in lines["583"]

@@ -132,7 +132,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     for number in range(5):
         write_partition(logs / f"t{number}-0", {0: b"".join(batch(at, producer_id=number) for at in range(number + 1))})
-    text = snaprebuild("inspect", "stats", logs, "--top", 2, "--details").stdout
+    text = snaprebuild("inspect", "stats", logs, "--top", 2, "-v").stdout
     for what in ("Topics", "Partitions", "Producers"):
         assert f"{what}, the top 2 of 5\n" in text
     names = [line.split()[0] for line in text.splitlines() if line.startswith(" t") and line.split()[0][1:2].isdigit()]

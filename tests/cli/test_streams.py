@@ -124,7 +124,7 @@ def test_machine_output_stands_alone(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ALL_VERBS)
 def test_no_colours_in_a_pipe(verb: str) -> None:
-    done = shell(verb, "--details" if verb in ("scan", "verify", "inspect stats") else "", FORCE_COLOR="1", TERM="xterm-256color")
+    done = shell(verb, "-v" if verb in ("scan", "verify", "inspect stats") else "", FORCE_COLOR="1", TERM="xterm-256color")
     assert b"\x1b" not in done.stdout + done.stderr
     assert not [line for line in done.stdout.decode().splitlines() if line != line.rstrip()]
 
@@ -254,7 +254,7 @@ def test_a_name_that_would_move_the_cursor(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "\x1b[2Jone\ntwo" / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     for verb in VERBS:
-        options = ("--details",) if verb in ("scan", "verify", "inspect stats") else ("--out", tmp_path / "out")
+        options = () if verb in ("scan", "verify", "inspect stats") else ("--out", tmp_path / "out")
         run = snaprebuild(verb, logs, *options, "-v")
         told = run.stdout + "".join(line for line in run.stderr.splitlines() if not line.startswith("I "))
         assert "\x1b" not in told

@@ -123,7 +123,7 @@ def test_verify_ends_with_the_verdict(tmp_path: Path) -> None:
     assert last(run.stdout) == "4 partitions: 7 equal, 1 false empty; 15 snapshots are missing. Run `snaprebuild rebuild`."
     assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
     assert "Snapshots that are not equal\n" in run.stdout
-    assert "Every snapshot\n" in snaprebuild("verify", logs, "--details").stdout
+    assert "Every snapshot\n" in snaprebuild("verify", logs, "-v").stdout
 
 
 def test_verify_does_not_claim_what_it_did_not_judge() -> None:

@@ -158,8 +158,8 @@ AllowUnverified = Annotated[
     bool,
     typer.Option(
         "--allow-unverified",
-        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: a copy that a "
-        "failed upload or a former leader left behind is taken for the log. Default: leave such copies alone.",
+        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: the copy of a failed "
+        "upload or of a former leader is taken for the log. Default: leave such copies alone.",
     ),
 ]
 AsOf = Annotated[
@@ -187,8 +187,8 @@ Verbose = Annotated[
         "--verbose",
         count=True,
         show_default=False,
-        help="Show decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the worst 60 "
-        "findings.",
+        help="Show all rows, and decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the "
+        "worst 20 rows and 60 findings.",
     ),
 ]
 Report = Annotated[

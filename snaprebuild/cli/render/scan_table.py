@@ -157,7 +157,7 @@ def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) ->
         print_table(None, columns, [(middle_cut(row[0], room), *row[1:]) for row in rows], right=columns[1:-1])
     left = len(worst) + len(unread) - len(rows)
     if left > 0:
-        _print(f"and {left:,} more partitions: --details or --output json")
+        _print(f"and {left:,} more partitions: -v or --output json")
     others = len(result.partitions) - len(worst)
     if others and rows:
         _print(

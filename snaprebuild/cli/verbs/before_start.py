@@ -85,10 +85,11 @@ def before_start(
 ) -> Result:
     """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place for
-    the moment before a broker starts (ExecStart of systemd, entry point of a container): the partitions that block most come
-    first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
-    where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place
+    for the moment before a broker starts, from ExecStart of systemd or the entry point of a container. The partitions that
+    block most come first. A deadline ends it, and what was written by then is whole. CMD is started whatever happens here; with
+    --fail-closed only if nothing is left to report. It takes the place of this process and gets its stdout. Without CMD the
+    exit code is the result.
     """
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs

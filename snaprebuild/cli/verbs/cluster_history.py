@@ -8,7 +8,7 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import S3Options, WholeNumber, moment_ms, quoted
-from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -64,16 +64,16 @@ def cluster_history(
         typer.Option("--to", metavar="OFFSET|TIME", help="Last offset or time of the history. Default: the end of the log."),
     ] = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
     """Reads only: the history of a topic's partitions (--topic) or of a broker (--broker), as the metadata log has it.
 
-    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
-    history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in sync,
-    the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another one, and
-    told apart by its id.
+    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
+    The history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in
+    sync, the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another
+    one, with another id.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.render.metadata import history_document
@@ -88,7 +88,7 @@ def cluster_history(
     if topic is None and partition is not None:
         raise UsageError("--partition belongs to a --topic")
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
-    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
+    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, assumed.voters, s3.settings())
     result = look(question)
     return Result(lambda: history_document(result), result.findings, lambda: _print(result))
 

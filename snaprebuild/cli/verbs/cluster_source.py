@@ -17,10 +17,9 @@ from snaprebuild.cli.options.metadata import (
     LeaderByWord,
     Metadata,
     Peers,
-    VoterIds,
+    QuorumAssumptions,
     VoterLogs,
     check_metadata,
-    voter_ids_of,
     voter_log_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -69,7 +68,7 @@ def cluster_source(
         ),
     ] = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
     broker_epoch: BrokerEpoch = None,
@@ -107,7 +106,7 @@ def cluster_source(
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
         voters=tuple(voter_log_of(each) for each in voter or ()),
-        voter_ids=voter_ids_of(voters),
+        voter_ids=assumed.voters,
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)

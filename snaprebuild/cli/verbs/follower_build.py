@@ -108,11 +108,11 @@ def follower_build(
 ) -> Result:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
-    into its checkpoints, which are not touched, and start it then: it loads the producers with the log, and fetches the rest from
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first. Merge the lines that are printed
+    into its checkpoints, which are not touched. Then start it: it loads the producers with the log, and fetches the rest from
     its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
-    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
-    are written all the same, with --allow-unproven.
+    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where
+    they are written all the same, with --allow-unproven.
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

@@ -111,8 +111,8 @@ def inspect_explain(
     """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
-    after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
+    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory; after a
+    start it holds one. Both answers are shown. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -221,8 +220,8 @@ def plan(
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. The plan is that of `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample
-    that tells the speed. Exit code 1 when a wanted boundary is not planned.
+    named. The plan is that of `rebuild` with the same options. It reads the end of the last segment of each partition, and a
+    sample that shows the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -269,14 +268,9 @@ def rebuild(
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
-    from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 
-    check_paths(None, plan=plan)
-    if results == "":
-        raise UsageError("--results: the path is empty")
-    table = None if results is None else result_file(results)
-    out.begin({"--receipt": receipt, "--results": table}, plan=plan)
+    table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
         asks = {"to_dir": directory, "broker_running": broker_running}
         made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
@@ -290,7 +284,7 @@ def rebuild(
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
-    return _result(result, chosen.cache, write=None if table is None else lambda: write_results(result, table))
+    return _result(result, chosen.cache, table)
 
 
 @verb(Load)
@@ -312,22 +306,17 @@ def stage(
     a wanted snapshot is not staged.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
     from snaprebuild.snapshots.staging.stage import stage as build
 
-    check_paths(None, plan=plan)
-    if results == "":
-        raise UsageError("--results: the path is empty")
-    table = None if results is None else result_file(results)
-    out.begin({"--results": table}, plan=plan)
+    table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
         made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
             result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
-    return _result(result, None, write=None if table is None else lambda: write_results(result, table))
+    return _result(result, None, table)
 
 
 def _plan_of(
@@ -358,7 +347,25 @@ def _plan_of(
     return made
 
 
-def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
-    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
+def _begin(out: OutputOptions, plan: str | None, results: str | None, documents: dict[str, str | None]) -> str | None:
+    """Checks the files that a run writes; returns that of ``--results``.
 
+    Raises:
+        UsageError: a path is empty, or no such file can be made.
+    """
+    from snaprebuild.snapshots.rebuild.result_table import result_file
+
+    check_paths(None, plan=plan)
+    if results == "":
+        raise UsageError("--results: the path is empty")
+    table = None if results is None else result_file(results)
+    out.begin({**documents, "--results": table}, plan=plan)
+    return table
+
+
+def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
+    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
+    from snaprebuild.snapshots.rebuild.result_table import write_results
+
+    write = None if table is None else lambda: write_results(result, table)
     return Result(lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write)

@@ -41,10 +41,9 @@ def report(
 ) -> Result:
     """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.
 
-    FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild; several make one
-    page, on which a partition stands once, with what all of them tell. It shows for each partition its segments, what stands at
-    each boundary, the producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written,
-    whatever it tells.
+    FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild. Several make one
+    page, with one entry for each partition. The page shows the segments of each partition, the state of each boundary, the
+    producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written, whatever it shows.
     """
     from snaprebuild.report.make import make_report
 

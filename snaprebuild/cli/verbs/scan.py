@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
@@ -16,11 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["scan"]
 
-Details = Annotated[
-    bool,
-    typer.Option("--details", help="Print every boundary, all rows and all findings. Default: the 20 worst rows."),
-]
-
 
 @verb(LoadAlone, collects=False)
 def scan(
@@ -29,7 +22,6 @@ def scan(
     server_properties: ServerProperties = None,
     topic: Topic = None,
     partition: Partition = None,
-    details: Details = False,
     engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
@@ -59,8 +51,8 @@ def scan(
         return scan_document(result, request)
 
     def show() -> None:
-        print_scan(result, words, all_rows=details)
-        if details:
+        print_scan(result, words, all_rows=out.everything)
+        if out.everything:
             print_boundaries(result)
 
     return Result(
@@ -70,5 +62,5 @@ def scan(
         notes=True,
         in_table=frozenset({"missing-snapshots", "no-leader-epochs"}),
         names_unread=True,
-        everything=details or out.everything,
+        everything=out.everything,
     )

@@ -61,11 +61,10 @@ def verify(
             "PATH and replays nothing. Default: none.",
         ),
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: only those that differ.")] = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: replays each partition and compares every snapshot on disk with the truth.
+    """Reads only: replays each partition and compares every snapshot on disk with the result.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
@@ -79,7 +78,7 @@ def verify(
     if receipt is not None:
         if paths or server_properties is not None or topic or partition or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
-        return _receipt_result(receipt, details=details)
+        return _receipt_result(receipt, details=out.everything)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
@@ -90,7 +89,9 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: verify_document(result, seconds, chosen.cache), result.findings, lambda: _print(result, details=details))
+    return Result(
+        lambda: verify_document(result, seconds, chosen.cache), result.findings, lambda: _print(result, details=out.everything)
+    )
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
