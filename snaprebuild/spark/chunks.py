@@ -1,6 +1,6 @@
 """How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition whose rows are few is one piece of work. Of a larger one that can be split (``engine.remote_tasks``) each chunk is one,
+A partition whose rows are few is one piece of work. Of a larger one that can be split (``engine.executor_tasks``) each chunk is one,
 once the state before it is known: chunks are composed in parallel, one task goes over the composed effects, and the states are sent from
 there to the tasks that replay, as rows like any others. The driver has sizes, bounds, and results.
 """
@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
+from snaprebuild.snapshots.engine.executor_tasks import chunk_starts
 from snaprebuild.snapshots.engine.partition_task import Job
-from snaprebuild.snapshots.engine.remote_tasks import chunk_starts
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
