@@ -43,7 +43,7 @@ class SnapshotClass(Enum):
         return _CONFIDENCE[self]
 
     @property
-    def may_go_in_place(self) -> bool:
+    def is_allowed_in_place(self) -> bool:
         """Whether it is written into a log directory by default."""
         return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
 

@@ -44,7 +44,7 @@ from snaprebuild.storage.partition_dir import (
 from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
     "Discovery",
@@ -158,7 +158,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
             by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
     places = sorted(by_log_dir)
     stores = {place: store_of(place, settings) for place in places}
-    each_of = map if all(store.is_local for store in stores.values()) else at_once
+    each_of = map if all(store.is_local for store in stores.values()) else map_in_threads
     for place, state in zip(places, each_of(lambda place: read_log_dir(place, stores[place]), places), strict=True):
         partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(state, tuple(partitions)))

@@ -166,7 +166,7 @@ class ReadStore(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a file system: with locks, owners, links, and renames. Elsewhere small reads mostly wait (``at_once``)."""
+        """Whether it is a file system: with locks, owners, links, and renames. Elsewhere small reads mostly wait : use threads."""
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.

@@ -34,7 +34,7 @@ from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
-from snaprebuild.storage import thread_pool as at_once
+from snaprebuild.storage import thread_pool
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.store import S3Settings
 
@@ -550,7 +550,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         counted.seen.clear()
         result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
-        assert counted.at_once <= at_once.THREADS + 1
+        assert counted.at_once <= thread_pool.THREADS + 1
         if counted.at_once >= 4:
             break
     assert counted.at_once >= 4

@@ -61,7 +61,7 @@ def test_whole_logs(zero: bool, base: bool, klass: SnapshotClass) -> None:
 
 
 def test_which_classes_may_go_in_place() -> None:
-    assert {klass for klass in SnapshotClass if not klass.may_go_in_place} == {SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND}
+    assert {klass for klass in SnapshotClass if not klass.is_allowed_in_place} == {SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND}
 
 
 def marker(offset: int, count: int) -> LogBatch:

@@ -20,8 +20,8 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.executor_tasks import joined
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
-from snaprebuild.snapshots.engine.remote_tasks import joined
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import effect_files, read_rows, summary_rows

@@ -352,7 +352,7 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
     wrap = DriverChannel.wrap
 
     def noted(channel: DriverChannel, function: Any) -> Any:
-        rates.append(channel.manners.bytes_per_second)
+        rates.append(channel.io_limits.bytes_per_second)
         return wrap(channel, function)
 
     monkeypatch.setattr(DriverChannel, "wrap", noted)

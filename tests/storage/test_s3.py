@@ -34,7 +34,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage import thread_pool as at_once
+from snaprebuild.storage import thread_pool
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.s3 import answers as s3_answers
 from snaprebuild.storage.s3 import listing as s3_listing
@@ -526,7 +526,7 @@ def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
     faulty.page = 10
     for faulty.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         assert len(list(store_of(faulty).list_below("s3://bucket/copies"))) == 1003
-        assert faulty.at_once <= at_once.THREADS + 1
+        assert faulty.at_once <= thread_pool.THREADS + 1
         if faulty.at_once >= 4:
             break
     assert faulty.at_once >= 4
@@ -625,14 +625,14 @@ def test_results_come_in_order_and_little_is_held() -> None:
         time.sleep(0.002 * (number % 3))
         return number
 
-    results = at_once.at_once(work, range(200), lambda _: 20 << 20)
+    results = thread_pool.map_in_threads(work, range(200), lambda _: 20 << 20)
     for number, found in enumerate(results):
         assert found == number
-        assert len(begun) <= number + 2 + at_once.AHEAD_BYTES_MAX // (20 << 20)
-    small = at_once.at_once(work, range(200))
+        assert len(begun) <= number + 2 + thread_pool.AHEAD_BYTES_MAX // (20 << 20)
+    small = thread_pool.map_in_threads(work, range(200))
     begun.clear()
     assert next(small) == 0
-    assert len(begun) <= at_once.AHEAD_MAX + 1
+    assert len(begun) <= thread_pool.AHEAD_MAX + 1
     assert list(small) == list(range(1, 200))
 
 
@@ -645,14 +645,14 @@ def test_work_in_work_ends() -> None:
         return number
 
     def inner(number: int) -> int:
-        return sum(at_once.at_once(innermost, range(number)))
+        return sum(thread_pool.map_in_threads(innermost, range(number)))
 
     def outer(number: int) -> int:
-        return sum(at_once.at_once(inner, range(number)))
+        return sum(thread_pool.map_in_threads(inner, range(number)))
 
     expected = [sum(sum(range(each)) for each in range(number)) for number in range(60)]
-    assert list(at_once.at_once(outer, range(60))) == expected
-    assert len(alive) <= at_once.THREADS + 1
+    assert list(thread_pool.map_in_threads(outer, range(60))) == expected
+    assert len(alive) <= thread_pool.THREADS + 1
 
 
 def test_what_an_item_raises_is_raised_where_it_is_due() -> None:
@@ -665,12 +665,12 @@ def test_what_an_item_raises_is_raised_where_it_is_due() -> None:
         done.append(number)
         return number
 
-    results = at_once.at_once(work, range(10_000))
+    results = thread_pool.map_in_threads(work, range(10_000))
     assert list(islice(results, 3)) == [0, 1, 2]
     with pytest.raises(RefusedError):
         next(results)
     assert len(done) < 100
-    assert list(at_once.at_once(abs, [-1])) == [1], "the pool goes on"
+    assert list(thread_pool.map_in_threads(abs, [-1])) == [1], "the pool goes on"
 
 
 # ---------------------------------------------------------------------------------------------------------------- a real store

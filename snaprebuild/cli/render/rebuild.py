@@ -20,7 +20,7 @@ from snaprebuild.documents.rebuild import Partition as RebuiltPartition
 from snaprebuild.documents.rebuild import Rebuild, Totals
 from snaprebuild.findings import pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import is_object
@@ -82,7 +82,7 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
 
 def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
     return [
-        NotPlanned(offset=offset, action=REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, reason=reason)
+        NotPlanned(offset=offset, action=REFUSED if may_be_needed(plan, offset, reason) else SKIPPED, reason=reason)
         for offset, reason in plan.not_planned
     ]
 
@@ -126,7 +126,7 @@ def print_plan(plan: Plan) -> None:
 def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
     reasons = Counter(
-        (reason, REFUSED if is_relevant_gap(partition, offset, reason) else SKIPPED)
+        (reason, REFUSED if may_be_needed(partition, offset, reason) else SKIPPED)
         for partition in plan.partitions
         for offset, reason in partition.not_planned
     )

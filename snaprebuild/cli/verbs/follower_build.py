@@ -170,7 +170,7 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
 
     path = os.path.join(place, plan.directory_name)
     found = [*plan.state.findings, *(Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)]
-    if not plan.state.judgement.snapshot_class.may_go_in_place:
+    if not plan.state.judgement.snapshot_class.is_allowed_in_place:
         message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
         found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
     return found

@@ -236,7 +236,7 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, measure_rate=True, each=chosen.planning())
+        made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
@@ -334,7 +334,7 @@ def _plan_of(
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), judge_plans, each=engine.planning())
+        return make_plan(asked.request(s3, **asks), judge_plans, parallel_map=engine.planning())
     if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "

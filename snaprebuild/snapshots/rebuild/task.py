@@ -303,7 +303,7 @@ class RebuildTask(ReplayTask):
         if self._request.drop_expired:
             expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
             entries = entries[~expired]
-            if expired.any() and judgement.snapshot_class.may_go_in_place:
+            if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)

@@ -26,7 +26,7 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     preflight,
     stable_bound,
 )
-from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
+from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -278,7 +278,7 @@ class _PartitionScanner:
             return SnapshotStatus.IRREGULAR
         if snapshot is not None:
             return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.why else SnapshotStatus.PRESENT)
-        why_not = why_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
         if why_not is None:
             return SnapshotStatus.MISSING
         return SnapshotStatus.REGENERATED if why_not.need is Need.MADE_BY_BROKER else SnapshotStatus.NOT_DUE

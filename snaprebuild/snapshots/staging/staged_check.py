@@ -15,7 +15,7 @@ from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, not_planned_findings, why_not_due
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed, not_planned_findings, reason_against_writing
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.rebuild.result import (
@@ -152,7 +152,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
-        each.offset: why_not_due(request, source, each.offset, is_log_end=False)
+        each.offset: reason_against_writing(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -161,7 +161,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else why_not_due(request, source, offset, is_log_end=False)
+        reason = None if all_due else reason_against_writing(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -198,7 +198,7 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if is_relevant_gap(plan, offset, reason):
+        if may_be_needed(plan, offset, reason):
             checked.give_up(offset, reason)
     unplanned = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
     checked.result.findings.extend(not_planned_findings(unplanned))
@@ -272,7 +272,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if why_not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if reason_against_writing(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue

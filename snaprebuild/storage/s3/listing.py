@@ -16,7 +16,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.requests import bucket_and_key, client_of, mtime_ns_of, payer_of, read_failed
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["Listing"]
 
@@ -73,7 +73,7 @@ class Listing:
             return
         reached = prefix + rows[-1][0]
         bounds = [reached, *self._bounds(prefix, reached), None]
-        for found in at_once(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
+        for found in map_in_threads(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
             yield from ((name_prefix + key, status) for key, status in found)
 
     def names(self) -> Iterator[list[str]]:
@@ -125,7 +125,7 @@ class Listing:
         """Directories at which the keys after ``reached`` are split, so that each range takes some requests."""
         level = [prefix]
         for _ in range(LEVELS_MAX):
-            below = [each for found in at_once(self._directories, level) for each in found]
+            below = [each for found in map_in_threads(self._directories, level) for each in found]
             level = below or level
             if not below or len(below) >= DIRECTORIES_ENOUGH:
                 break

@@ -63,7 +63,7 @@ from snaprebuild.storage.s3.requests import (
     status_of,
 )
 from snaprebuild.storage.store import FileIdentity, Ownership, S3Settings
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 
@@ -109,7 +109,7 @@ class S3Store:
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
         asked = list(names)
-        identities = at_once(self.identity, [os.path.join(directory, name) for name in asked])
+        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in asked])
         return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
 
     def names_in(self, directory: str) -> frozenset[str]:
