@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
@@ -84,13 +84,6 @@ class Finding:
     offset: int | None = None
     reason: str | None = None
     is_unread: bool = False
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""
-        offset = None if self.offset is not None and self.offset < 0 else self.offset
-        fields = {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
-        del fields["is_unread"]
-        return fields
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:

@@ -61,7 +61,7 @@ class Result:
         write: writes another file of the result; raises as a report does.
         last: called when all is written, whatever happened.
         in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
-        names_unread: the tables begin with what was not read.
+        answer: makes the first line, and the words of the next command; None for a verb that only shows what there is.
     """
 
     document: Callable[[], Document]
@@ -72,7 +72,7 @@ class Result:
     write: Callable[[], None] | None = None
     last: Callable[[], None] | None = None
     in_table: frozenset[str] = frozenset()
-    names_unread: bool = False
+    answer: Callable[[], tuple[str, Sequence[str]]] | None = None
 
 
 def verb(

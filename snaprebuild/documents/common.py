@@ -30,6 +30,7 @@ __all__ = [
     "S3Connection",
     "SourceVerdict",
     "TopicPartition",
+    "named",
     "names_in",
     "names_of",
 ]
@@ -84,8 +85,13 @@ class PartitionName(TypedDict):
     topic_partition: str
 
 
-def names_of(directory: PartitionDir) -> PartitionName:
+def named(topic: str, partition: int) -> PartitionName:
     """How documents name a partition."""
+    return {"topic": topic, "partition": partition, "topic_partition": f"{topic}-{partition}"}
+
+
+def names_of(directory: PartitionDir) -> PartitionName:
+    """The same of a directory, whatever its suffix."""
     name = directory.name
     return {"topic": name.topic, "partition": name.partition, "topic_partition": directory.topic_partition}
 

@@ -81,9 +81,9 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     page = tmp_path / "fleet.html"
     run = snaprebuild("fleet", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--html", page)
     assert run.exit_code == 1
-    assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.stdout
+    assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.text
     assert "stop, rebuild, start" in run.stdout
-    assert "3 partitions: elect the replica that has every snapshot" in run.stdout
+    assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)
     assert {each["name"]: each["outcome"] for each in data["partitions"]} == {
         "orders-0": "treat",

@@ -323,6 +323,6 @@ def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
     (logs / "mixed-0" / "leader-epoch-checkpoint").write_bytes(b"garbage")
     scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
-    assert run.stdout.startswith(f"INCOMPLETE: 1 path could not be read: {logs / 'mixed-0'}. ")
+    assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")
     assert data_of(tmp_path / "page.html")["documents"][0]["unread"] == [str(logs / "mixed-0")]
     assert in_json("report", scan, "--html", tmp_path / "page.html").document["unread"] == 1

@@ -37,8 +37,6 @@ __all__ = ["before_start"]
 DEADLINE_MAX = 7 * 86_400
 """Seconds."""
 
-ROWS_MAX = 40
-
 
 class Order(StrEnum):
     """Which partition is worked on first."""
@@ -232,18 +230,16 @@ def _print(result: Preparation) -> None:
         (
             labels[each.result.plan.source.directory.path],
             size_text(each.bytes_blocked),
-            each.state.value,
             each.count("written", "would_write"),
             each.count("failed", "refused", "skipped"),
             size_text(each.result.outcome.bytes_read),
+            each.state.value,
         )
-        for each in busy[:ROWS_MAX]
+        for each in busy
     ]
     if not rows:
         print_text(unless_unread("no snapshot is missing", result.findings))
         return
-    columns = ("partition", "blocked", "state", "snapshots", "not written", "read")
+    columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
-    print_table(title, columns, rows, right=("blocked", "snapshots", "not written", "read"))
-    if len(busy) > ROWS_MAX:
-        print_text(f"and {len(busy) - ROWS_MAX} more (--output json lists them)")
+    print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -64,11 +64,10 @@ def _document(result: IsrCheckResult) -> doc.ClusterIsr:
 def _event(event: IsrEvent, is_proven: bool) -> doc.IsrEvent:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import cluster as doc
+    from snaprebuild.documents.common import named
 
     return doc.IsrEvent(
-        topic=event.topic,
-        partition=event.partition,
-        topic_partition=f"{event.topic}-{event.partition}",
+        **named(event.topic, event.partition),
         fault=event.fault.value,
         offset=event.offset,
         is_proven=is_proven,
@@ -107,7 +106,11 @@ def _print(result: IsrCheckResult) -> None:
     if rows:
         columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
         print_table(
-            "Replicas that joined or stayed in sync, and what is to be known of it", columns, rows, right=("offset", "epoch")
+            "Replicas that joined or stayed in sync, and what is to be known of it",
+            columns,
+            rows,
+            right=("offset", "epoch"),
+            drop=("epoch", "time"),
         )
     where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
     print_text(

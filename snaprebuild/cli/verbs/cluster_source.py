@@ -188,7 +188,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
         for each in result.replicas
     ]
     if rows:
-        print_table(f"Sources for {_of(result)}", ("replica", "verdict", "rule", "because"), rows)
+        print_table(f"Sources for {_of(result)}", ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
     if everything or len(result.replicas) <= RULES_TABLES_MAX:
         for each in result.replicas:
             _print_rules(each)
@@ -207,7 +207,7 @@ def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
     rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
-    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows)
+    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows, all_rows=True)
 
 
 def _metadata_text(checked: CheckedSource) -> str:

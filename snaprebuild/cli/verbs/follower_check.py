@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["follower_check"]
 
+LOAD_NAMES = tuple(each.name for each in fields(Load))
+
 
 @verb(Load)
 def follower_check(
@@ -74,7 +77,12 @@ def follower_check(
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(check, tier.root, level, seconds), check.findings, lambda: _print(check))
+    return Result(
+        lambda: _document(check, tier.root, level, seconds),
+        check.findings,
+        lambda: _print(check),
+        answer=lambda: _answer(check),
+    )
 
 
 def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> doc.FollowerCheck:
@@ -94,13 +102,20 @@ def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: floa
     )
 
 
-def _print(check: FollowerCheck) -> None:
-    from snaprebuild.cli.result import print_text
+def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import repeated_words
     from snaprebuild.findings import pluralize
+    from snaprebuild.followers.check import ReplicaVerdict
 
-    print_replicas("Replicas", check.replicas)
-    print_lost(check.replicas)
     counts = Counter(replica.verdict for replica in check.replicas)
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-    live = "" if check.has_metadata else "; which copies are live is unverified"
-    print_text(f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}")
+    live = "." if check.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    answer = f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}"
+    is_wrong = counts[ReplicaVerdict.LOST] or any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
+    return answer, ["follower", "repair", *repeated_words("level", *LOAD_NAMES), "--dry-run"] if is_wrong else []
+
+
+def _print(check: FollowerCheck) -> None:
+    if check.replicas:
+        print_replicas("Replicas", check.replicas)
+    print_lost(check.replicas)

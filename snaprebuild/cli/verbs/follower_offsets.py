@@ -204,6 +204,6 @@ def _print(result: OffsetsResult) -> None:
     if rows:
         print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), rows, right=("offset", "epoch"))
         columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
-        print_table("Taken from", ("partition", *columns), inputs, right=columns)
+        print_table("Taken from", ("partition", *columns), inputs, right=columns, drop=("high watermark",))
     print_assumed(taken)
     print_text(f"{pluralize(len(result.partitions), 'partition')}, {pluralize(len(rows), 'answer')}")

@@ -243,12 +243,12 @@ def _print(plan: BootstrapPlan) -> None:
             steps.append((label, step.after, step.log_start, step.local_start, step.log_end, epochs or "-"))
     if rows:
         columns = ("partition", "row", "the follower will", "at", "replicates", "why")
-        print_table(f"Bootstrap ({plan.profile})", columns, rows, right=("row", "at"))
+        print_table(f"Bootstrap ({plan.profile})", columns, rows, right=("row", "at"), drop=("row",))
     if calls:
         print_table("Requests to the leader", ("partition", "request", "offset", "epoch"), calls, right=("offset", "epoch"))
     if steps:
         columns = ("partition", "after", "log start", "local start", "log end", "leader epochs")
-        print_table("The follower's log", columns, steps, right=("log start", "local start", "log end"))
+        print_table("The follower's log", columns, steps, right=("log start", "local start", "log end"), drop=("log start",))
     for each in plan.partitions:
         view = each.view
         order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"

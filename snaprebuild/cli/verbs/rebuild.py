@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plan", "rebuild", "stage"]
 
+NOT_PLANNED = frozenset({"not-known-to-be-due"})
+"""Codes of findings that the text of a plan names."""
+
 
 class Boundaries(StrEnum):
     """Which boundaries are wanted."""
@@ -223,7 +226,7 @@ def plan(
     named. The plan is that of `rebuild` with the same options. It reads the end of the last segment of each partition, and a
     sample that shows the speed. Exit code 1 when a wanted boundary is not planned.
     """
-    from snaprebuild.cli.render.rebuild import plan_document, print_plan
+    from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
@@ -239,9 +242,14 @@ def plan(
         made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(made, save)
-        tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
     made = resume_staging(made, earlier_staged_plan(made.request))
-    return Result(lambda: plan_document(made), made.findings, lambda: print_plan(made))
+    return Result(
+        lambda: plan_document(made),
+        made.findings,
+        lambda: print_plan(made),
+        in_table=NOT_PLANNED,
+        answer=lambda: plan_answer(made, _request_words(), save),
+    )
 
 
 @verb(Load)
@@ -363,9 +371,22 @@ def _begin(out: OutputOptions, plan: str | None, results: str | None, documents:
     return table
 
 
+def _request_words() -> list[str]:
+    """The words of the command line that give the request, or the saved plan."""
+    from snaprebuild.cli.result import given_words
+
+    return given_words(*(each.name for each in fields(Asked)), "directory", "broker_running", "to", "plan", "engine", "master")
+
+
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
-    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
+    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
     from snaprebuild.snapshots.rebuild.result_table import write_results
 
-    write = None if table is None else lambda: write_results(result, table)
-    return Result(lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write)
+    return Result(
+        lambda: rebuild_document(result, effects),
+        result.findings,
+        lambda: print_rebuild(result),
+        in_table=NOT_PLANNED,
+        write=None if table is None else lambda: write_results(result, table),
+        answer=lambda: rebuild_answer(result, _request_words()),
+    )

@@ -107,11 +107,13 @@ def totals_of(partitions: list[PagePartition]) -> Totals:
 def _print(result: ReportResult) -> None:
     from msgspec.structs import asdict
 
-    from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
-    from snaprebuild.findings import pluralize
+    from snaprebuild.cli.result import print_table, print_text, shown, size_text
+    from snaprebuild.findings import first_of, pluralize
 
     page = result.page
-    print_unread_paths(page.unread_paths)
+    if page.unread_paths:
+        unread = first_of([shown(path) for path in page.unread_paths])
+        print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
     counts = Counter(number for partition in page.partitions() for number in partition.documents)
     rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))

@@ -157,7 +157,7 @@ def tier_upload(
     """
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
-    from snaprebuild.cli.render.tier_upload import print_upload, upload_document
+    from snaprebuild.cli.render.tier_upload import print_upload, upload_answer, upload_document
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
@@ -239,6 +239,7 @@ def tier_upload(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,
         lambda: print_upload(result, produce_to),
+        answer=lambda: upload_answer(result, request, records if result.copies else None),
         notes=True,
         write=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
     )

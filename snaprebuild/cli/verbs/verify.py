@@ -90,17 +90,25 @@ def verify(
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
     return Result(
-        lambda: verify_document(result, seconds, chosen.cache), result.findings, lambda: _print(result, details=out.everything)
+        lambda: verify_document(result, seconds, chosen.cache),
+        result.findings,
+        lambda: _print(result, details=out.everything),
+        answer=lambda: _answer(result),
     )
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
-    from snaprebuild.cli.render.receipts import print_receipt, receipt_document
+    from snaprebuild.cli.render.receipts import print_receipt, receipt_answer, receipt_document
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    return Result(lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details))
+    return Result(
+        lambda: receipt_document(result),
+        result.findings,
+        lambda: print_receipt(result, details=details),
+        answer=lambda: receipt_answer(result),
+    )
 
 
 def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> Verify:
@@ -140,18 +148,44 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
     )
 
 
+def _answer(result: VerifyResult) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import given_words
+    from snaprebuild.cli.table import counts_text
+    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
+
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
+    totals = Counter(comparison.status.value for comparison in comparisons)
+    wrong, missing = sum(comparison.proven_wrong for comparison in comparisons), result.counts.missing
+    answer = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}."
+    if wrong:
+        answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} proven wrong. {answer}"
+    if missing:
+        answer += f" {pluralize(missing, 'snapshot is', 'snapshots are')} missing."
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
+    )
+    if unjudged:
+        answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
+    selected = given_words("paths", "server_properties", "topic", "partition")
+    if wrong:
+        return answer, ["plan", *selected, "--boundaries", "all", "--set-aside"]
+    if not result.partitions:
+        return answer, ["scan", *given_words("paths", "server_properties")]
+    return answer, ["plan", *selected] if missing else []
+
+
 def _print(result: VerifyResult, *, details: bool) -> None:
-    from snaprebuild.cli.result import labels_of, print_table
+    from snaprebuild.cli.result import labels_of, print_table, print_text
     from snaprebuild.cli.table import counts_text
 
     labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
-    for verdict in result.partitions:
+    for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         label = labels[verdict.source.directory.path]
-        rows.append((label, len(verdict.snapshots), counts_text(counts) or "-", len(verdict.needs.missing) or "-"))
+        rows.append((label, len(verdict.snapshots), len(verdict.needs.missing) or "-", counts_text(counts) or "-"))
     if rows:
-        print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
+        print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
     listed = []
     for verdict in result.partitions:
         label = labels[verdict.source.directory.path]
@@ -165,9 +199,11 @@ def _print(result: VerifyResult, *, details: bool) -> None:
     if listed:
         columns = ("partition", "offset", "verdict", "entries", "expected", "because")
         title = "Every snapshot" if details else "Snapshots that are not equal"
-        print_table(title, columns, listed, right=("offset", "entries", "expected"))
+        right = ("offset", "entries", "expected")
+        print_table(title, columns, listed, right=right, drop=("expected", "entries"), all_rows=details)
     _print_differences(result, labels)
-    _print_totals(result)
+    if result.differences_not_listed:
+        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
 
 
 def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
@@ -195,25 +231,3 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
         print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
-
-
-def _print_totals(result: VerifyResult) -> None:
-    """The verdict on everything, last, where it stays in sight."""
-    from snaprebuild.cli.result import print_text
-    from snaprebuild.cli.table import counts_text
-    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
-
-    if result.differences_not_listed:
-        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
-    totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
-    missing = result.counts.missing
-    text = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
-    if missing:
-        are = "is" if missing == 1 else "are"
-        text += f"; {pluralize(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
-    print_text(text)
-    unjudged = sum(
-        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
-    )
-    if unjudged:
-        print_text(f"{pluralize(unjudged, 'partition')} not judged to the end: stderr tells why")
