@@ -47,7 +47,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def catalogue() -> Iterator[tuple[str, str]]:
-    for page in sorted((ROOT / "docs" / "reference").glob("*.toml")):
+    for page in (ROOT / "snaprebuild" / "findings_catalogue.toml", *sorted((ROOT / "docs" / "reference").glob("*.toml"))):
         entries = [entry for section in tomllib.loads(page.read_text()).values() for entry in section.values()]
         yield page.name, "\n\n".join(text for entry in entries if isinstance(entry, list) for text in entry)
 
