@@ -82,7 +82,7 @@ def test_whoever_reads_the_table_is_told_when_it_counts_and_what_an_old_broker_d
     with broker_of(logs, "kafka_2.13-3.9.2.jar"):
         known = snaprebuild("rebuild", logs, "--broker-running", *AS_OF, "--receipt", tmp_path / "two.jsonl")
         refused = snaprebuild("undo", tmp_path / "two.jsonl")
-    assert "Kafka 3.9 runs here; what is written uses the written snapshots after its next start." in known.stdout
+    assert "Kafka 3.9 runs here; it uses the written snapshots after its next start." in known.stdout
     assert (refused.exit_code, "But for what was left alone" in refused.stdout) == (3, False), "nothing was removed"
 
 

@@ -466,7 +466,7 @@ def test_as_a_table(logs: Path, tmp_path: Path) -> None:
         lines[-1]
         == "No broker knows of these copies before their records (--records-file, --produce-to) are in __remote_log_metadata"
     )
-    assert "no broker uploads what is above it (above-last-stable-offset)" in run.stderr
+    assert "no broker uploads segments above it (above-last-stable-offset)" in run.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- object stores
