@@ -1,10 +1,10 @@
 """Bytes to values and back, for every file that snaprebuild reads or writes.
 
-One wire format per module. The grammars are written with construct and are the readable definition; where speed matters a
-fast reader stands beside the grammar, is derived from it, and is proven equal to it by the tests. Nothing in here knows of
-paths, clocks, logging or of what Kafka does with a file: that is the business of ``snaprebuild``.
+One wire format per module. The grammars are written with construct and are the readable definition. Where speed matters, a fast
+reader is derived from the grammar, and the tests prove the two equal.
+Nothing in here handles paths, clocks or logging, or knows what Kafka does with a file: that belongs to ``snaprebuild``.
 
-The modules in ``PUBLIC`` are public, and of each the names in its own ``__all__`` (docs/reference/api.md). The others serve them.
+The modules in ``PUBLIC`` are public, each with the names in its ``__all__`` (docs/reference/api.md). The others serve them.
 """
 
 __all__ = ["PUBLIC"]

@@ -1,7 +1,7 @@
 """CRC-32C of magic 2 batches and snapshots, CRC-32 of the messages of magic 0 and 1.
 
-Two implementations of each: a hardware-accelerated wheel (and zlib), which does the work, and crcmod, which shares no code with
-them and is what the tests compare with.
+Two implementations of each. A hardware-accelerated wheel (and zlib) does the work. crcmod shares no code with them, and the tests
+compare with it.
 
 Source: ``org.apache.kafka.common.utils.Crc32C``, ``java.util.zip.CRC32``.
 """

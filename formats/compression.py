@@ -1,7 +1,7 @@
 """Decompression of the records of one batch or wrapper message, into a buffer that grows up to a limit.
 
-Replay brings control batches only: brokers never compress one, yet their readers accept it, and so does this library. Data is decompressed
-where somebody wants to see it.
+Replay decompresses control batches only: brokers never compress one, yet their readers accept it, and so does this library. Other
+batches are decompressed only by commands that show their data.
 
 Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each); for
 lz4 ``Lz4BlockInputStream``.
@@ -24,11 +24,11 @@ SNAPPY_STREAM_HEADER_BYTES = 16
 
 ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
-"""The first room is that of 64 KiB or four times the data, and each further one four times as large: what comes out of it is not known."""
+"""The buffer begins with 64 KiB or four times the data, and grows by a factor of four: the size of the result is not known."""
 
 MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
-"""What one byte can become at most: a copy of snappy makes 64 of 3, deflate 258 of 2 bits, a length of lz4 grows by 255 a byte, and a
-block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no room for it."""
+"""Largest growth of one byte. A copy of snappy makes 64 bytes of 3, deflate 258 of 2 bits. A length of lz4 grows by 255 a byte, and
+a block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no buffer for it."""
 
 
 def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
@@ -37,9 +37,9 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
     Args:
         codec: 0 to 4.
         data: what follows the header of the batch, or the value of a wrapper message.
-        bytes_max: room for the result; nothing larger is ever allocated.
+        bytes_max: largest size of the result; nothing larger is ever allocated.
         position: of ``data`` in its file, for messages.
-        magic: of the batch; in magic 0 the header checksum of an lz4 frame is wrong in a known way (KAFKA-3160) and not looked at.
+        magic: of the batch; in magic 0 the header checksum of an lz4 frame is wrong in a known way (KAFKA-3160) and is not checked.
 
     Raises:
         BadValueError: an unknown codec.
@@ -75,12 +75,12 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
 
 
 def decompress_to(codec: int, data: bytes, path: str, *, position: int = 0, magic: int = 2) -> None:
-    """Writes the records of a batch as they are decompressed, so that little is held of what may be any number of bytes.
+    """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
 
     Args:
         codec: 1 to 4; ``data``, ``position`` and ``magic`` as in ``decompress``.
         data: see there.
-        path: of a file or pipe. Where its reader goes away, the rest is not written.
+        path: of a file or pipe. If its reader closes the pipe, the rest is not written.
         position: see there.
         magic: see there.
 
@@ -140,7 +140,7 @@ def _snappy(data: bytes, room: bytearray, position: int) -> int:
 
 
 def _snappy_blocks(data: bytes, position: int) -> Iterator[bytes]:
-    """The blocks of a stream, or all of what is none."""
+    """The blocks of a stream; all of ``data`` if it is no stream."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         yield data
         return
@@ -170,7 +170,7 @@ def _with_right_header_checksum(frame: bytes) -> bytes:
 
 
 LZ4_DESCRIPTOR_POSITION = 4
-"""Behind the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
+"""The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
 
 
 def _xxh32_of_few(data: bytes) -> int:

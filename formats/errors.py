@@ -36,7 +36,7 @@ class FormatError(Exception):
         file: name of the file or object, or None while it is not known.
         position: position of the fault, in bytes from the start of the file (in lines, from 1, for text files), or None.
         expected: what the format asks for.
-        found: what stands there.
+        found: what the bytes contain instead.
     """
 
     unit = "byte"
@@ -72,7 +72,7 @@ class FormatError(Exception):
 
     @property
     def message(self) -> str:
-        """Without the file, for who names it anyway."""
+        """The message without the file name, for a caller that names the file itself."""
         return self._text("" if self.position is None else f"{self.unit} {self.position}: ")
 
     def __str__(self) -> str:

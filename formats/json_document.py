@@ -1,7 +1,7 @@
 """JSON documents of any size: one member of the outermost object at a time, and of long lists one element at a time.
 
-A document of this program is an object whose members are small, but for lists with an element for each partition. So what is in memory
-is one element and the piece of the text that it stands in, whatever the document comes to.
+A document of this program is an object with small members, except for lists with an element for each partition.
+So only one element, and the piece of text that contains it, is in memory, whatever the size of the document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["JsonMembers"]
 CHUNK_BYTES = 1 << 20
 
 VALUE_CHARS_MAX = 256 << 20
-"""Of one member or element: a partition of 2,000,000 segments is told in less."""
+"""Of one member or element: a partition of 2,000,000 segments takes less."""
 
 MEMBERS_MAX = 1_000
 """Of the outermost object, whose names are kept: no document of this program has 30."""
@@ -41,15 +41,15 @@ class JsonMembers:
     """The members of the outermost object, in their order: an iterator over (name, value), and for streamed lists (name, element).
 
     Attributes:
-        seen: names of the members that have come so far, also of lists without an element.
+        seen: names of the members that were read so far, also of lists without an element.
     """
 
     def __init__(self, read: Callable[[int], bytes], streamed: Collection[str] = (), *, file: str | None = None) -> None:
         """Reads nothing yet.
 
         Args:
-            read: gives at most so many bytes of what follows, none at the end.
-            streamed: names of members that are lists, told element by element.
+            read: takes a number of bytes; returns at most that many of the following bytes, none at the end.
+            streamed: names of members that are lists; their elements are yielded one by one.
             file: its name, for errors.
         """
         self.seen: set[str] = set()
@@ -100,7 +100,7 @@ class JsonMembers:
 
 
 class _Text:
-    """A window of the text that moves on."""
+    """A window that moves forward over the text."""
 
     def __init__(self, read: Callable[[int], bytes], file: str | None) -> None:
         self._read = read
@@ -123,14 +123,14 @@ class _Text:
             self._more()
 
     def comes(self, char: str) -> bool:
-        """Whether this one is next; it is taken then."""
+        """Whether ``char`` is next; if so, it is consumed."""
         if self.peek() != char:
             return False
         self._at += 1
         return True
 
     def take(self, char: str) -> None:
-        """Takes it, or raises."""
+        """Consumes ``char``, or raises."""
         if not self.comes(char):
             raise self.unexpected(char)
 
@@ -141,7 +141,7 @@ class _Text:
             try:
                 found, end = _DECODER.raw_decode(self._window, self._at)
             except json.JSONDecodeError as error:
-                # Behind a string without an end there may be one, and behind half a word its other half.
+                # After a string without an end there may be one, and after half a word its other half.
                 is_half = error.msg.startswith("Unterminated") or len(self._window) - error.pos < WORD_CHARS_MAX
                 if self._is_end or not is_half:
                     kind = TruncatedError if self._is_end and error.pos >= len(self._window.rstrip()) else BadValueError
@@ -154,7 +154,7 @@ class _Text:
             except ValueError as error:
                 raise self.fault(BadValueError, "value", "a number of JSON", shown(str(error))) from None
             else:
-                # A number may go on behind the window: with its fraction or exponent, of which this may be half.
+                # A number may continue after the window: with its fraction or exponent, of which this may be half.
                 may_go_on = type(found) in (int, float) and len(self._window) - end < WORD_CHARS_MAX
                 if self._is_end or not may_go_on:
                     self._at = end
@@ -164,17 +164,17 @@ class _Text:
             self._more()
 
     def unexpected(self, expected: str) -> FormatError:
-        """An error: something else stands here."""
+        """An error: the text continues with something else."""
         found = self.peek()
         return self.fault(BadValueError if found else TruncatedError, "document", expected, shown(found) if found else "its end")
 
     def fault(self, kind: type[FormatError], what: str, expected: str, found: str) -> FormatError:
-        """An error at the place that is looked at."""
+        """An error at the current position."""
         position = self._window_at_bytes + len(self._window[: self._at].encode("utf-8", "surrogatepass"))
         return kind(what, file=self._file, position=position, expected=expected, found=found)
 
     def _more(self) -> None:
-        """Drops what was taken, and takes in as much again as is left, so that a long value is not looked at from its start too often."""
+        """Drops what was consumed, and reads as much again as is left: so a long value is not parsed from its start too often."""
         taken = self._window[: self._at]
         self._window_at_bytes += len(taken) if taken.isascii() else len(taken.encode("utf-8", "surrogatepass"))
         self._window, self._at = self._window[self._at :], 0

@@ -1,7 +1,7 @@
 """A construct ``Struct`` of fixed-size fields as a numpy record layout.
 
-The grammar stays the one definition of a layout: the fast readers derive their dtype from it at import, so a field that
-moves in the grammar moves in both engines.
+The grammar is the only definition of a layout. The fast readers derive their dtype from it at import, so a field that moves in the
+grammar moves in both engines.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every limit on what input may ask for, in one place, each with its reason.
 
-A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this page.
+A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this module.
 """
 
 __all__ = [
@@ -70,8 +70,8 @@ TEXT_LINES_MAX = 1_000_000
 in the file."""
 
 TEXT_LINE_BYTES_MAX = 2 << 20
-"""One line of a text file, which is held decoded, in up to four bytes for each: no line of a checkpoint has 300, and the values of a
-configuration end where it does."""
+"""One line of a text file, which is held decoded, in up to four bytes for each. No line of a checkpoint has 300; the values of a
+configuration may be as long as its file."""
 
 PROPERTIES_BYTES_MAX = 2 << 20
 """Configurations: some KiB."""
@@ -117,8 +117,9 @@ TAGGED_FIELDS_MAX = 1_000
 """Tagged fields of one structure. Kafka's schemas have 9 at most; each that is not known is kept."""
 
 HEADER_BLOCK_BYTES = 4 << 20
-"""What the fast header reader holds of a segment at a time: large enough that a block costs less than its batches, small enough
-that what was read is still in the processor's cache when it is walked. 8 MiB cost 10 to 20 ns more for each batch of 350 bytes."""
+"""What the fast header reader holds of a segment at a time. It is large enough that a block costs less than its batches, and small
+enough that its bytes are still in the processor's cache during the walk. 8 MiB cost 10 to 20 ns more for each batch of 350
+bytes."""
 
 RANGES_MAX = 1024
 """Ranges into which a segment is split. The largest segment (`segment.bytes` and positions are int32) has 32 of 64 MiB; below 2 MiB a

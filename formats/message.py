@@ -1,12 +1,13 @@
 """Kafka's messages by their schemas, as construct grammars.
 
-A message is a dict: names of fields as Kafka prints them (``topicId``), in the order of the schema, each field of the newest version with
-its default where the version read has none. Integers are int, ``bool`` bool, ``float64`` float, strings str, uuids their 16 bytes,
-``bytes`` and ``records`` bytes, arrays lists, structures dicts, null None. Tagged fields that the schema does not know are kept under
-``UNKNOWN_TAGGED_FIELDS`` as pairs of tag and bytes, and written again.
+A message is a dict: names of fields as Kafka prints them (``topicId``), in the order of the schema. It has each field of the newest
+version; a field that the version read does not have gets its default.
+Integers are int, ``bool`` bool, ``float64`` float, strings str, uuids their 16 bytes, ``bytes`` and ``records`` bytes, arrays
+lists, structures dicts, null None.
+Tagged fields that the schema does not know are kept under ``UNKNOWN_TAGGED_FIELDS`` as pairs of tag and bytes, and written again.
 
-One thing is stricter than in Kafka: a tagged field must be as long as it says. What is well formed is read by ``formats.message_reader``,
-which is derived from the same schemas.
+One thing is stricter than in Kafka: a tagged field must have exactly its declared length.
+Well-formed messages are read by ``formats.message_reader``, which is derived from the same schemas.
 
 Source: Kafka's message generator (``org.apache.kafka.message.MessageDataGenerator``), KIP-482,
 ``org.apache.kafka.common.protocol.ByteBufferAccessor``.
@@ -56,7 +57,7 @@ class _Uuid(Construct):  # type: ignore[misc]
 
 
 class _CompactLength(Construct):  # type: ignore[misc]
-    """An unsigned varint of length + 1: 0 stands for null, as -1 does elsewhere."""
+    """An unsigned varint of length + 1: 0 means null, as -1 does elsewhere."""
 
     def _parse(self, stream: IO[bytes], context: Any, path: str) -> int:
         return int(UNSIGNED_VARINT._parse(stream, context, path)) - 1
@@ -67,7 +68,7 @@ class _CompactLength(Construct):  # type: ignore[misc]
 
 
 class _Lengthed(Construct):  # type: ignore[misc]
-    """A length, or -1 for null, and what it counts."""
+    """A length, or -1 for null, followed by that many bytes or elements."""
 
     _what = "length"
 
@@ -165,7 +166,7 @@ class _NullableStruct(Construct):  # type: ignore[misc]
 
 
 class _Struct(Construct):  # type: ignore[misc]
-    """The fields of a structure in a version, then those with tags where the version is flexible."""
+    """The fields of a structure in a version, then the tagged fields if the version is flexible."""
 
     def __init__(self, schema: StructSchema, version: int) -> None:
         super().__init__()
@@ -292,17 +293,17 @@ def read_message(schema: MessageSchema, data: bytes, version: int, *, position: 
 
     Args:
         schema: of the message.
-        data: in which it stands.
+        data: the bytes that contain it.
         version: of the message.
         position: in bytes.
 
     Returns:
-        The message, and the position behind it.
+        The message, and the position after it.
 
     Raises:
         BadVersionError: the schema does not have this version.
         TruncatedError: the data ends inside a field.
-        BadLengthError: a negative length, null where there must be none, or a tagged field of another length than it says.
+        BadLengthError: a negative length, null where null is not allowed, or a tagged field of another length than declared.
         BadValueError: a text that is no UTF-8.
         LimitExceededError: more than ``formats.limits`` allows.
     """
@@ -311,7 +312,7 @@ def read_message(schema: MessageSchema, data: bytes, version: int, *, position: 
         if reader is not None:
             return reader(data, position)
     except GIVES_UP:
-        pass  # the grammar tells what is wrong, and where
+        pass  # the grammar reports what is wrong, and where
     grammar = message_grammar(schema, version)
     stream = BytesIO(data)
     stream.seek(position)
@@ -332,7 +333,6 @@ def write_message(schema: MessageSchema, message: Message, version: int) -> byte
     """Writes a message; fields that it does not name have their defaults.
 
     Raises:
-        BadVersionError: the schema does not have this version.
         BadValueError: a value that the field has no room for, a name that the schema does not have, or a value that this version
             cannot hold.
     """

@@ -1,7 +1,8 @@
 """The fast reader of Kafka's messages: the same schemas as plain functions on bytes, for logs of millions of records.
 
-It reads what is well formed and common, to the value that the grammar (``formats.message``) gives. At whatever else it gives up, with one
-of ``GIVES_UP``, and the grammar is asked, which tells what is wrong and where. The tests prove the two equal.
+It reads what is well formed and common, to the value that the grammar (``formats.message``) gives.
+At anything else it raises one of ``GIVES_UP``, and the caller uses the grammar, which reports what is wrong and where. The tests
+prove the two equal.
 
 Source: as ``formats.message``.
 """
@@ -19,13 +20,13 @@ from formats.message_schema import UNKNOWN_TAGGED_FIELDS, FieldSchema, MessageSc
 __all__ = ["GIVES_UP", "Reader", "message_reader"]
 
 GIVES_UP = (IndexError, ValueError, struct.error)
-"""What a reader raises where the grammar is to be asked."""
+"""The exceptions after which the caller uses the grammar."""
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""From data and a position, in bytes, to the value there and the position behind it."""
+"""From data and a position, in bytes, to the value there and the position after it."""
 
 VARINT_SHIFT_MAX = 28
-"""Of five bytes, of which 32 bits count."""
+"""Of five bytes, of which 32 bits are used."""
 
 
 @cache

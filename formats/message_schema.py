@@ -56,11 +56,11 @@ class FieldSchema:
         is_array: it is an array.
         versions: of the message, in which it exists.
         nullable: versions in which it may be null.
-        tagged: versions in which it stands in the tagged section.
+        tagged: versions in which it is in the tagged section.
         flexible: versions in which its lengths are compact.
-        tag: number there.
+        tag: its number in the tagged section.
         default: its value where it is absent.
-        is_ignorable: a writer may leave a value out that its version has no room for.
+        is_ignorable: a writer may leave out a value that the version has no room for.
         fields: of a structure.
     """
 
@@ -77,7 +77,7 @@ class FieldSchema:
     fields: StructSchema | None
 
     def default_value(self) -> Any:
-        """A fresh one."""
+        """A new copy of the default."""
         if self.default is None or not (self.is_array or self.type == "struct"):
             return self.default
         if self.is_array:
@@ -101,7 +101,7 @@ class StructSchema:
     fields: tuple[FieldSchema, ...]
 
     def defaults(self) -> dict[str, Any]:
-        """With every field at its default."""
+        """The fields, each with its default."""
         return {field.name: field.default_value() for field in self.fields}
 
 

@@ -1,4 +1,4 @@
-"""What Kafka's text files share: lines as Java reads them, and numbers as Java parses them.
+"""Code that Kafka's text files share: lines as Java reads them, and numbers as Java parses them.
 
 Source: ``java.io.BufferedReader.readLine``, ``Integer.parseInt``, ``Long.parseLong``.
 """
@@ -23,14 +23,14 @@ PIECE_BYTES = 1 << 16
 _LINE_END = re.compile(rb"\r\n?|\n")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX = 64
-"""Longer numbers are out of range unless they begin with zeros, which nobody writes; int() is quadratic in the digits."""
+"""Longer numbers are out of range unless they begin with zeros, which do not occur; int() is quadratic in the digits."""
 
 
 def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
     r"""Splits a text file at ``\n``, ``\r`` and ``\r\n``; a terminator at the end begins no further line.
 
-    One line is decoded and held at a time: a file of short lines would take many times its size as a list, and one character beyond
-    U+FFFF makes four bytes of each that stands in a text with it.
+    One line is decoded and held at a time. A list of short lines would take many times the size of the file, and one character
+    beyond U+FFFF makes every character of its text take four bytes.
 
     Args:
         data: the whole file.
@@ -53,9 +53,9 @@ def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, 
 
 
 def _check_text(raw: bytes, what: str, file: str | None, encoding: str) -> None:
-    """A piece at a time, none of which is kept."""
+    """Decodes piece by piece and keeps none of them."""
     if encoding == "latin-1":
-        return  # each byte is a character; and its decoder is a module, which a process that gave up its rights may not be able to load
+        return  # each byte is a character; and its decoder is a module, which a process without privileges may not be able to load
     decoder = codecs.getincrementaldecoder(encoding)()
     for at in range(0, len(raw), PIECE_BYTES):
         begun_bytes = len(decoder.getstate()[0])

@@ -37,7 +37,7 @@ WARM_UP_WINDOWS = 5
 WAYS = {
     "default": (),
     "default, --jobs 1": ("--jobs", "1"),
-    UNBOUND: ("--max-read-rate", str(10**12), "--priority", "usual", "--fill-page-cache"),
+    UNBOUND: ("--set", f"max_read_rate={10**12}", "--set", "priority=usual", "--set", "fill_page_cache=true"),
 }
 """Options of `verify`; the last row tells what the options of the others are worth."""
 
@@ -77,7 +77,7 @@ def running(log_dir: Path, cold: list[Path], options: tuple[str, ...]) -> Iterat
         while not is_over.is_set():
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             assert process.wait() in (0, 1, 130, -signal.SIGTERM), f"verify ended with {process.returncode}"
-            for path in cold if "--fill-page-cache" in options and not is_over.is_set() else ():
+            for path in cold if "fill_page_cache=true" in options and not is_over.is_set() else ():
                 set_cached(path, is_hot=False)
 
     thread = threading.Thread(target=again)
@@ -156,7 +156,7 @@ def measure(node: KafkaNode, closed: list[Path], producer: Producer, options: ar
                 found = producer.window(records)
             left[way] = max(left[way], sum(resident_bytes(str(path))[0] for path in closed) - before)
             machine[way] = max(machine[way], cached_of_machine() - cached)
-            for path in closed if "--fill-page-cache" in further else ():
+            for path in closed if "fill_page_cache=true" in further else ():
                 set_cached(path, is_hot=False)
             producer.window(SETTLE_RECORDS)
             alone.append(producer.window(records))

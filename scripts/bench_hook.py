@@ -10,7 +10,7 @@ from pathlib import Path
 from make_partition import Shape, make_partition
 
 from formats.partition.time_index import TimeIndexEntry, write_time_index
-from snaprebuild import EnsuredSnapshot, prepare_upload
+from snaprebuild import EnsuredSnapshot, ReplayOptions, prepare_upload
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.storage.log_dir import find_partitions
 
@@ -58,7 +58,7 @@ def measure(segments: list[Path]) -> None:
         read(segment, buffer)
         bare.append(time.perf_counter() - started)
         started = time.perf_counter()
-        after = prepare_upload(segment, after=after, as_of_ms=0).snapshot
+        after = prepare_upload(segment, after=after, options=ReplayOptions(as_of_ms=0)).snapshot
         prepared.append(time.perf_counter() - started)
         replayed.append(after.bytes_read / segment.stat().st_size)
     print(f"{len(segments)} segments; of each, replayed at most {max(replayed):.2f} times its bytes")

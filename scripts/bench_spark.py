@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import boto3
 from make_partition import Shape, make_partition
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -65,7 +66,8 @@ def plan_of(location: str, replay_from: str, *, check_crc: bool) -> Plan:
     """All boundaries, nothing to be written."""
     out = os.path.join(location, "out")
     return make_plan(
-        Request((location,), out=out, boundaries="all", replay_from=replay_from, as_of_ms=AS_OF_MS, check_crc=check_crc)
+        Request((location,), out=out, boundaries="all", replay_from=replay_from, as_of_ms=AS_OF_MS, check_crc=check_crc),
+        judge_plans,
     )
 
 
@@ -265,7 +267,7 @@ def measure_memory(directory: str, chunk_bytes: int | None) -> None:
         engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)
         started = time.perf_counter()
         with watched_memory() as peak:
-            (partition,) = rebuild(make_plan(request), engine=engine).partitions
+            (partition,) = rebuild(make_plan(request, judge_plans), engine=engine).partitions
         taken = time.perf_counter() - started
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     written = [each.entries for each in partition.boundaries if each.action == "written"]

@@ -11,6 +11,7 @@ import typer
 
 from snaprebuild import __version__
 from snaprebuild.cli.main import app
+from snaprebuild.cli.options.settings import SETTINGS
 
 __all__ = ["man_page", "verbs"]
 
@@ -32,6 +33,9 @@ def man_page(date: str) -> str:
     ]
     for words, command in verbs():
         lines += [f'.SS "{_text(words)}"', *_verb(words, command)]
+    lines += [".SH SETTINGS", *_paragraphs("Of --set NAME=VALUE, the environment (SNAPREBUILD_NAME), or the file of --config.")]
+    for name, setting in SETTINGS.items():
+        lines += _tagged([f"{name} {setting.kind.name}"], setting.help)
     lines += [
         ".SH ENVIRONMENT",
         *_tagged(
@@ -63,6 +67,8 @@ def _verb(words: str, command: click.Command) -> Iterator[str]:
     yield _text(" ".join(command.collect_usage_pieces(context)))
     yield from _paragraphs(inspect.cleandoc(command.help or ""))
     yield from _options(command, words)
+    for name, each in getattr(command, "assumptions", {}).items():
+        yield from _tagged([f"--assume {name}={each.kind.name}"], each.help)
     yield from _paragraphs(inspect.cleandoc(command.epilog or ""))
 
 

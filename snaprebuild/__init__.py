@@ -1,9 +1,10 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-The names in ``__all__`` are the library: ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` with their values and errors
-(docs/reference/api.md). Each name is loaded when it is first used. Everything else is the inside of the command: ``snaprebuild.replay``
-is what a log implies for its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.snapshots`` makes producer snapshots,
-and ``snaprebuild.cli`` prints results.
+The names in ``__all__`` are the library: ``Partition`` and the functions ``ensure_snapshot``, ``prepare_upload`` and
+``validate_snapshot``, with their values and errors (docs/reference/api.md). Each name is loaded when it is first used.
+
+Everything else belongs to the command: ``snaprebuild.replay`` computes what a log implies for its producers, ``snaprebuild.storage`` reads
+and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from snaprebuild.hooks import (
         EnsuredSnapshot,
         Origin,
+        Partition,
         PreparedUpload,
+        ReplayOptions,
+        Segment,
         ValidatedSnapshot,
         Validity,
         ensure_snapshot,
@@ -43,11 +47,14 @@ __all__ = [
     "EnsuredSnapshot",
     "Origin",
     "OutcomeUnknownError",
+    "Partition",
     "PreparedUpload",
     "ReadFailedError",
     "RefusedError",
     "ReplayFrom",
+    "ReplayOptions",
     "S3Settings",
+    "Segment",
     "SnaprebuildError",
     "SnapshotClass",
     "SnapshotRefusedError",
@@ -66,9 +73,12 @@ __all__ = [
 _MODULES = {
     "EnsuredSnapshot": "snaprebuild.hooks",
     "Origin": "snaprebuild.hooks",
+    "Partition": "snaprebuild.hooks",
     "PreparedUpload": "snaprebuild.hooks",
     "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
+    "ReplayOptions": "snaprebuild.hooks",
     "S3Settings": "snaprebuild.storage.store",
+    "Segment": "snaprebuild.hooks",
     "SnapshotClass": "snaprebuild.replay.classes",
     "ValidatedSnapshot": "snaprebuild.hooks",
     "Validity": "snaprebuild.hooks",

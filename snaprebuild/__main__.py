@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Entry point. Until the command is loaded, an interrupt ends the process without a word."""
+    """Entry point. Until the command is loaded, an interrupt ends the process silently."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What can go wrong while files are read and written, and what the command then exits with.
+"""Errors of reading and writing files, and the exit code of each.
 
 ::
 
@@ -8,20 +8,20 @@
     │   ├── ChangedFileError  3   a file changed while it was read
     │   │   └── GoneFileError     a file that was listed is gone
     │   │       └── GonePartitionError    and its directory, too
-    │   ├── DeadlinePassedError  3   the time that was given is over
-    │   ├── LockUnknownError  3   it is not known whether a broker runs here
+    │   ├── DeadlinePassedError  3   the deadline of the caller has passed
+    │   ├── LockUnknownError  3   it is unknown whether a broker runs here
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
     │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
-    ├── OutOfMemoryError      5   there is no more of it, or ``--max-memory`` leaves no more
-    └── StorageError          5   root of what the storage did
+    ├── OutOfMemoryError      5   the machine has no more memory, or ``max_memory`` allows no more
+    └── StorageError          5   root of the failures of storage
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
         │   ├── AlreadyExistsError    the name is taken; the file there was not touched
         │   └── BusyError             another run writes this very file now
         └── OutcomeUnknownError   it may have taken effect: look before trying again
 
-Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit codes 0, 1 and 4 (findings, damaged input) belong
-to no error of this one. Every error survives pickling with all its facts, because partitions are worked on in other processes.
+Bytes that do not follow their format have their own tree, ``formats.errors``. No error here has the exit codes 0, 1 and 4
+(findings, damaged input). Every error survives pickling with all its attributes, because worker processes handle the partitions.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class SnaprebuildError(Exception):
     Attributes:
         message: what happened, one sentence without the path.
         path: the file or directory concerned, or None.
-        exit_code: what the command exits with; an unclassified error is never reported as success.
+        exit_code: of the command; an unclassified error is never reported as success.
     """
 
     exit_code: ClassVar[int] = 5
 
-    # A subclass adds facts as keyword arguments with defaults only: unpickling calls the class with the message alone and
-    # then restores the attributes (`BaseException.__reduce__`).
+    # A subclass adds attributes as keyword arguments with defaults only: unpickling calls the class with the message alone and then
+    # restores the attributes (`BaseException.__reduce__`).
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -78,11 +78,11 @@ class UsageError(SnaprebuildError):
 
 
 class OutOfMemoryError(SnaprebuildError):
-    """What was to be held in memory has no room there: of the machine, or of what the run was given."""
+    """Not enough memory: on the machine, or within the limit of the run."""
 
 
 class RefusedError(SnaprebuildError):
-    """It could be done and would be unsafe: unsafe source, live broker, stale plan, owner that cannot be kept.
+    """Possible but unsafe: unsafe source, live broker, stale plan, owner that cannot be kept.
 
     Nothing was written.
     """
@@ -91,35 +91,35 @@ class RefusedError(SnaprebuildError):
 
 
 class ChangedFileError(RefusedError):
-    """A file changed while it was read: what was read of it may be half of one log and half of another. Reading it again may help."""
+    """A file changed while it was read, so its bytes may be those of two different logs. Reading it again may help."""
 
 
 class GoneFileError(ChangedFileError):
-    """A file that was listed is gone, or another one has its name: a broker deletes while we read.
+    """A file that was listed is gone, or its name leads to another file: a broker deletes files while we read.
 
     List the partition again and read what is there now (``snapshots.source.source.with_new_listings``).
     """
 
 
 class GonePartitionError(GoneFileError):
-    """A partition was deleted or moved, or made anew, after it was listed."""
+    """A partition was deleted, moved or created again after it was listed."""
 
 
 class LockUnknownError(RefusedError):
-    """It is not known whether a broker holds the log directory: its lock file or its file system does not answer."""
+    """It is unknown whether a broker holds the log directory: its lock file or file system does not answer."""
 
 
 class DeadlinePassedError(RefusedError):
-    """The time that the caller gave is over; nothing more was read."""
+    """The deadline of the caller has passed; nothing more was read."""
 
 
 class SnapshotRefusedError(RefusedError):
-    """No snapshot can be given that may be relied on, or not within the limits (``snaprebuild.ensure_snapshot``).
+    """No reliable snapshot can be returned, or not within the limits (``snaprebuild.ensure_snapshot``).
 
     Attributes:
         bytes_read: of segments, until then.
-        snapshot_class: name of the class that it would have had; None where it was not rebuilt.
-        reasons: why that class.
+        snapshot_class: name of the class that it would have had; None if it was not rebuilt.
+        reasons: of that class.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class UploadRefusedError(RefusedError):
 
 
 class StorageError(SnaprebuildError):
-    """The storage did not do what it was asked.
+    """The storage failed.
 
     Attributes:
         errno: the error number of the system call at fault, or None.
@@ -190,7 +190,7 @@ class AlreadyExistsError(WriteFailedError):
 
 
 class BusyError(WriteFailedError):
-    """Another run writes this very file now: soon it is there, or that run has ended."""
+    """Another run writes the same file now. Soon the file exists, or that run has ended."""
 
 
 class OutcomeUnknownError(StorageError):

@@ -1,4 +1,4 @@
-"""What a command found out about its input, and the exit code that follows."""
+"""Findings: what a command reports about its input, and the exit code that follows."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ GONE = "gone-meanwhile"
 
 
 def pluralize(count: int, what: str, several: str | None = None) -> str:
-    """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` where an s does not do."""
+    """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` is the plural if it is irregular."""
     return f"{count} {what if count == 1 else several or what + 's'}"
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:
-    """Some of many names, and how many more there are: ``a, b, c and 2 more``."""
+    """The first names, and how many more there are: ``a, b, c and 2 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class Severity(IntEnum):
-    """How much a finding weighs; the value is the exit code that it asks for."""
+    """The severity of a finding; the value is its exit code."""
 
     NOTE = 0
     FINDING = 1
@@ -68,11 +68,11 @@ class Finding:
 
     Attributes:
         code: stable name, words joined by dashes; docs/reference/findings.md lists them.
-        severity: what it weighs.
+        severity: the exit code that it causes.
         path: file or directory concerned.
-        message: one sentence for a person.
+        message: one sentence for the user.
         offset: boundary or batch offset concerned, or None.
-        reason: stable name of the kind, where one code has several that differ in their cause and not in what is to be done.
+        reason: stable name of the cause, if one code has several causes with the same remedy.
         is_unread: something in the selection was not read, or not to its end, so that nothing is known about it. Not in the JSON:
             documents list the paths as ``unread_paths``.
     """
@@ -100,11 +100,11 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 
 
 def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_vanish: bool = False) -> Finding:
-    """An error that ended the work on one partition or file, as a finding, so that the others go on.
+    """The finding of an error that ended the work on one partition or file, while the others continue.
 
     Args:
         error: that ended it.
-        path: of the partition or file, where the error names none.
+        path: of the partition or file, used if the error has none.
         may_vanish: a local path that is absent is no storage failure: it is in a log directory, where a broker deletes.
     """
     if isinstance(error, FormatError):
@@ -131,7 +131,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
 
 def in_flux(error: ChangedFileError, path: str, offset: int | None = None) -> Finding:
-    """A file that its broker writes while it is read: the next run judges it."""
+    """A file that its broker writes while it is read: the next run checks it."""
     return Finding("in-flux", Severity.NOTE, error.path or path, error.message, offset)
 
 

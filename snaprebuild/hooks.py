@@ -1,16 +1,23 @@
-"""API for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
+"""Library for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
-A segment goes to the tier together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk if the log proves them
-correct, else those of a replay. It only reads, also while the broker runs, keeps no state between calls, configures no logging, and may
-be called from several threads at once.
+Remote storage holds a segment together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``Partition`` lists a directory once and yields the closed segments with these
+snapshots. ``ensure_snapshot``, ``validate_snapshot`` and ``prepare_upload`` answer one question each. The bytes are those of the file on
+disk if the log proves it correct, else those of a replay.
+
+Everything only reads, also while the broker runs, configures no logging, and may be called from several threads. Only a ``Partition``
+keeps state between calls.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from threading import Lock
+from types import TracebackType
 
 import numpy as np
 
@@ -19,27 +26,35 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
+    DEFAULT_OPTIONS,
     BoundaryRequest,
     EnsuredSnapshot,
+    KeptSummaries,
+    OneBoundaryTask,
     Origin,
+    ReplayOptions,
     ValidatedSnapshot,
     Validity,
+    clock_of,
     replay_to_boundary,
 )
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
+from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.store import S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
-from snaprebuild.tier.upload.prepare import PreparedUpload, prepare_segment
+from snaprebuild.tier.upload.prepare import PreparedUpload, candidates, prepare_segment
 
 __all__ = [
     "EnsuredSnapshot",
     "Origin",
+    "Partition",
     "PreparedUpload",
+    "ReplayOptions",
+    "Segment",
     "ValidatedSnapshot",
     "Validity",
     "ensure_snapshot",
@@ -48,137 +63,243 @@ __all__ = [
 ]
 
 
+class Partition:
+    """A partition directory, listed once. Each of its segments is read at most once, whichever snapshots are asked for.
+
+    Use it in a ``with`` statement: what was read of each segment stays in memory until the end of the block, about 100 bytes for each
+    producer in each segment. Calls of several threads wait for each other.
+
+    Attributes:
+        path: of the directory.
+        topic: its name.
+        number: of the partition.
+        options: those of the caller. Without ``as_of_ms`` producers expire at the time when the directory was listed.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], options: ReplayOptions = DEFAULT_OPTIONS) -> None:
+        """Lists the directory.
+
+        Args:
+            directory: ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
+            options: for all of its segments.
+
+        Raises:
+            UsageError: there is no such directory, or it is not the directory of one partition of a topic.
+            SnapshotRefusedError: a broker deletes or moves the directory, or its compaction was interrupted.
+            ReadFailedError: it cannot be listed.
+        """
+        self.path = absolute(os.fspath(directory))
+        self.options = options
+        try:
+            self._source = opened_partition(self.path, options.s3)
+        except RefusedError as error:
+            raise SnapshotRefusedError(error.message, path=error.path) from error
+        self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
+        self._clock = clock_of(options)
+        self._kept: KeptSummaries = {}
+        self._last: ReplayCheckpoint | None = None
+        self._lock = Lock()
+
+    def __enter__(self) -> Partition:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._kept, self._last = {}, None
+
+    def closed_segments(self) -> tuple[Segment, ...]:
+        """The segments that a broker would upload, by base offset: rolled, and not below the log start offset."""
+        directory = self._source.directory
+        ends = {each.base_offset: following.base_offset for each, following in pairwise(directory.segments)}
+        return tuple(self._segment(each, ends[each.base_offset]) for each in candidates(self._source))
+
+    def _segment(self, files: SegmentFiles, next_base_offset: int) -> Segment:
+        directory, base = self._source.directory, files.base_offset
+        has_transaction_index = files.transaction_index is not None
+        return Segment(
+            base_offset=base,
+            next_base_offset=next_base_offset,
+            size_bytes=files.size_bytes,
+            log_path=directory.file_path(files.log.name),
+            offset_index_path=None if files.offset_index is None else directory.file_path(files.offset_index),
+            time_index_path=None if files.time_index is None else directory.file_path(files.time_index),
+            transaction_index_path=directory.transaction_index_path(base) if has_transaction_index else None,
+            has_snapshot=directory.snapshot_at(next_base_offset) is not None,
+            _partition=self,
+        )
+
+    def _ensured(self, source: PartitionSource, offset: int, max_bytes: int | None, deadline: float | None) -> EnsuredSnapshot:
+        with self._lock:
+            request = BoundaryRequest(
+                self.path, offset, self.options, self._clock, max_bytes, deadline, after=self._last, source=source, kept=self._kept
+            )
+            ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
+            self._last = ensured.point or self._last
+        return ensured
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A closed segment of a ``Partition``, as it was listed.
+
+    Attributes:
+        next_base_offset: base offset of the next segment, at which the snapshot of this one belongs.
+        size_bytes: of the ``.log``.
+        log_path: of the ``.log``.
+        offset_index_path: of the ``.index``; None if there is none, as for the other indexes.
+        time_index_path: of the ``.timeindex``.
+        transaction_index_path: of the ``.txnindex``; most segments have none.
+        has_snapshot: the directory has a file for the snapshot. Whether it is correct is unknown before ``snapshot`` is called.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+    log_path: str
+    offset_index_path: str | None
+    time_index_path: str | None
+    transaction_index_path: str | None
+    has_snapshot: bool
+    _partition: Partition = field(repr=False)
+
+    def snapshot(self, *, max_bytes: int | None = None, timeout_s: float | None = None) -> EnsuredSnapshot:
+        """Returns the producer snapshot of this segment, proven by the log, or refuses.
+
+        Args:
+            max_bytes: as for ``ensure_snapshot``.
+            timeout_s: as for ``ensure_snapshot``. What was read by then is not read again.
+
+        Raises:
+            SnapshotRefusedError, UsageError, ReadFailedError: as ``ensure_snapshot``.
+        """
+        deadline = _deadline(max_bytes, timeout_s)
+        return self._partition._ensured(self._partition._source, self.next_base_offset, max_bytes, deadline)
+
+    def prepare_upload(
+        self,
+        *,
+        topic_id: str | None = None,
+        high_watermark: int | None = None,
+        max_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> PreparedUpload:
+        """Returns everything that goes to remote storage with this segment, or refuses: see the function ``prepare_upload``.
+
+        Args:
+            topic_id: as for ``prepare_upload``.
+            high_watermark: as for ``prepare_upload``.
+            max_bytes: as for ``ensure_snapshot``.
+            timeout_s: as for ``ensure_snapshot``.
+
+        Raises:
+            UploadRefusedError, SnapshotRefusedError, UsageError, ReadFailedError: as ``prepare_upload``.
+        """
+        partition = self._partition
+        _check_upload_options(partition.options)
+        deadline = _deadline(max_bytes, timeout_s)
+        return prepare_segment(
+            self.log_path,
+            lambda source, offset: partition._ensured(source, offset, max_bytes, deadline),
+            topic_id=topic_id,
+            high_watermark=high_watermark,
+            deadline=deadline,
+            settings=partition.options.s3,
+            source=partition._source,
+        )
+
+
 def ensure_snapshot(
     partition_dir: str | os.PathLike[str],
     next_base_offset: int,
     *,
+    options: ReplayOptions = DEFAULT_OPTIONS,
     after: EnsuredSnapshot | None = None,
-    as_of_ms: int | None = None,
-    expiration_ms: int = DEFAULT_EXPIRATION_MS,
-    replay_from: ReplayFrom | str = ReplayFrom.AUTO,
-    check_crc: bool = True,
-    allow_unproven: bool = False,
-    allow_unsound: bool = False,
-    byte_budget: int | None = None,
-    deadline: float | None = None,
+    max_bytes: int | None = None,
+    timeout_s: float | None = None,
     out: str | os.PathLike[str] | None = None,
-    jobs: int = 1,
-    s3: S3Settings | None = None,
-    source: PartitionSource | None = None,
 ) -> EnsuredSnapshot:
-    """Gives the snapshot at the next base offset of a segment, proven by the log, or refuses.
+    """Returns the snapshot at the next base offset of a segment, proven by the log, or refuses.
+
+    For one segment after another use ``Partition``.
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
         next_base_offset: base offset of the segment after the one to upload, or the log end offset.
-        after: an earlier result for this partition, which the replay resumes from, so that each segment is read only once. The result is
-            that of a whole replay. It is ignored if its offset is not below, or if the log is no longer the one that was replayed. For
-            what it read, the arguments of the earlier call count.
-        as_of_ms: moment at which producers expire, ms since 1970; None for now.
-        expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
-        replay_from: ``auto``, ``window`` or ``log-start`` (docs/concepts/confidence.md).
-        check_crc: compute the checksum of every batch.
-        allow_unproven: take a result that is UNPROVEN.
-        allow_unsound: take one that is UNSOUND, too.
-        byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
-        deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
-        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; not in a log
+        options: how to replay, and what to accept.
+        after: an earlier result for this partition. The replay resumes from it, with the same result as a whole replay. It is ignored if
+            its offset is not below this one, or if the log is no longer the one that was replayed. The options of the earlier call count
+            for what it read.
+        max_bytes: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
+        timeout_s: refuse after this many seconds, checked before each block of 8 MiB; None for no limit.
+        out: a directory, or ``s3://BUCKET/PREFIX`` as text, that the file is also written to, whole or not at all. It must not be in a log
             directory. None writes nothing.
-        jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
-        source: the partition as it was listed before; None to list its directory. A segment that has changed since is refused.
 
     Returns:
         The snapshot.
 
     Raises:
-        SnapshotRefusedError: no snapshot that may be relied on, a limit, or another file under its name in ``out``.
-        UsageError: an argument makes no sense: no such directory or prefix, no boundary of the log, a negative limit.
+        SnapshotRefusedError: no snapshot may be relied on, a limit was reached, or ``out`` has another file under this name.
+        UsageError: there is no such directory, it is not the directory of one partition of a topic, the offset is not a boundary of the
+            log, or a limit is negative.
         ReadFailedError: a file cannot be read.
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
     request = BoundaryRequest(
         absolute(os.fspath(partition_dir)),
-        next_base_offset,
-        Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms),
-        _replay_from(replay_from),
-        check_crc,
-        byte_budget,
-        deadline,
+        operator.index(next_base_offset),
+        options,
+        clock_of(options),
+        max_bytes,
+        _deadline(max_bytes, timeout_s),
         None if out is None else absolute(os.fspath(out)),
         None if after is None else after.point,
-        USUAL_S3 if s3 is None else s3,
-        source,
     )
-    _check_numbers(expiration_ms, jobs, byte_budget)
-    ensured = replay_to_boundary(
-        request, jobs, lambda work: work.ensured(allow_unproven=allow_unproven, allow_unsound=allow_unsound)
-    )
-    return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, request.s3))
+    ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
+    return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, options.s3))
 
 
 def prepare_upload(
     segment: str | os.PathLike[str],
     *,
+    options: ReplayOptions = DEFAULT_OPTIONS,
     after: EnsuredSnapshot | None = None,
     topic_id: str | None = None,
     high_watermark: int | None = None,
-    as_of_ms: int | None = None,
-    expiration_ms: int = DEFAULT_EXPIRATION_MS,
-    allow_unproven: bool = False,
-    byte_budget: int | None = None,
-    deadline: float | None = None,
-    jobs: int = 1,
-    s3: S3Settings | None = None,
+    max_bytes: int | None = None,
+    timeout_s: float | None = None,
     source: PartitionSource | None = None,
 ) -> PreparedUpload:
-    """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
+    """Returns everything that goes to remote storage with a closed segment, all of one moment, or refuses.
 
-    The segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt where the one on disk is missing or wrong.
-    A segment is refused if a broker would not upload it, or not yet (``UploadRefusedError.reason``), or if its files contradict each
-    other. Nothing is
-    written. With a neighbour's snapshot (``after``) one segment is replayed. Whoever uploads calls ``check_unchanged`` of the result once
-    more, just before the upload is called complete.
+    That is the segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt if the one on disk is missing or
+    wrong. ``UploadRefusedError.reason`` names why a broker would not upload the segment, or not yet, or which files contradict each other.
+    Nothing is written. Call ``check_unchanged`` of the result again, just before the upload is declared complete.
 
     Args:
         segment: path of its ``.log``, or ``s3://BUCKET/KEY`` as text.
-        after: the snapshot of an earlier result for this partition (``PreparedUpload.snapshot``), which the replay goes on from.
-        topic_id: Kafka's text of it, needed where there is no ``partition.metadata``; where there is one, both must say the same.
-        high_watermark: offset up to which the log is replicated; None for what ``replication-offset-checkpoint`` of the log directory says.
-        as_of_ms: moment at which producers expire, ms since 1970; None for now.
-        expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
-        allow_unproven: take a snapshot that is UNPROVEN.
-        byte_budget: refuse before more bytes of segments than this would be replayed; None for no limit.
-        deadline: refuse once ``time.monotonic()`` is past this; None for none.
-        jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
-        source: as for ``ensure_snapshot``: without it the directory is listed once for each segment.
+        options: how to replay. ``allow_unsound``, ``check_crc=False`` and another ``replay_from`` than ``auto`` are refused.
+        after: the snapshot of an earlier result for this partition (``PreparedUpload.snapshot``), which the replay resumes from.
+        topic_id: in Kafka's text form, needed if there is no ``partition.metadata``. If there is one, both must be the same.
+        high_watermark: the log is replicated up to this offset; None for the ``replication-offset-checkpoint`` of the log directory.
+        max_bytes: as for ``ensure_snapshot``.
+        timeout_s: as for ``ensure_snapshot``.
+        source: the partition, if it is listed already; None to list the directory.
 
     Returns:
-        What is to be sent, and what is to be said of it.
+        The bytes and the metadata of the upload.
 
     Raises:
         UploadRefusedError: the segment may not be uploaded, or not yet.
-        SnapshotRefusedError: there is no snapshot that may be relied on, or a limit is reached.
-        UsageError: an argument makes no sense, or there is no such segment.
+        SnapshotRefusedError: no snapshot may be relied on, or a limit was reached.
+        UsageError: there is no such segment, or an argument makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    settings = USUAL_S3 if s3 is None else s3
+    _check_upload_options(options)
+    deadline, clock, point = _deadline(max_bytes, timeout_s), clock_of(options), None if after is None else after.point
 
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
-        return ensure_snapshot(
-            partition.directory.path,
-            offset,
-            after=after,
-            as_of_ms=as_of_ms,
-            expiration_ms=expiration_ms,
-            allow_unproven=allow_unproven,
-            byte_budget=byte_budget,
-            deadline=deadline,
-            jobs=jobs,
-            s3=settings,
-            source=partition,
-        )
+        path = partition.directory.path
+        request = BoundaryRequest(path, offset, options, clock, max_bytes, deadline, after=point, source=partition)
+        return replay_to_boundary(request, OneBoundaryTask.ensured)
 
     return prepare_segment(
         os.fspath(segment),
@@ -186,7 +307,7 @@ def prepare_upload(
         topic_id=topic_id,
         high_watermark=high_watermark,
         deadline=deadline,
-        settings=settings,
+        settings=options.s3,
         source=source,
     )
 
@@ -196,67 +317,55 @@ def validate_snapshot(
     snapshot: bytes | str | os.PathLike[str],
     next_base_offset: int | None = None,
     *,
+    options: ReplayOptions = DEFAULT_OPTIONS,
     after: EnsuredSnapshot | ValidatedSnapshot | None = None,
-    as_of_ms: int | None = None,
-    expiration_ms: int = DEFAULT_EXPIRATION_MS,
-    replay_from: ReplayFrom | str = ReplayFrom.AUTO,
-    check_crc: bool = True,
-    byte_budget: int | None = None,
-    deadline: float | None = None,
-    jobs: int = 1,
-    s3: S3Settings | None = None,
+    max_bytes: int | None = None,
+    timeout_s: float | None = None,
 ) -> ValidatedSnapshot:
-    """Tells whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
+    """Compares a snapshot from anywhere with the log of a partition.
 
-    A wrong one is reported and not repaired: ``ensure_snapshot`` gives the right one.
+    A wrong one is reported and not repaired: ``ensure_snapshot`` returns the right one.
 
     Args:
         partition: the partition's directory, or the path of the segment's ``.log`` in it, or either as ``s3://BUCKET/...`` as text.
         snapshot: the whole file as bytes, or its path.
-        next_base_offset: the boundary, as for ``ensure_snapshot``; None only where ``partition`` is a segment: where that one ends.
-        after: an earlier result for this partition, of ``ensure_snapshot``, too, which the replay goes on from.
-        as_of_ms: moment at which producers expire, ms since 1970; None for now.
-        expiration_ms: ``producer.id.expiration.ms`` of the broker.
-        replay_from: as for ``ensure_snapshot``.
-        check_crc: compute the checksum of every batch.
-        byte_budget: refuse before more bytes of segments than this would be read; None for no limit.
-        deadline: refuse once ``time.monotonic()`` is past this; None for none.
-        jobs: processes that read segments; 1 reads in this one.
-        s3: how object stores are reached; None for what the environment and the SDK say.
+        next_base_offset: as for ``ensure_snapshot``. None only if ``partition`` is a segment: then the snapshot belongs to its end.
+        options: how to replay; ``allow_unproven`` and ``allow_unsound`` have no effect.
+        after: an earlier result for this partition, also one of ``ensure_snapshot``, which the replay resumes from.
+        max_bytes: as for ``ensure_snapshot``.
+        timeout_s: as for ``ensure_snapshot``.
 
     Returns:
-        The verdict with its reasons. A snapshot that does not parse is judged without a look at the log.
+        The verdict with its reasons. A snapshot that does not parse is judged without reading the log.
 
     Raises:
-        SnapshotRefusedError: a limit is reached, or the directory is no source.
-        UsageError: an argument makes no sense: no such directory, no boundary of the log, a negative limit.
-        ReadFailedError: a file cannot be read, or the snapshot is not there.
+        SnapshotRefusedError: a limit was reached, or the directory may not be a source.
+        UsageError: there is no such directory, it is not the directory of one partition of a topic, the offset is not a boundary of the
+            log, or a limit is negative.
+        ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
-    settings = USUAL_S3 if s3 is None else s3
-    _check_numbers(expiration_ms, jobs, byte_budget)
-    mode = _replay_from(replay_from)
-    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, settings, deadline)
+    deadline = _deadline(max_bytes, timeout_s)
+    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, options.s3, deadline)
     try:
-        entries = _entries_of(snapshot, settings)
+        entries = _entries_of(snapshot, options.s3)
     except FormatError as error:
         return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-    clock = Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms)
     point = None if after is None else after.point
-    request = BoundaryRequest(directory, offset, clock, mode, check_crc, byte_budget, deadline, None, point, settings, source)
-    return replay_to_boundary(request, jobs, lambda work: work.validated(entries))
+    request = BoundaryRequest(directory, offset, options, clock_of(options), max_bytes, deadline, after=point, source=source)
+    return replay_to_boundary(request, lambda task: task.validated(entries))
 
 
-def _replay_from(value: ReplayFrom | str) -> ReplayFrom:
-    try:
-        return ReplayFrom(value)
-    except ValueError:
-        names = ", ".join(each.value for each in ReplayFrom)
-        raise UsageError(f"replay_from: expected one of {names}, found {value!r}") from None
+def _deadline(max_bytes: int | None, timeout_s: float | None) -> float | None:
+    """The ``time.monotonic()`` at which the time of a call ends."""
+    if (max_bytes is not None and max_bytes < 0) or (timeout_s is not None and timeout_s < 0):
+        raise UsageError(f"expected 0 or more, found max_bytes={max_bytes} and timeout_s={timeout_s}")
+    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
-def _check_numbers(expiration_ms: int, jobs: int, byte_budget: int | None) -> None:
-    if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
-        raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
+def _check_upload_options(options: ReplayOptions) -> None:
+    """Brokers read from remote storage what is uploaded: nothing weaker than a broker would upload goes there."""
+    if options.allow_unsound or not options.check_crc or options.replay_from != DEFAULT_OPTIONS.replay_from:
+        raise UsageError("prepare_upload takes neither allow_unsound, nor check_crc=False, nor another replay_from than auto")
 
 
 def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapshot:
@@ -289,14 +398,14 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
 def _boundary(
     path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None
 ) -> tuple[PartitionSource | None, str, int]:
-    """The partition if it had to be listed, its directory, and the boundary that is meant."""
+    """The partition if it had to be listed, its directory, and the boundary."""
     known = parse_file_name(os.path.basename(path))
     base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
     directory = path if base_offset is None else os.path.dirname(path)
     if next_base_offset is not None:
-        return None, directory, next_base_offset
+        return None, directory, operator.index(next_base_offset)
     if base_offset is None:
-        raise UsageError("next_base_offset: needed where no segment is named", path=path)
+        raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
     try:
         source = opened_partition(directory, settings)
     except RefusedError as error:
@@ -310,7 +419,7 @@ def _boundary(
 
 
 def _entries_of(snapshot: bytes | str | os.PathLike[str], settings: S3Settings) -> np.ndarray:
-    """Raises FormatError where it does not parse, ReadFailedError where it cannot be read."""
+    """Raises FormatError if it does not parse, ReadFailedError if it cannot be read."""
     if isinstance(snapshot, bytes):
         return read_entries(snapshot, file="the snapshot")
     path = absolute(os.fspath(snapshot))

@@ -178,22 +178,39 @@ def test_the_program_that_a_plugin_asks(tmp_path: Path) -> None:
 
 
 def test_the_loop_of_an_uploader(tmp_path: Path) -> None:
-    """The one of the guide, typed as it is there."""
+    """The program of the guide, typed as it is there, with another body of the function that everybody replaces."""
     guide = (REPOSITORY / "docs" / "guides" / "uploader.md").read_text()
     code = re.search(r"(?s)```python\n(.*?)```", guide)
     assert code is not None
-    names: dict[str, Any] = {}
-    exec(code[1], names)
+    assert guide.index(code[0]) < guide.index("\n## "), "on the first screen"
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    before = {path: path.read_bytes() for path in mixed.iterdir()}
+    (tmp_path / "uploader.py").write_text(code[1])
+    command = [sys.executable, tmp_path / "uploader.py", mixed]
+    done = subprocess.run(command, env=environment_of_python(), capture_output=True, text=True, check=False)
     segments = sorted(mixed.glob("*.log"))
-    given = list(names["segments_to_upload"](mixed))
-    assert [segment for segment, _ in given] == segments[:-1]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [str(each) for each in segments[:-1]]
+    names: dict[str, Any] = {"__name__": "uploader"}
+    exec(code[1], names)
+    given: list[tuple[Any, Any]] = []
+    names["upload"] = lambda segment, snapshot: given.append((segment, snapshot))
+    names["upload_partition"](str(mixed))
     expected = truth("kafka27-mixed", "mixed-0")
-    for (_, data), following in zip(given, segments[1:], strict=True):
-        assert len(entries_in(data)) <= len(expected[int(following.stem)])  # those that have expired by now may be left out
-        assert entries_in(data) <= expected[int(following.stem)]
+    assert [Path(segment.log_path) for segment, _ in given] == segments[:-1]
+    for (_, snapshot), following in zip(given, segments[1:], strict=True):
+        assert entries_in(snapshot.data) <= expected[int(following.stem)]  # those that have expired by now may be left out
+        assert snapshot.data
+    assert {path: path.read_bytes() for path in mixed.iterdir()} == before
     (mixed / segments[2].name).write_bytes(segments[2].read_bytes()[:-10])
-    assert len(list(names["segments_to_upload"](mixed))) == 2, "it stops where the log is damaged"
+    given.clear()
+    with pytest.raises(SystemExit, match=r"stopped at offset 1151: .*a broker stops here, too"):
+        names["upload_partition"](str(mixed))
+    assert len(given) == 2, "it stops where the log is damaged"
+
+
+def environment_of_python() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
 def test_the_configuration_of_the_page_is_accepted(tmp_path: Path) -> None:

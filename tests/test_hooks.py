@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from log_dirs import (
@@ -30,34 +31,54 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, partition_fixtures
+from plans import make_plan
 
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
-from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
+from snaprebuild import (
+    Origin,
+    Partition,
+    ReadFailedError,
+    ReplayOptions,
+    SnapshotClass,
+    SnapshotRefusedError,
+    UsageError,
+    ensure_snapshot,
+    validate_snapshot,
+)
 from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.storage import log_dir
 from snaprebuild.storage.local import segment_file
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
 
-EARLY = 0
-"""As-of of a time when nothing had expired."""
+EARLY = ReplayOptions(as_of_ms=0)
+"""As of a time when nothing had expired."""
+
+METADATA = "__cluster_metadata-0"
+"""Not a partition of a topic: the library refuses it."""
 
 
 def test_every_boundary_of_every_bundled_partition(partition_fixture: PartitionFixture) -> None:
     """Kafka's own classes say what is right. Without the files of a broker around it, as with them."""
     directory = partition_fixture.directory
+    if partition_fixture.partition == METADATA:
+        with pytest.raises(UsageError, match="is the metadata log of the cluster"):
+            ensure_snapshot(directory, partition_fixture.segments[0].snapshot_offset)
+        return
     before = tree(directory)
     for segment in partition_fixture.segments:
         if segment.snapshot_offset == 0:
             continue
         ensured = ensure_snapshot(
-            directory, segment.snapshot_offset, as_of_ms=EARLY, replay_from="log-start", allow_unproven=True, allow_unsound=True
+            directory,
+            segment.snapshot_offset,
+            options=replace(EARLY, replay_from="log-start", allow_unproven=True, allow_unsound=True),
         )
         assert entries_in(ensured.data) == segment.entries
         assert (ensured.offset, ensured.entries) == (segment.snapshot_offset, len(segment.entries))
@@ -72,19 +93,19 @@ def test_every_boundary_of_every_bundled_partition(partition_fixture: PartitionF
 @pytest.mark.full
 def test_as_it_is_called(partition_fixture: PartitionFixture) -> None:
     """With no more than what must be said: what is given is right, and the rest is refused for a reason."""
-    if partition_fixture.segments[0].base_offset > 0:
+    if partition_fixture.segments[0].base_offset > 0 or partition_fixture.partition == METADATA:
         return  # Kafka's answer begins at the first segment on disk, and the snapshot there knows more
     for segment in partition_fixture.segments:
         if segment.snapshot_offset == 0:
             continue
         arguments = (partition_fixture.directory, segment.snapshot_offset)
-        if ensure_snapshot(*arguments, as_of_ms=EARLY, allow_unsound=True).snapshot_class is SnapshotClass.UNSOUND:
+        if ensure_snapshot(*arguments, options=replace(EARLY, allow_unsound=True)).snapshot_class is SnapshotClass.UNSOUND:
             doubtful = ("compacted", "__", "bad-crc")  # where the cleaner was, and a damaged one
             assert any(each in partition_fixture.partition for each in doubtful)
             with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND"):
-                ensure_snapshot(*arguments, as_of_ms=EARLY)
+                ensure_snapshot(*arguments, options=EARLY)
         else:
-            ensured = ensure_snapshot(*arguments, as_of_ms=EARLY)
+            ensured = ensure_snapshot(*arguments, options=EARLY)
             assert entries_in(ensured.data) == segment.entries
             assert ensured.snapshot_class is SnapshotClass.EXACT
 
@@ -92,12 +113,12 @@ def test_as_it_is_called(partition_fixture: PartitionFixture) -> None:
 def test_the_file_on_disk_where_it_is_proven_right(tmp_path: Path) -> None:
     mixed = copy_of("kafka4-mixed", tmp_path) / "mixed-0"
     offset = sorted(truth("kafka4-mixed", "mixed-0"))[2]
-    right = ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+    right = ensure_snapshot(mixed, offset, options=EARLY)
     assert (right.origin, right.snapshot_class) == (Origin.ON_DISK, SnapshotClass.EXACT)
     assert right.data == (mixed / snapshot_name(offset)).read_bytes()
     for wrong, said in ((EMPTY_SNAPSHOT, "false empty"), (b"torn", "expected at least 10 bytes, found 4 bytes")):
         (mixed / snapshot_name(offset)).write_bytes(wrong)
-        rebuilt = ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+        rebuilt = ensure_snapshot(mixed, offset, options=EARLY)
         assert (rebuilt.origin, rebuilt.path) == (Origin.REBUILT, None)
         assert entries_in(rebuilt.data) == truth("kafka4-mixed", "mixed-0")[offset]
         assert rebuilt.reasons[-1].startswith("the file on disk is not taken: ")
@@ -111,22 +132,22 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
     with pytest.raises((SnapshotRefusedError, snaprebuild.ReadFailedError)):
-        ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+        ensure_snapshot(mixed, offset, options=EARLY)
 
 
 def test_no_unsound_one_without_being_asked(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     flip(mixed / f"{2181:020d}.log", 61 + 20)
-    assert ensure_snapshot(mixed, 2181, as_of_ms=EARLY).snapshot_class is SnapshotClass.EXACT
-    for options in ({}, {"allow_unproven": True}):
+    assert ensure_snapshot(mixed, 2181, options=EARLY).snapshot_class is SnapshotClass.EXACT
+    for options in (EARLY, replace(EARLY, allow_unproven=True)):
         with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND") as refused:
-            ensure_snapshot(mixed, 2596, as_of_ms=EARLY, **options)
+            ensure_snapshot(mixed, 2596, options=options)
         assert refused.value.snapshot_class == "UNSOUND"
         assert "the checksum of the batch" in refused.value.reasons[0]
         assert refused.value.bytes_read > 0
         assert refused.value.exit_code == 3
-    assert ensure_snapshot(mixed, 2596, as_of_ms=EARLY, allow_unsound=True).snapshot_class is SnapshotClass.UNSOUND
-    assert ensure_snapshot(mixed, 2596, as_of_ms=EARLY, check_crc=False).snapshot_class is SnapshotClass.EXACT
+    assert ensure_snapshot(mixed, 2596, options=replace(EARLY, allow_unsound=True)).snapshot_class is SnapshotClass.UNSOUND
+    assert ensure_snapshot(mixed, 2596, options=replace(EARLY, check_crc=False)).snapshot_class is SnapshotClass.EXACT
 
 
 def test_nothing_above_what_a_broker_throws_at(tmp_path: Path) -> None:
@@ -136,29 +157,29 @@ def test_nothing_above_what_a_broker_throws_at(tmp_path: Path) -> None:
     write_partition(logs / "t-0", segments)
     assert ensure_snapshot(logs / "t-0", 1).entries == 1
     with pytest.raises(SnapshotRefusedError, match="InvalidTxnStateException"):
-        ensure_snapshot(logs / "t-0", 2, allow_unsound=True)
+        ensure_snapshot(logs / "t-0", 2, options=ReplayOptions(allow_unsound=True))
 
 
-def test_a_byte_budget(tmp_path: Path) -> None:
+def test_a_limit_on_bytes(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     sizes = [path.stat().st_size for path in sorted(mixed.glob("*.log"))][:3]
     offset = sorted(truth("kafka27-mixed", "mixed-0"))[2]
-    whole = ensure_snapshot(mixed, offset, as_of_ms=EARLY, byte_budget=sum(sizes))
+    whole = ensure_snapshot(mixed, offset, options=EARLY, max_bytes=sum(sizes))
     assert whole.bytes_read == sum(sizes)
-    with pytest.raises(SnapshotRefusedError, match=f"{sum(sizes)} bytes .* the budget is {sum(sizes) - 1}") as refused:
-        ensure_snapshot(mixed, offset, as_of_ms=EARLY, byte_budget=sum(sizes) - 1)
+    with pytest.raises(SnapshotRefusedError, match=f"{sum(sizes)} bytes .* max_bytes is {sum(sizes) - 1}") as refused:
+        ensure_snapshot(mixed, offset, options=EARLY, max_bytes=sum(sizes) - 1)
     assert refused.value.bytes_read == 0
-    with pytest.raises(SnapshotRefusedError, match="the budget is 0"):
-        ensure_snapshot(mixed, 8231, byte_budget=0)
+    with pytest.raises(SnapshotRefusedError, match="max_bytes is 0"):
+        ensure_snapshot(mixed, 8231, max_bytes=0)
 
 
 @pytest.mark.parametrize("offset", [1151, 8231])
 def test_a_deadline(offset: int, tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
-        ensure_snapshot(mixed, offset, deadline=time.monotonic())
+        ensure_snapshot(mixed, offset, timeout_s=0)
     assert refused.value.bytes_read == 0
-    assert ensure_snapshot(mixed, offset, deadline=time.monotonic() + 3600).offset == offset
+    assert ensure_snapshot(mixed, offset, timeout_s=3600).offset == offset
 
 
 def test_a_deadline_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +189,7 @@ def test_a_deadline_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ticks = itertools.chain((0.0, 0.0), itertools.repeat(math.inf))
     monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
-        ensure_snapshot(mixed, 1662, as_of_ms=EARLY, deadline=time.monotonic() + 3600)
+        ensure_snapshot(mixed, 1662, options=EARLY, timeout_s=3600)
     assert first <= refused.value.bytes_read < sum(path.stat().st_size for path in mixed.glob("*.log"))
 
 
@@ -180,30 +201,30 @@ def test_a_deadline_in_a_segment_of_zeros(offset: int, tmp_path: Path) -> None:
     os.truncate(segment, SEGMENT_BYTES_MAX)
     began = time.monotonic()
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
-        ensure_snapshot(directory, offset, deadline=began + 0.05)
+        ensure_snapshot(directory, offset, timeout_s=0.05)
     assert 0.05 <= time.monotonic() - began < 120
     assert refused.value.bytes_read == 0, "of whole segments"
     with pytest.raises(SnapshotRefusedError, match=f"{SEGMENT_BYTES_MAX} bytes|{SEGMENT_BYTES_MAX + 70} bytes"):
-        ensure_snapshot(directory, offset, byte_budget=1 << 30)
+        ensure_snapshot(directory, offset, max_bytes=1 << 30)
     os.truncate(segment, 1 << 40)  # hours, for what no broker opens
     with pytest.raises(SnapshotRefusedError, match="length of a batch: expected at least 14, found 0"):
-        ensure_snapshot(directory, offset, deadline=time.monotonic() + 3600)
+        ensure_snapshot(directory, offset, timeout_s=3600)
 
 
 def test_out(tmp_path: Path) -> None:
     mixed, out = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "out"
     before = tree(mixed)
-    ensured, again = (ensure_snapshot(mixed, 1151, as_of_ms=EARLY, out=out) for _ in range(2))
+    ensured, again = (ensure_snapshot(mixed, 1151, options=EARLY, out=out) for _ in range(2))
     assert ensured == again
     assert ensured.path == str(out / snapshot_name(1151))
     assert (out / snapshot_name(1151)).read_bytes() == ensured.data
     assert [path.name for path in out.iterdir()] == [snapshot_name(1151)]
     (out / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
     with pytest.raises(SnapshotRefusedError, match="another file of this name is there"):
-        ensure_snapshot(mixed, 583, as_of_ms=EARLY, out=out)
+        ensure_snapshot(mixed, 583, options=EARLY, out=out)
     for inside in (mixed, mixed / "out", mixed.parent, mixed.parent / "out"):
         with pytest.raises(SnapshotRefusedError, match="leads into"):
-            ensure_snapshot(mixed, 583, as_of_ms=EARLY, out=inside)
+            ensure_snapshot(mixed, 583, options=EARLY, out=inside)
     assert tree(mixed) == before
 
 
@@ -213,7 +234,7 @@ def test_many_threads_at_once(tmp_path: Path) -> None:
     expected = truth("kafka27-mixed", "mixed-0")
     offsets = [*expected, *expected]
     with ThreadPoolExecutor(8) as threads:
-        results = list(threads.map(lambda offset: ensure_snapshot(mixed, offset, as_of_ms=EARLY, out=out), offsets))
+        results = list(threads.map(lambda offset: ensure_snapshot(mixed, offset, options=EARLY, out=out), offsets))
     assert [entries_in(each.data) for each in results] == [expected[offset] for offset in offsets]
     assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, expected))
 
@@ -222,22 +243,22 @@ def test_many_threads_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("as_of_ms", [EARLY, None], ids=["nothing expired", "now"])
+@pytest.mark.parametrize("as_of_ms", [0, None], ids=["nothing expired", "now"])
 @pytest.mark.parametrize("replay_from", ["auto", "log-start"])
 def test_whoever_walks_gets_what_a_whole_replay_gives(
     replay_from: str, as_of_ms: int | None, partition_fixture: PartitionFixture
 ) -> None:
     """The same result in every field but what was read, and where the replay begins at the first segment each one is read once."""
     after, whole, read = None, None, 0
-    whole_replays = replay_from == "log-start" or as_of_ms == EARLY
-    segments = partition_fixture.segments
-    options = {"as_of_ms": as_of_ms, "replay_from": replay_from, "allow_unproven": True, "allow_unsound": True}
+    whole_replays = replay_from == "log-start" or as_of_ms == 0
+    segments = () if partition_fixture.partition == METADATA else partition_fixture.segments
+    options = ReplayOptions(as_of_ms=as_of_ms, replay_from=replay_from, allow_unproven=True, allow_unsound=True)
     for segment in segments:
         if segment.snapshot_offset == 0:
             continue
         arguments = (partition_fixture.directory, segment.snapshot_offset)
-        whole = ensure_snapshot(*arguments, **options)  # type: ignore[arg-type]
-        onward = ensure_snapshot(*arguments, after=after, **options)  # type: ignore[arg-type]
+        whole = ensure_snapshot(*arguments, options=options)
+        onward = ensure_snapshot(*arguments, after=after, options=options)
         if whole_replays:
             assert replace(onward, bytes_read=0) == replace(whole, bytes_read=0)
         else:  # a window proves less than what the walk has read
@@ -248,20 +269,22 @@ def test_whoever_walks_gets_what_a_whole_replay_gives(
 
 
 def walked_to(mixed: Path, offset: int) -> snaprebuild.EnsuredSnapshot:
-    return ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+    return ensure_snapshot(mixed, offset, options=EARLY)
 
 
 def test_a_walk_reads_only_what_is_new(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     sizes = {int(path.stem): path.stat().st_size for path in mixed.glob("*.log")}
-    onward = ensure_snapshot(mixed, 1662, as_of_ms=EARLY, after=walked_to(mixed, 583))
+    onward = ensure_snapshot(mixed, 1662, options=EARLY, after=walked_to(mixed, 583))
     assert onward.bytes_read == sizes[583] + sizes[1151]
-    assert ensure_snapshot(mixed, 1151, as_of_ms=EARLY, after=onward).bytes_read == sizes[0] + sizes[583], "it lies not below"
-    assert ensure_snapshot(mixed, 8231, as_of_ms=EARLY).point is None
-    budget = {"as_of_ms": EARLY, "byte_budget": sizes[1662]}
-    assert ensure_snapshot(mixed, 2181, after=onward, **budget).entries == len(truth("kafka27-mixed", "mixed-0")[2181])
-    with pytest.raises(SnapshotRefusedError, match="the budget is"):
-        ensure_snapshot(mixed, 2181, **budget)
+    assert ensure_snapshot(mixed, 1151, options=EARLY, after=onward).bytes_read == sizes[0] + sizes[583], "it lies not below"
+    assert ensure_snapshot(mixed, 8231, options=EARLY).point is None
+    limit = sizes[1662]
+    assert ensure_snapshot(mixed, 2181, after=onward, options=EARLY, max_bytes=limit).entries == len(
+        truth("kafka27-mixed", "mixed-0")[2181]
+    )
+    with pytest.raises(SnapshotRefusedError, match="max_bytes is"):
+        ensure_snapshot(mixed, 2181, options=EARLY, max_bytes=limit)
 
 
 def test_a_walk_survives_retention(tmp_path: Path) -> None:
@@ -269,9 +292,9 @@ def test_a_walk_survives_retention(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     after = walked_to(mixed, 1662)
     (mixed / f"{0:020d}.log").unlink()
-    onward = ensure_snapshot(mixed, 2181, as_of_ms=EARLY, after=after)
+    onward = ensure_snapshot(mixed, 2181, options=EARLY, after=after)
     assert (onward.snapshot_class, entries_in(onward.data)) == (SnapshotClass.EXACT, truth("kafka27-mixed", "mixed-0")[2181])
-    assert ensure_snapshot(mixed, 2181, as_of_ms=EARLY).snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+    assert ensure_snapshot(mixed, 2181, options=EARLY).snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
 
 
 def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +307,7 @@ def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monk
                 path.unlink()
 
     def ensured(directory: Path, offset: int) -> snaprebuild.EnsuredSnapshot:
-        return ensure_snapshot(directory, offset, as_of_ms=EARLY, replay_from="log-start")
+        return ensure_snapshot(directory, offset, options=replace(EARLY, replay_from="log-start"))
 
     before, meanwhile = (copy_of("kafka27-mixed", tmp_path / name) / "mixed-0" for name in ("before", "meanwhile"))
     for mixed in (before, meanwhile):
@@ -312,26 +335,26 @@ def test_a_walk_begins_anew_where_the_log_is_another_one(tmp_path: Path) -> None
     directory = tmp_path / "t-0"
     segments = {base: batch(base, producer_id=7, sequence=base) for base in range(4)}
     write_partition(directory, segments)
-    after = ensure_snapshot(directory, 2, as_of_ms=EARLY)
-    assert ensure_snapshot(directory, 3, as_of_ms=EARLY, after=after).bytes_read == len(segments[2])
+    after = ensure_snapshot(directory, 2, options=EARLY)
+    assert ensure_snapshot(directory, 3, options=EARLY, after=after).bytes_read == len(segments[2])
     for base in (1, 2, 3):
         (directory / f"{base:020d}.log").unlink()
     write_partition(directory, {base: batch(base, producer_id=8, sequence=base) for base in (1, 2, 3)})
-    anew = ensure_snapshot(directory, 3, as_of_ms=EARLY, after=after)
+    anew = ensure_snapshot(directory, 3, options=EARLY, after=after)
     assert {entry.producer_id for entry in entries_in(anew.data)} == {7, 8}
     assert anew.bytes_read == sum(map(len, segments.values())) - len(segments[3])
-    assert anew == ensure_snapshot(directory, 3, as_of_ms=EARLY)
+    assert anew == ensure_snapshot(directory, 3, options=EARLY)
     # Nor is another partition this one.
     other = write_partition(tmp_path / "t-1", {base: batch(base, producer_id=9) for base in range(4)})
-    assert ensure_snapshot(other, 3, as_of_ms=EARLY, after=after) == ensure_snapshot(other, 3, as_of_ms=EARLY)
+    assert ensure_snapshot(other, 3, options=EARLY, after=after) == ensure_snapshot(other, 3, options=EARLY)
 
 
 def test_damage_is_not_forgotten_on_the_way(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     flip(mixed / f"{583:020d}.log", 61 + 20)
-    after = ensure_snapshot(mixed, 1151, as_of_ms=EARLY, allow_unsound=True)
+    after = ensure_snapshot(mixed, 1151, options=replace(EARLY, allow_unsound=True))
     with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND"):
-        ensure_snapshot(mixed, 1662, as_of_ms=EARLY, after=after)
+        ensure_snapshot(mixed, 1662, options=EARLY, after=after)
 
 
 def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
@@ -339,15 +362,15 @@ def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     log = {0: batch(0, producer_id=9), **{base: batch(base, producer_id=7, sequence=base, payload_bytes=9) for base in range(1, 7)}}
     write_partition(directory, log)
-    whole = {base: ensure_snapshot(directory, base, as_of_ms=EARLY).data for base in range(1, 7)}
+    whole = {base: ensure_snapshot(directory, base, options=EARLY).data for base in range(1, 7)}
     for base in (2, 5):
         (directory / snapshot_name(base)).write_bytes(whole[base])
     for base in (0, 1):
         (directory / f"{base:020d}.log").unlink()
     flip(directory / f"{4:020d}.log", len(log[4]) - 2)
-    after = ensure_snapshot(directory, 3, as_of_ms=EARLY)
+    after = ensure_snapshot(directory, 3, options=EARLY)
     assert after.bytes_read == sum(len(log[base]) for base in (2, 3, 4))
-    onward = ensure_snapshot(directory, 4, as_of_ms=EARLY, after=after)
+    onward = ensure_snapshot(directory, 4, options=EARLY, after=after)
     assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, len(log[3]))
     assert {entry.producer_id for entry in entries_in(onward.data)} == {7, 9}
 
@@ -366,6 +389,7 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
             continue
         newest = max((each.max_timestamp for each in segments_of(fixture, directory)), default=0)
         clock = {"as_of_ms": newest, "expiration_ms": 1000}
+        options = ReplayOptions(replay_from=replay_from, **clock)
         for base in sorted(int(path.stem) for path in directory.glob("*.log"))[1:]:
             out = tmp_path / directory.parent.name / directory.name / str(base)
             request = Request(
@@ -380,14 +404,7 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
             (boundary,) = rebuild(make_plan(request), jobs=1).partitions[0].boundaries
             assert boundary.path is not None
             assert boundary.snapshot_class is not None
-            ensured = ensure_snapshot(
-                directory,
-                base,
-                replay_from=replay_from,
-                allow_unproven=True,
-                allow_unsound=True,
-                **clock,  # type: ignore[arg-type]
-            )
+            ensured = ensure_snapshot(directory, base, options=replace(options, allow_unproven=True, allow_unsound=True))
             if ensured.origin is Origin.REBUILT:
                 assert ensured.data == Path(boundary.path).read_bytes()
                 # With --out "log-start" is taken at its word; nobody uploads what lacks the producers of remote storage.
@@ -403,8 +420,8 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
                 )
             if not ensured.bytes_read:
                 continue  # below a window
-            with pytest.raises(SnapshotRefusedError, match="the budget is"):
-                ensure_snapshot(directory, base, replay_from=replay_from, byte_budget=ensured.bytes_read - 1, **clock)  # type: ignore[arg-type]
+            with pytest.raises(SnapshotRefusedError, match="max_bytes is"):
+                ensure_snapshot(directory, base, options=options, max_bytes=ensured.bytes_read - 1)
     assert compared or fixture != "kafka27-mixed"
 
 
@@ -419,18 +436,19 @@ def segments_of(fixture: str, directory: Path) -> list[SegmentFixture]:
 
 def test_many_threads_and_partitions() -> None:
     """No state is shared but what the caller shares: many go on from one result at once."""
-    wanted = [(each, segment) for each in partition_fixtures() for segment in each.segments if segment.snapshot_offset > 0]
-    options = {"as_of_ms": EARLY, "replay_from": "log-start", "allow_unproven": True, "allow_unsound": True}
+    topics = [each for each in partition_fixtures() if each.partition != METADATA]
+    wanted = [(each, segment) for each in topics for segment in each.segments if segment.snapshot_offset > 0]
+    options = replace(EARLY, replay_from="log-start", allow_unproven=True, allow_unsound=True)
     points = {
-        each.directory: ensure_snapshot(each.directory, each.segments[0].snapshot_offset, **options)  # type: ignore[arg-type]
-        for each in partition_fixtures()
+        each.directory: ensure_snapshot(each.directory, each.segments[0].snapshot_offset, options=options)
+        for each in topics
         if each.segments[0].snapshot_offset > 0
     }
 
     def ensured(one: tuple[PartitionFixture, SegmentFixture]) -> tuple[object, ...]:
         each, segment = one
         after = points.get(each.directory)
-        found = ensure_snapshot(each.directory, segment.snapshot_offset, after=after, **options)  # type: ignore[arg-type]
+        found = ensure_snapshot(each.directory, segment.snapshot_offset, after=after, options=options)
         return entries_in(found.data), found.snapshot_class, found.reasons
 
     random.Random(1).shuffle(wanted)
@@ -447,9 +465,8 @@ def test_many_threads_and_partitions() -> None:
         ("mixed-0", 0, {}, "neither the base offset"),
         ("mixed-0", 1152, {}, "neither the base offset"),
         ("mixed-0", 8230, {}, "nor the log end, which is 8231"),
-        ("mixed-0", 1151, {"replay_from": "nowhere"}, "expected one of auto, window, log-start"),
-        ("mixed-0", 1151, {"byte_budget": -1}, "a budget of 0 or more"),
-        ("mixed-0", 1151, {"jobs": 0}, "jobs of 1 or more"),
+        ("mixed-0", 1151, {"max_bytes": -1}, "expected 0 or more, found max_bytes=-1"),
+        ("mixed-0", 1151, {"timeout_s": -0.5}, "expected 0 or more, found max_bytes=None and timeout_s=-0.5"),
     ],
 )
 def test_what_makes_no_sense(directory: str, offset: int, options: dict[str, object], said: str) -> None:
@@ -457,10 +474,51 @@ def test_what_makes_no_sense(directory: str, offset: int, options: dict[str, obj
         ensure_snapshot(FIXTURES / "kafka27-mixed" / "logs" / directory, offset, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["kafka27-mixed/logs", "kafka27-mixed"])
-def test_one_partition_and_no_more(name: str) -> None:
-    with pytest.raises(SnapshotRefusedError, match="is not a partition directory"):
-        ensure_snapshot(FIXTURES / name, 1151)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"replay_from": "nowhere"}, "expected one of auto, window, log-start"),
+        ({"jobs": 0}, "expected 1 or more, found expiration_ms=86400000 and jobs=0"),
+        ({"expiration_ms": 0}, "expected 1 or more, found expiration_ms=0"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ReplayOptions(**options)
+
+
+EXPECTED = "expected the directory of one partition of a topic, <topic>-<partition>"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere-0", f"does not exist: {EXPECTED}"),
+        ("kafka27-mixed/logs/meta.properties", f"is no directory: {EXPECTED}"),
+        ("kafka27-mixed/logs", f"{EXPECTED}, found 4 partitions below it (deleted-0, logappend-0, mixed-0 and 1 more)"),
+        ("kafka27-mixed", f"{EXPECTED}, found 4 partitions below it"),
+        ("aiven-layout", f"{EXPECTED}, found no segment in it"),
+        ("kraft-metadata-moved/logs/__cluster_metadata-0", f"is the metadata log of the cluster: {EXPECTED}"),
+    ],
+)
+def test_a_wrong_directory(name: str, said: str) -> None:
+    """The documented error names what is expected and what was found, whichever function is called."""
+    directory = FIXTURES / name
+    for call in (Partition, lambda path: ensure_snapshot(path, 1151), lambda path: validate_snapshot(path, EMPTY_SNAPSHOT, 1151)):
+        with pytest.raises(UsageError) as refused:
+            call(directory)
+        assert str(refused.value).startswith(f"{directory}: {said}")
+
+
+def test_a_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+
+    def denied(path: str) -> list[os.DirEntry[str]]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(log_dir, "_listed", denied)
+    with pytest.raises(ReadFailedError, match="cannot be listed: Permission denied"):
+        Partition(mixed)
 
 
 def test_a_directory_that_a_broker_deletes_is_refused(tmp_path: Path) -> None:

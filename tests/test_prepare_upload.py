@@ -17,10 +17,10 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, m
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 import snaprebuild
-from snaprebuild import Origin, PreparedUpload, SnapshotRefusedError, UploadRefusedError, UsageError, prepare_upload
+from snaprebuild import Origin, PreparedUpload, ReplayOptions, SnapshotRefusedError, UploadRefusedError, UsageError, prepare_upload
 from snaprebuild.tier.upload import prepare as operation
 
-EARLY = 0
+EARLY = ReplayOptions(as_of_ms=0)
 TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
 READS: dict[str, Any] = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())
 
@@ -64,10 +64,10 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
     topic_id = None if (fixture.directory / "partition.metadata").exists() else told["topic_id"]
     if told["end_offset"] + 1 > stable_offset(fixture):
         with pytest.raises(UploadRefusedError, match="the last stable offset is") as refused:
-            prepare_upload(path, topic_id=topic_id, as_of_ms=EARLY)
+            prepare_upload(path, topic_id=topic_id, options=EARLY)
         assert refused.value.reason == "above-last-stable-offset"
         return
-    upload = prepare_upload(path, topic_id=topic_id, as_of_ms=EARLY)
+    upload = prepare_upload(path, topic_id=topic_id, options=EARLY)
     assert (upload.start_offset, upload.end_offset) == (told["start_offset"], told["end_offset"])
     assert (upload.topic, upload.partition, upload.log_path) == (told["topic"], told["partition"], str(path))
     assert (upload.size_bytes, upload.max_timestamp_ms) == (told["segment_size"], told["max_timestamp_ms"])
@@ -90,10 +90,10 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
     assert sha256(packed) == given["right_snapshot"]["entries_sha256"]
 
 
-def outcome(path: Path, **options: Any) -> PreparedUpload | str:
+def outcome(path: Path, options: ReplayOptions = EARLY, **others: Any) -> PreparedUpload | str:
     """What is given, or why nothing is."""
     try:
-        return prepare_upload(path, as_of_ms=EARLY, **options)
+        return prepare_upload(path, options=options, **others)
     except UploadRefusedError as error:
         return error.reason
     except SnapshotRefusedError:
@@ -102,6 +102,10 @@ def outcome(path: Path, **options: Any) -> PreparedUpload | str:
 
 def test_every_closed_segment_of_every_bundled_directory(partition_fixture: PartitionFixture) -> None:
     directory, before = partition_fixture.directory, tree(partition_fixture.directory)
+    if partition_fixture.partition == "__cluster_metadata-0":
+        with pytest.raises(UsageError, match="is the metadata log of the cluster"):
+            prepare_upload(partition_fixture.segments[0].path)
+        return
     is_old = not (directory / "partition.metadata").exists()
     checkpoint = directory / "leader-epoch-checkpoint"
     epochs = checkpoint.read_text().split()[2:] if checkpoint.exists() else []
@@ -136,8 +140,8 @@ def test_a_neighbour_spares_the_rest(tmp_path: Path) -> None:
     bases = sorted(int(path.stem) for path in mixed.glob("*.log"))
     after = None
     for base in bases[:6]:
-        alone = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, as_of_ms=EARLY)
-        behind = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, as_of_ms=EARLY, after=after)
+        alone = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, options=EARLY)
+        behind = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, options=EARLY, after=after)
         assert behind.snapshot.bytes_read == log_of(mixed, base).stat().st_size
         assert behind.snapshot.data == alone.snapshot.data
         assert behind.snapshot.origin is Origin.REBUILT
@@ -149,7 +153,7 @@ def test_in_several_threads_at_once(tmp_path: Path) -> None:
     bases = sorted(int(path.stem) for path in mixed.glob("*.log"))[:6]
 
     def prepare(base: int) -> PreparedUpload:
-        return prepare_upload(log_of(mixed, base), as_of_ms=EARLY)
+        return prepare_upload(log_of(mixed, base), options=EARLY)
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(prepare, bases)) == [prepare(base) for base in bases]
@@ -165,7 +169,7 @@ def logs(tmp_path: Path) -> Path:
 
 def refused(path: Path, reason: str, **options: Any) -> str:
     with pytest.raises(UploadRefusedError) as error:
-        prepare_upload(path, **{"as_of_ms": EARLY, **options})
+        prepare_upload(path, options=EARLY, **options)
     assert (error.value.reason, error.value.exit_code) == (reason, 3)
     return str(error.value)
 
@@ -199,7 +203,7 @@ def test_nothing_that_is_not_known_to_be_replicated(logs: Path, text: str | None
     checkpoint = logs / "replication-offset-checkpoint"
     checkpoint.unlink() if text is None else checkpoint.write_text(text)
     refused(log_of(logs / "mixed-0", 0), reason)
-    assert prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY, high_watermark=8334).end_offset == 686
+    assert prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY, high_watermark=8334).end_offset == 686
     # A transaction is open at 687 that a later marker ends.
     refused(log_of(logs / "mixed-0", 0), "above-last-stable-offset", high_watermark=687)
     refused(log_of(logs / "mixed-0", 0), "above-high-watermark", high_watermark=686)
@@ -226,7 +230,7 @@ def test_an_open_transaction_holds_back(tmp_path: Path, tail: list[bytes], water
     second += batch(offset, count=10 - offset)
     directory = small_partition(tmp_path / "logs", {0: first, 3: second, 10: b""}, end=10, watermark=watermark)
     if is_stable:
-        assert prepare_upload(log_of(directory, 0), as_of_ms=EARLY).end_offset == 2
+        assert prepare_upload(log_of(directory, 0), options=EARLY).end_offset == 2
     else:
         assert "the last stable offset is 1, where producer 1" in refused(log_of(directory, 0), "above-last-stable-offset")
 
@@ -281,7 +285,7 @@ def test_a_segment_that_is_not_whole(tmp_path: Path) -> None:
 def test_leader_epochs(logs: Path) -> None:
     path, log = logs / "mixed-0" / "leader-epoch-checkpoint", log_of(logs / "mixed-0", 687)
     path.write_text("0\n4\n0 0\n2 600\n5 700\n9 1231\n")
-    upload = prepare_upload(log, as_of_ms=EARLY)
+    upload = prepare_upload(log, options=EARLY)
     assert [(each.epoch, each.start_offset) for each in upload.leader_epochs] == [(2, 687), (5, 700)]
     assert upload.leader_epoch_checkpoint == b"0\n3\n0 0\n2 600\n5 700\n", "not trimmed at the start of the segment"
     for text, reason in (
@@ -300,17 +304,17 @@ def test_leader_epochs(logs: Path) -> None:
 def test_the_topic_id(logs: Path, tmp_path: Path) -> None:
     log, path = log_of(logs / "mixed-0", 0), logs / "mixed-0" / "partition.metadata"
     own = path.read_text().split()[-1]
-    assert prepare_upload(log, topic_id=own, as_of_ms=EARLY).topic_id == prepare_upload(log, as_of_ms=EARLY).topic_id
+    assert prepare_upload(log, topic_id=own, options=EARLY).topic_id == prepare_upload(log, options=EARLY).topic_id
     refused(log, "other-topic-id", topic_id=TOPIC_ID)
     path.unlink()
     for wrong in (None, "x", "A" * 22):
         refused(log, "no-topic-id", topic_id=wrong)
-    assert prepare_upload(log, topic_id=own, as_of_ms=EARLY).topic == "mixed"
+    assert prepare_upload(log, topic_id=own, options=EARLY).topic == "mixed"
 
 
 def test_a_wrong_snapshot_is_rebuilt(logs: Path) -> None:
     (logs / "mixed-0" / snapshot_name(687)).write_bytes(EMPTY_SNAPSHOT)
-    upload = prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY)
+    upload = prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY)
     assert upload.snapshot.origin is Origin.REBUILT
     assert entries_in(upload.snapshot.data) == truth("kafka4-mixed", "mixed-0")[687]
 
@@ -326,7 +330,7 @@ def test_changed_underfoot(logs: Path, monkeypatch: pytest.MonkeyPatch, name: st
         os.utime(path, ns=(1, 1)) if what == "touched" else path.unlink()
         stable(*arguments)
 
-    upload = prepare_upload(log_of(directory, 0), as_of_ms=EARLY)
+    upload = prepare_upload(log_of(directory, 0), options=EARLY)
     monkeypatch.setattr(operation, "check_stable", somebody_is_at_work)
     assert str(path) in refused(log_of(directory, 0), "changed")
     with pytest.raises(UploadRefusedError, match="changed while it was read"):
@@ -336,12 +340,12 @@ def test_changed_underfoot(logs: Path, monkeypatch: pytest.MonkeyPatch, name: st
 def test_a_transaction_index_that_appears(tmp_path: Path) -> None:
     directory = small_partition(tmp_path / "logs", {0: batch(0), 1: batch(1), 2: b""}, end=2)
     index = directory / f"{0:020d}.txnindex"
-    upload = prepare_upload(log_of(directory, 0), as_of_ms=EARLY)
+    upload = prepare_upload(log_of(directory, 0), options=EARLY)
     assert (upload.transaction_index, upload.txn_index_empty) == (None, True)
     index.write_bytes(b"")
     with pytest.raises(UploadRefusedError, match="changed while it was read"):
         upload.check_unchanged()
-    assert prepare_upload(log_of(directory, 0), as_of_ms=EARLY).transaction_index == b""
+    assert prepare_upload(log_of(directory, 0), options=EARLY).transaction_index == b""
 
 
 def test_a_topic_that_may_be_compacted(logs: Path) -> None:
@@ -361,7 +365,7 @@ def test_a_forgetful_follower_is_no_source() -> None:
     """Two real replicas that hold the end of one log: the leader, and a follower that lost eleven producers when it started."""
     nodes = FIXTURES / "follower-lost-state"
     for log in sorted((nodes / "node2" / "payments-0").glob("*.log"))[:-1]:
-        assert outcome(log) == outcome(log, allow_unproven=True) == "unknown-producers"
+        assert outcome(log) == outcome(log, replace(EARLY, allow_unproven=True)) == "unknown-producers"
     for log in sorted((nodes / "node1" / "payments-0").glob("*.log"))[:-1]:
         upload = outcome(log)
         assert isinstance(upload, PreparedUpload)
@@ -369,13 +373,13 @@ def test_a_forgetful_follower_is_no_source() -> None:
 
 
 def test_limits(logs: Path) -> None:
-    with pytest.raises(SnapshotRefusedError, match="the budget is 1"):
-        prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY, byte_budget=1)
+    with pytest.raises(SnapshotRefusedError, match="max_bytes is 1"):
+        prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY, max_bytes=1)
     with pytest.raises(snaprebuild.RefusedError, match="deadline has passed"):
-        prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY, deadline=0.0)
+        prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY, timeout_s=0.0)
 
 
 def test_values_are_values(logs: Path) -> None:
-    upload = prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY)
+    upload = prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY)
     assert replace(upload) == upload
     assert len(repr(upload)) < 3000

@@ -1,13 +1,16 @@
 """The language of the documentation: no words of the old dialect, and at most 30 words in a sentence of what is written by hand.
 
-Help texts and docstrings are counted and printed (`pytest -s`), and are no gate yet: to make one, add its name to ``GATED``.
+Help texts, docstrings and comments are counted and printed (`pytest -s`), and are no gate yet: to make one, add its name to ``GATED``.
+Docstrings and comments of packages in ``CLEAN`` are a gate already.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
+import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +22,22 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 WORDS_MAX = 30
+ALL = ("formats", "snaprebuild")
 GATED = ("pages", "catalogue")
+CLEAN = (
+    "formats",
+    "snaprebuild/__init__.py",
+    "snaprebuild/__main__.py",
+    "snaprebuild/documents",
+    "snaprebuild/errors.py",
+    "snaprebuild/findings.py",
+    "snaprebuild/hooks.py",
+    "snaprebuild/replay",
+    "snaprebuild/spark",
+    "snaprebuild/storage",
+)
+"""Packages and modules."""
+
 PHRASES = """
     told, tells, telling, in vain, whoever, nobody, goes on, went on, came to, comes to, is to be, are to be, lies, stands, stood,
     beside, behind, likewise, worth, truth, manners, gentle, disease, diseases, twin, doubt, helpless, so many, as it lies, lies ready,
@@ -27,6 +45,9 @@ PHRASES = """
 """
 FORBIDDEN = re.compile(rf"\b({'|'.join(re.escape(each.strip()) for each in PHRASES.split(','))})\b", re.IGNORECASE)
 ALLOWED = re.compile(r"`[^`]*`|\*\*\*|https?://\S+")
+SECTION = re.compile(r"^(?:Args|Attributes|Example|Examples|Note|Raises|Returns|Yields):\n((?:(?: .*)?(?:\n|$))+)", re.MULTILINE)
+ITEM = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*): ", re.MULTILINE)
+TO_TOOLS = re.compile(r"#!|# ?(?:noqa|type: ignore|fmt: |pragma: |ruff: )")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\[])|(?<=[.!?])$")
 
 
@@ -55,16 +76,51 @@ def catalogue() -> Iterator[tuple[str, str]]:
 def help_texts() -> Iterator[tuple[str, str]]:
     from man_page import verbs
 
+    from snaprebuild.cli.options.settings import SETTINGS
+
     for words, command in verbs():
         options = [getattr(each, "help", None) or "" for each in command.params]
-        yield words, "\n\n".join([command.help or "", *options])
+        assumed = [each.help for each in getattr(command, "assumptions", {}).values()]
+        yield words, "\n\n".join([command.help or "", *options, *assumed])
+    yield "settings", "\n\n".join(each.help for each in SETTINGS.values())
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path in (each for package in ("formats", "snaprebuild") for each in sorted((ROOT / package).rglob("*.py"))):
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
-        yield path.relative_to(ROOT).as_posix(), "\n\n".join(ast.get_docstring(node) or "" for node in nodes)
+def modules(part: str) -> Iterator[Path]:
+    """Of a package; or the one module."""
+    found = sorted((ROOT / part).rglob("*.py")) or [ROOT / part]
+    assert all(path.is_file() for path in found), part
+    yield from found
+
+
+def by_item(docstring: str) -> str:
+    """Each item of a section of Google's style as a paragraph, with its name as code, and each line of a tree or table."""
+    docstring = re.sub(r"^(?= *[├└│]|.*\S {2,}\S)", "\n", docstring, flags=re.MULTILINE)
+    return SECTION.sub(lambda section: "\n\n" + ITEM.sub(r"\n\n`\1`: ", section[1]) + "\n\n", docstring)
+
+
+def docstrings(*parts: str) -> Iterator[tuple[str, str]]:
+    """Those of constants and fields, too: any string that is a statement."""
+    for path in (path for part in parts or ALL for path in modules(part)):
+        nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(inspect.cleandoc(text)) for text in texts)
+
+
+def comments(*parts: str) -> Iterator[tuple[str, str]]:
+    """Lines below each other are one text; what tools read is none."""
+    for path in (path for part in parts or ALL for path in modules(part)):
+        blocks: list[str] = []
+        below = (0, 0)
+        with path.open("rb") as file:
+            found = [each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT]
+        for each in found:
+            text = TO_TOOLS.split(each.string)[0].lstrip("#: ")
+            if below == each.start and text:
+                blocks[-1] += f" {text}"
+            else:
+                blocks.append(text)
+            below = (each.start[0] + 1, each.start[1])
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(blocks)
 
 
 def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
@@ -78,7 +134,7 @@ def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["pages", "catalogue", "help_texts", "docstrings"])
+@pytest.mark.parametrize("kind", ["pages", "catalogue", "help_texts", "docstrings", "comments"])
 def test_the_language_is_plain(kind: str) -> None:
     found = faults(globals()[kind]())
     worst = Counter(each.partition(": ")[0] for each in found).most_common(5)
@@ -86,6 +142,25 @@ def test_the_language_is_plain(kind: str) -> None:
     assert kind not in GATED or not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("part", CLEAN)
+def test_docstrings_and_comments_stay_plain(part: str) -> None:
+    found = faults((name, text) for kind in (docstrings, comments) for name, text in kind(part))
+    assert not found, "\n".join(found)
+
+
 def test_the_gate_sees_what_it_forbids() -> None:
     page = "* The file lies there.\n\n| a | " + "very " * 31 + "long |\n\n```\nit is told\n```\n\nIt has `what is told`."
     assert [each.split(": ")[1] for each in faults(iter([("page", page)]))] == ["word 'lies'", "32 words"]
+
+
+def test_items_of_a_docstring_are_sentences_of_their_own() -> None:
+    docstring = (
+        "Reads.\n\nArgs:\n    one: "
+        + "a " * 20
+        + "\n    two: "
+        + "b " * 20
+        + "\n\nRaises:\n    Fault: it is told\n        "
+        + "c " * 30
+    )
+    found = faults(iter([("module", by_item(docstring))]))
+    assert [each.split(": ")[1] for each in found] == ["word 'told'", "34 words"]

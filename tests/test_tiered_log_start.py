@@ -15,19 +15,20 @@ import pytest
 from command import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
 from manifests import FIXTURES, REPOSITORY
+from plans import make_plan
 from simulated_broker import listed
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
+from snaprebuild import Origin, ReplayOptions, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
 from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 
 SOURCE = FIXTURES / "follower-lost-state"
 MANIFEST = json.loads((SOURCE / "manifest.json").read_text())
 LATER = (508, 561, 624, 676, 727, 790, 833)
 AS_OF_MS = 1_795_266_500_000
+AT = ReplayOptions(as_of_ms=AS_OF_MS)
 DAY_MS = 86_400_000
 
 
@@ -102,21 +103,21 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
         put(payments, emptied, EMPTY_SNAPSHOT)
     for mode in ("auto", "window", "log-start"):
         with pytest.raises(SnapshotRefusedError, match="it would be UNPROVEN: the log begins at 0 in remote storage") as refused:
-            ensure_snapshot(payments, asked, as_of_ms=AS_OF_MS, replay_from=mode)
+            ensure_snapshot(payments, asked, options=replace(AT, replay_from=mode))
         assert "below 456" in str(refused.value)
-    found = validate_snapshot(payments, snapshot_bytes(RIGHT[asked]), asked, as_of_ms=AS_OF_MS)
+    found = validate_snapshot(payments, snapshot_bytes(RIGHT[asked]), asked, options=AT)
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
 
 
 @pytest.mark.parametrize("offset", LATER)
 def test_the_door_gives_what_the_first_snapshot_proves(offset: int, leader: Path) -> None:
     payments = leader / "payments-0"
-    ensured = ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
+    ensured = ensure_snapshot(payments, offset, options=AT)
     assert (ensured.origin, ensured.snapshot_class) == (Origin.ON_DISK, SnapshotClass.EXACT)
     assert entries_in(ensured.data) == RIGHT[offset]
     remove_snapshots(payments, offset)
     if offset != max(LATER):
-        ensured = ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
+        ensured = ensure_snapshot(payments, offset, options=AT)
         assert (ensured.origin, entries_in(ensured.data)) == (Origin.REBUILT, RIGHT[offset])
 
 
@@ -125,10 +126,10 @@ def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
     """Its own files all agree with each other, and none is right."""
     payments = SOURCE / "node2" / "payments-0"
     with pytest.raises(SnapshotRefusedError, match="below 561"):
-        ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
-    own = validate_snapshot(payments, payments / snapshot_name(offset), offset, as_of_ms=AS_OF_MS)
+        ensure_snapshot(payments, offset, options=AT)
+    own = validate_snapshot(payments, payments / snapshot_name(offset), offset, options=AT)
     assert own.validity is Validity.UNPROVEN
-    right = validate_snapshot(payments, snapshot_bytes(RIGHT[offset]), offset, as_of_ms=AS_OF_MS)
+    right = validate_snapshot(payments, snapshot_bytes(RIGHT[offset]), offset, options=AT)
     assert right.validity is Validity.UNPROVEN
 
 
@@ -157,9 +158,9 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
     payments = leader / "payments-0"
     remove_snapshots(payments, 456)
     with pytest.raises(SnapshotRefusedError, match="neither proves nor contradicts the file on disk") as refused:
-        ensure_snapshot(payments, 508, as_of_ms=AS_OF_MS)
+        ensure_snapshot(payments, 508, options=AT)
     assert refused.value.snapshot_class == "EXACT_FROM_LOG_START"
-    taken = ensure_snapshot(payments, 508, as_of_ms=AS_OF_MS, allow_unproven=True)
+    taken = ensure_snapshot(payments, 508, options=replace(AT, allow_unproven=True))
     assert (taken.origin, entries_in(taken.data) < RIGHT[508]) == (Origin.REBUILT, True)
 
 

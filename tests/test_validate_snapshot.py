@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import (
     ReadFailedError,
+    ReplayOptions,
     SnapshotClass,
     SnapshotRefusedError,
     UsageError,
@@ -24,8 +24,11 @@ from snaprebuild import (
     validate_snapshot,
 )
 
-EARLY = 0
-"""As-of of a time when nothing had expired."""
+EARLY = ReplayOptions(as_of_ms=0)
+"""As of a time when nothing had expired."""
+
+METADATA = "__cluster_metadata-0"
+"""Not a partition of a topic: the library refuses it."""
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 TRUTH = truth("kafka27-mixed", "mixed-0")
@@ -35,11 +38,11 @@ WRONG = {Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG, Valid
 def test_what_kafka_wrote_is_never_called_wrong(partition_fixture: PartitionFixture) -> None:
     """Kafka's own classes say what is right, also of damaged and compacted logs, which prove nothing."""
     for segment in partition_fixture.segments:
-        if segment.snapshot_offset == 0:
+        if segment.snapshot_offset == 0 or partition_fixture.partition == METADATA:
             continue
         right = snapshot_bytes(segment.entries)
         found = validate_snapshot(
-            partition_fixture.directory, right, segment.snapshot_offset, as_of_ms=EARLY, replay_from="log-start"
+            partition_fixture.directory, right, segment.snapshot_offset, options=replace(EARLY, replay_from="log-start")
         )
         assert found.validity in (Validity.EQUAL, Validity.UNPROVEN), found.reasons
         assert found.reasons
@@ -57,9 +60,9 @@ def test_healthy_logs_prove_every_right_snapshot_and_no_empty_one(fixture: str) 
         for offset, entries in truth(fixture, directory.name).items():
             if offset == 0:
                 continue
-            found = validate_snapshot(directory, snapshot_bytes(entries), offset, as_of_ms=EARLY)
+            found = validate_snapshot(directory, snapshot_bytes(entries), offset, options=EARLY)
             assert (found.validity, found.offset) == (Validity.EQUAL, offset), found.reasons
-            empty = validate_snapshot(directory, EMPTY_SNAPSHOT, offset, as_of_ms=EARLY)
+            empty = validate_snapshot(directory, EMPTY_SNAPSHOT, offset, options=EARLY)
             assert empty.validity is (Validity.FALSE_EMPTY if entries else Validity.EQUAL), (directory, offset)
 
 
@@ -93,11 +96,11 @@ def with_one(entry: ProducerEntry) -> bytes:
     ],
 )
 def test_each_way_to_be_wrong(data: bytes, validity: Validity, reason: str, tmp_path: Path) -> None:
-    found = validate_snapshot(MIXED, data, 2181, as_of_ms=EARLY)
+    found = validate_snapshot(MIXED, data, 2181, options=EARLY)
     assert found.validity is validity, found.reasons
     assert reason in found.reasons[0]
     (tmp_path / "any-name").write_bytes(data)
-    assert validate_snapshot(MIXED, tmp_path / "any-name", 2181, as_of_ms=EARLY).validity is validity
+    assert validate_snapshot(MIXED, tmp_path / "any-name", 2181, options=EARLY).validity is validity
     if validity in (Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG):
         assert found.costs
         assert all(cost.startswith("producer ") for cost in found.costs)
@@ -107,28 +110,28 @@ def test_each_way_to_be_wrong(data: bytes, validity: Validity, reason: str, tmp_
 
 def test_the_snapshot_of_another_boundary() -> None:
     for (offset, entries), (_, others) in itertools.permutations(list(TRUTH.items())[1:6], 2):
-        found = validate_snapshot(MIXED, snapshot_bytes(others), offset, as_of_ms=EARLY)
+        found = validate_snapshot(MIXED, snapshot_bytes(others), offset, options=EARLY)
         assert (found.validity in WRONG) == (entries != others)
 
 
 def test_the_boundary_of_a_segment() -> None:
     for base, following in itertools.pairwise(sorted(int(path.stem) for path in MIXED.glob("*.log"))):
-        found = validate_snapshot(MIXED / f"{base:020d}.log", snapshot_bytes(TRUTH[following]), as_of_ms=EARLY)
+        found = validate_snapshot(MIXED / f"{base:020d}.log", snapshot_bytes(TRUTH[following]), options=EARLY)
         assert (found.offset, found.validity) == (following, Validity.EQUAL)
-    at_end = validate_snapshot(str(MIXED / f"{7637:020d}.log"), snapshot_bytes(TRUTH[8231]), as_of_ms=EARLY)
+    at_end = validate_snapshot(str(MIXED / f"{7637:020d}.log"), snapshot_bytes(TRUTH[8231]), options=EARLY)
     assert (at_end.offset, at_end.validity) == (8231, Validity.EQUAL)
-    named = validate_snapshot(MIXED / f"{7045:020d}.log", snapshot_bytes(TRUTH[8231]), 8231, as_of_ms=EARLY)
+    named = validate_snapshot(MIXED / f"{7045:020d}.log", snapshot_bytes(TRUTH[8231]), 8231, options=EARLY)
     assert (named.offset, named.validity) == (8231, Validity.EQUAL)
 
 
 def test_one_after_the_other_reads_each_segment_once() -> None:
     validated = None
     for base, following in itertools.pairwise(sorted(int(path.stem) for path in MIXED.glob("*.log"))):
-        validated = validate_snapshot(MIXED, snapshot_bytes(TRUTH[following]), following, after=validated, as_of_ms=EARLY)
+        validated = validate_snapshot(MIXED, snapshot_bytes(TRUTH[following]), following, after=validated, options=EARLY)
         assert validated.validity is Validity.EQUAL
         assert validated.bytes_read == (MIXED / f"{base:020d}.log").stat().st_size
-    ensured = ensure_snapshot(MIXED, 2181, as_of_ms=EARLY)
-    behind = validate_snapshot(MIXED, EMPTY_SNAPSHOT, 2596, after=ensured, as_of_ms=EARLY)
+    ensured = ensure_snapshot(MIXED, 2181, options=EARLY)
+    behind = validate_snapshot(MIXED, EMPTY_SNAPSHOT, 2596, after=ensured, options=EARLY)
     assert behind.validity is Validity.FALSE_EMPTY
     assert behind.bytes_read == (MIXED / f"{2181:020d}.log").stat().st_size
 
@@ -139,27 +142,34 @@ def test_what_expired_may_be_there_or_not(tmp_path: Path) -> None:
     directory = write_partition(tmp_path / "t-0", {0: data, 10: b""})
     old, young = ProducerEntry(1, 0, 4, 4, 4, 1_000, -1, -1), ProducerEntry(2, 0, 4, 9, 4, 90_000_000, -1, -1)
     for entries in ((old, young), (young,)):
-        assert validate_snapshot(directory, snapshot_bytes(entries), 10, as_of_ms=90_000_000).validity is Validity.EQUAL
-    assert validate_snapshot(directory, snapshot_bytes([old]), 10, as_of_ms=90_000_000).validity is Validity.MISSING_PRODUCERS
+        assert (
+            validate_snapshot(directory, snapshot_bytes(entries), 10, options=ReplayOptions(as_of_ms=90_000_000)).validity
+            is Validity.EQUAL
+        )
+    assert (
+        validate_snapshot(directory, snapshot_bytes([old]), 10, options=ReplayOptions(as_of_ms=90_000_000)).validity
+        is Validity.MISSING_PRODUCERS
+    )
 
 
 def test_damage_below_proves_nothing(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     flip(mixed / f"{1151:020d}.log", 61 + 20)
     for data in (snapshot_bytes(TRUTH[2181]), EMPTY_SNAPSHOT):
-        found = validate_snapshot(mixed, data, 2181, as_of_ms=EARLY)
+        found = validate_snapshot(mixed, data, 2181, options=EARLY)
         assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNSOUND)
     flip(mixed / f"{1151:020d}.log", 16)  # the magic: no broker gets past it
-    found = validate_snapshot(mixed, EMPTY_SNAPSHOT, 2181, as_of_ms=EARLY)
+    found = validate_snapshot(mixed, EMPTY_SNAPSHOT, 2181, options=EARLY)
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, None)
     assert "no replay gets past it" in found.reasons[0]
-    assert validate_snapshot(mixed, EMPTY_SNAPSHOT, 1151, as_of_ms=EARLY).validity is Validity.FALSE_EMPTY
+    assert validate_snapshot(mixed, EMPTY_SNAPSHOT, 1151, options=EARLY).validity is Validity.FALSE_EMPTY
 
 
 def test_many_threads() -> None:
     wanted = [
         (each, segment, data)
         for each in partition_fixtures()
+        if each.partition != METADATA
         for segment in each.segments
         if segment.snapshot_offset
         for data in (snapshot_bytes(segment.entries), EMPTY_SNAPSHOT)
@@ -168,7 +178,7 @@ def test_many_threads() -> None:
 
     def verdict(one: tuple[PartitionFixture, object, bytes]) -> object:
         each, segment, data = one
-        return validate_snapshot(each.directory, data, segment.snapshot_offset, as_of_ms=EARLY)  # type: ignore[attr-defined]
+        return validate_snapshot(each.directory, data, segment.snapshot_offset, options=EARLY)  # type: ignore[attr-defined]
 
     alone = list(map(verdict, wanted[:60]))
     with ThreadPoolExecutor(16) as threads:
@@ -177,12 +187,12 @@ def test_many_threads() -> None:
 
 def test_limits_and_what_makes_no_sense(tmp_path: Path) -> None:
     right = snapshot_bytes(TRUTH[2181])
-    with pytest.raises(SnapshotRefusedError, match="the budget is"):
-        validate_snapshot(MIXED, right, 2181, byte_budget=1_000)
+    with pytest.raises(SnapshotRefusedError, match="max_bytes is"):
+        validate_snapshot(MIXED, right, 2181, max_bytes=1_000)
     with pytest.raises(SnapshotRefusedError, match="deadline"):
-        validate_snapshot(MIXED, right, 2181, deadline=time.monotonic() - 1)
+        validate_snapshot(MIXED, right, 2181, timeout_s=0)
     for arguments, said in (
-        ((MIXED, right), "needed where no segment is named"),
+        ((MIXED, right), "next_base_offset is needed"),
         ((MIXED, right, 2182), "neither the base offset"),
         ((MIXED / f"{5:020d}.log", right), "is no segment"),
         ((tmp_path / "nowhere-0", right, 5), "does not exist"),

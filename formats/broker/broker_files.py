@@ -39,14 +39,14 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
-# A key ends at the first blank, "=" or ":" that no backslash stands before. Possessive, as 64 bytes for each escape are held otherwise.
+# A key ends at the first blank, "=" or ":" without a backslash before it. Possessive: otherwise each escape holds 64 bytes.
 _KEY = re.compile(r"[^\\ \t\f=:]*+(?:\\.[^\\ \t\f=:]*+)*+", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A key and its value, escapes resolved, with the line (from 1) on which the key stands."""
+    """A key and its value, escapes resolved, with the line number (from 1) of the key."""
 
     key: str
     value: str
@@ -58,7 +58,7 @@ class Properties:
     """A Java properties file.
 
     Attributes:
-        entries: the properties in file order; a key may stand twice, the last one counts.
+        entries: the properties in file order; a key may occur twice, the last one counts.
         comments: the comment lines in file order, from their ``#`` or ``!`` on.
     """
 
@@ -117,7 +117,7 @@ def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, bool]]:
             at_end = following is None
             text = (following or "").lstrip(_BLANK)
         if empty and text[:1] in _COMMENT:
-            # Only where nothing stands before it; and a backslash does not continue a comment.
+            # Only where nothing precedes it; and a backslash does not continue a comment.
             yield number, text, True
         elif text or not empty or at_end:
             parts.append(text)
@@ -162,7 +162,7 @@ def _unescaped(text: str) -> str:
 def write_properties(properties: Properties) -> bytes:
     """Writes a properties file as ``Properties.store`` does: comments first, then one ``key=value`` line for each entry.
 
-    What a broker wrote comes back byte for byte; a file edited by hand keeps its meaning, and loses blank lines, line breaks inside
+    What a broker wrote comes back byte for byte. A file edited by hand keeps its meaning, but loses blank lines, line breaks inside
     values, and the places of its comments.
 
     Raises:
@@ -198,7 +198,7 @@ def _escaped(text: str, *, is_key: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """``meta.properties`` of a log directory: who it belongs to.
+    """``meta.properties`` of a log directory: the node and cluster that the directory belongs to.
 
     Attributes:
         version: 0 (ZooKeeper, and KRaft clusters that came from there), 1 (KRaft), 2 (KRaft without a required cluster id).
@@ -319,10 +319,10 @@ def write_meta_properties(meta: MetaProperties) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CleanShutdown:
-    """``.kafka_cleanshutdown``: that it exists says that the broker stopped cleanly.
+    """``.kafka_cleanshutdown``: if the file exists, the broker stopped cleanly.
 
     Attributes:
-        broker_epoch: int64, or None where the file does not tell (older brokers leave it empty).
+        broker_epoch: int64, or None if the file does not contain it (older brokers leave the file empty).
     """
 
     broker_epoch: int | None = None

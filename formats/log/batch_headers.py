@@ -1,12 +1,13 @@
 """The fast header reader: the headers of a whole segment as numpy columns, block by block.
 
-A segment is read in blocks of a few MiB into one reused buffer. In each block the batches are found (by following the lengths, in many
-places at once where an offset index gives hints), their 61 header bytes are gathered in one go, and the few bytes of each transaction
-marker are read beside them. No record is materialised and no payload is copied. The columns are those of
-``record_batch.RECORD_BATCH_HEADER``, through a dtype that is derived from it.
+A segment is read in blocks of a few MiB into one reused buffer. In each block the batches are found by their lengths, from many
+places at once if an offset index gives hints. Their 61 header bytes are gathered in one go, and with them the few bytes of each
+transaction marker.
+No record is materialised and no payload is copied. The columns are those of ``record_batch.RECORD_BATCH_HEADER``, through a dtype
+that is derived from it.
 
-Where iteration ends and why is told by ``Tail``, in the cases that ``FileLogInputStream.nextBatch`` has: the end of the file, a batch that
-is not whole (the broker's iterators end silently there), or bytes on which the broker throws.
+``Tail`` has where and why the iteration ended, in the cases of ``FileLogInputStream.nextBatch``. These are the end of the file, a
+batch that is not whole, and bytes on which the broker throws. At a batch that is not whole the broker's iterators end silently.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class SegmentBytes(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the file, for messages."""
 
     @property
     def size_bytes(self) -> int:
-        """Size when it was opened; what is appended later is not read."""
+        """Size when it was opened; bytes appended later are not read."""
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than asked for only at the end of the file."""
@@ -79,10 +80,10 @@ class SegmentBytes(Protocol):
 
 @runtime_checkable
 class _NotesBatches(Protocol):
-    """A segment that may be appended to while it is read: what a reader found in it must still be there afterwards."""
+    """A segment that may be appended to while it is read: at the end of the read, noted batches must still be where they were."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
-        """A whole batch begins at a position, with these bytes: its header. Called for the first and the last batch of a block."""
+        """A whole batch with this header begins at the position. Called for the first and the last batch of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,13 @@ class TailKind(Enum):
     """How the batches of a segment end."""
 
     CLEAN = "clean"
-    """With the file."""
+    """At the end of the file."""
     TORN = "torn"
-    """With a batch that is not whole: normal in the last segment after a crash."""
+    """At a batch that is not whole: normal in the last segment after a crash."""
     ZERO_FILLED = "zero_filled"
-    """With zeros up to the end of the file: a preallocated segment that was not closed."""
+    """At zeros up to the end of the file: a preallocated segment that was not closed."""
     CORRUPT = "corrupt"
-    """With bytes on which a broker throws, or a magic that no broker writes."""
+    """At bytes on which a broker throws, or a magic that no broker writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Tail:
     Attributes:
         kind: how.
         position_bytes: end of the last whole, readable batch.
-        error: what stands there, unless ``kind`` is CLEAN.
+        error: the fault at that position, unless ``kind`` is CLEAN.
     """
 
     kind: TailKind
@@ -142,8 +143,8 @@ class HeaderBlock:
 
     Attributes:
         position_bytes: int64 (n,), where each batch begins in the segment.
-        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order, as many as the reader was asked for. Messages
-            of magic 0 and 1 have their values in the same columns, as ``BatchHeader`` describes.
+        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order: those that the reader was asked for.
+            Messages of magic 0 and 1 have their values in the same columns, as ``BatchHeader`` describes.
         control: int64 (m,), the rows that are control batches with a producer id and at least one record, ascending.
         marker_type: int16 (m,), type of the first record of each of those.
         marker_coordinator_epoch: int32 (m,).
@@ -167,7 +168,7 @@ class HeaderBlock:
         return self.columns[name]
 
     def part(self, start: int, stop: int) -> HeaderBlock:
-        """The rows from ``start`` up to ``stop``, excluded, as a block of their own."""
+        """The rows from ``start`` up to ``stop``, excluded, as a block."""
         control, bad_crc = (slice(*np.searchsorted(rows, (start, stop))) for rows in (self.control, self.bad_crc))
         return HeaderBlock(
             self.position_bytes[start:stop],
@@ -180,7 +181,7 @@ class HeaderBlock:
         )
 
     def headers(self) -> list[BatchHeader]:
-        """The rows as values, for tests and for people. Needs all columns."""
+        """The rows as values, for tests and for display. Needs all columns."""
         values = zip(*(self.columns[name].tolist() for name in HEADER_COLUMNS), strict=True)
         return [BatchHeader(*row) for row in values]
 
@@ -192,19 +193,21 @@ class HeaderReader:
     Attributes:
         source: the bytes.
         check_crc: compute the checksum of every batch and list those that differ.
-        hint: positions at which batches probably begin, ascending (from an offset index). Never trusted, see ``formats.log.batch_walk``.
+        hint: positions at which batches probably begin, ascending (from an offset index). Never trusted, see
+            ``formats.log.batch_walk``.
         start_bytes: where to begin; a batch must begin there.
-        end_bytes: where a range of the segment ends, None for all of it; a batch must end there. Of ranges that were read side by side,
-            the first from 0, each position is proven by the one before it: see ``tail``.
+        end_bytes: where a range of the segment ends, None for all of it; a batch must end there. If the first of several ranges
+            begins at 0, each range proves the start of the next: see ``tail``.
         block_bytes: how much of the segment is held at a time.
-        block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
-        columns: the fields that are wanted.
-        read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration. Else the
-            blocks have none of them, and what a control batch holds is left to the caller.
+        block_rows: least number of headers in a ``HeaderBlock``: array operations on few rows do not pay for their fixed cost.
+        columns: the fields to read.
+        read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration.
+            If False, the blocks have no markers, and the caller reads the control batches.
         grammar: the layout of magic 2.
-        tail: set when the iteration has ended. Of a range it is what one of the whole segment would be, but for one case: CLEAN before
-            ``end_bytes``, where a whole batch begins that goes on behind it. Then the range does not begin or does not end between batches.
-        bytes_read: what was asked of ``source``.
+        tail: set when the iteration has ended. For a range it equals that of the whole segment, except in one case: CLEAN before
+            ``end_bytes``. Then a whole batch begins there and continues after the end of the range, so that the range does not
+            begin or does not end between batches.
+        bytes_read: bytes requested from ``source``.
     """
 
     source: SegmentBytes
@@ -221,7 +224,7 @@ class HeaderReader:
     bytes_read: int = 0
 
     def __iter__(self) -> Iterator[HeaderBlock]:
-        # Columns are made of rows that are still in the processor's cache; blocks are put together of columns.
+        # Columns are made from rows that are still in the processor's cache; blocks are joined from columns.
         groups = in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), joined_rows)
         chunks = in_groups(map(self._chunk, groups), self.block_rows, joined_chunks)
         for chunk in chunks:
@@ -233,11 +236,12 @@ class HeaderReader:
                 return
 
     def _rows(self) -> Iterator[Rows]:
-        """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
+        """The rows of each block of the segment, gathered while its bytes are in memory and in the processor's cache."""
         dtype = row_dtype(self.grammar)
         range_end = self._range_end
         capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(range_end - self.start_bytes, 1))
-        # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
+        # A bytearray can be searched. One row's width is added at the end, so that a short message there is gathered like any
+        # other.
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
@@ -269,7 +273,7 @@ class HeaderReader:
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield Rows(offsets + position, rows, bad)
-            # What begins a batch that is not whole begins the next block: each byte is asked for once, in order.
+            # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
         self.tail = tail
@@ -286,7 +290,7 @@ class HeaderReader:
         return self.source.size_bytes if self.end_bytes is None else self.end_bytes
 
     def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
-        """The tail when the segment, or the range, ends behind the batches of this block."""
+        """The tail if the segment, or the range, ends after the batches of this block."""
         stop = position + end
         if reason is not None:
             return self._tail(reason, stop)
@@ -297,7 +301,7 @@ class HeaderReader:
         return self._tail(_short(self.source, stop), stop) if self.end_bytes is None else self._tail_before_range_end(stop)
 
     def _tail_before_range_end(self, stop: int) -> Tail:
-        """No whole batch of the range begins at ``stop``: what one who reads the whole segment sees there."""
+        """No whole batch of the range begins at ``stop``: the tail that a reader of the whole segment finds there."""
         ahead = HeaderReader(
             self.source, start_bytes=stop, block_bytes=1, columns=(), read_markers=self.read_markers, grammar=self.grammar
         )
@@ -306,7 +310,7 @@ class HeaderReader:
         return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
 
     def _fill(self, buffer: np.ndarray, position: int, capacity: int, held: int) -> int:
-        """Reads a block, of which the first ``held`` bytes are there already. Returns how long it is."""
+        """Reads a block whose first ``held`` bytes are in the buffer already. Returns its length."""
         wanted = min(capacity, self._range_end - position)
         count = self.source.read_into(position + held, buffer.data[held:wanted]) if wanted > held else 0
         filled = held + count
@@ -381,7 +385,7 @@ class HeaderReader:
         return row, error.in_file(self.source.name)
 
     def _block(self, chunk: Chunk) -> tuple[HeaderBlock, Tail | None]:
-        """Reads the markers. With the tail of the segment where one of them is such that a broker throws on it."""
+        """Reads the markers. Returns the tail of the segment, too, if a broker throws on one of them."""
         control, rows = chunk.control, chunk.control_rows
         types, epochs, usual = usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
@@ -403,7 +407,7 @@ class HeaderReader:
         return HeaderBlock(chunk.position_bytes[:end], columns, control, types, epochs, timestamps, bad_crc), tail
 
     def _control_batch(self, position: int, size: int) -> bytes:
-        """The bytes of a control batch, which are read again: this is rare. Positions of errors count from its start."""
+        """The bytes of a control batch, read again: this is rare. Positions of errors count from its start."""
         most = limits.CONTROL_BATCH_BYTES_MAX + limits.BATCH_HEADER_BYTES_MAX
         if size > most:
             raise LimitExceededError("control batch", position=0, expected=f"at most {most} bytes", found=size)
@@ -444,7 +448,7 @@ def _short(source: SegmentBytes, position: int) -> TruncatedError:
 
 
 def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:
-    """The same headers, positions and tail by the grammar, one batch after the other: the reference of ``HeaderReader``."""
+    """The same headers, positions and tail by the grammar, batch by batch: the reference for ``HeaderReader``."""
     headers: list[BatchHeader] = []
     positions: list[int] = []
     position = 0
@@ -453,7 +457,7 @@ def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int
         count = source.read_into(position, buffer)
         left = source.size_bytes - position
         length = int.from_bytes(buffer[8:12], "big", signed=True)
-        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file in silence, whatever its magic says.
+        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file silently, whatever its magic is.
         if left < LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
             return headers, positions, _reference_tail(source, position, _short(source, position))
         try:

@@ -1,9 +1,10 @@
 """Where the batches of a block of bytes begin.
 
-Only the length of a batch tells where the next one begins, so the plain walk is a chain of dependent loads. The fast walk guesses seeds,
-from the offset index or by a search for what a header looks like, and follows the chains from all of them at once, in lock-step. What it
-finds is a guess until ``chain_end`` has shown that each batch ends exactly where the next one begins, from the first byte on: then it is
-the answer of the plain walk. A seed that lies costs time, never truth.
+Only the length of a batch shows where the next one begins, so the plain walk is a chain of dependent loads.
+The fast walk guesses seeds, from the offset index or by a search for bytes that look like a header. It follows the chains from all
+seeds at once, in lock-step.
+Its result is a guess until ``chain_end`` has shown that, from the first byte on, each batch ends exactly where the next one begins.
+Then it equals the plain walk. A wrong seed costs time and never changes the result.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SEEDS_MIN = 16
 """Fewer seeds in a block than this do not pay for the array operations."""
 
 STEPS_MAX = 256
-"""Batches between two seeds; an index with entries further apart (or a lie) is left to the next best way. A broker indexes every 4 KiB."""
+"""Batches between two seeds; with entries further apart (or wrong) the next best way is used. A broker indexes every 4 KiB."""
 
 SEARCHED_BATCH_BYTES_MAX = 8 << 10
 """Above this mean size the search for the next header takes longer than the plain walk, which needs about 150 ns a batch."""
@@ -46,11 +47,11 @@ def walk_by_length(
 
     Args:
         data: holds ``filled`` bytes; a batch begins at the first.
-        filled: see there.
+        filled: number of valid bytes in ``data``.
         length_position: of the length in a header.
-        name: of the file, ``position``: of the first byte in it; for errors.
-        position: see there.
-        most: batches after which it ends.
+        name: of the file, for errors.
+        position: of the first byte in the file, for errors.
+        most: number of batches after which the walk ends.
 
     Returns:
         The offsets of the whole batches (int64), the end of the last of them, and the length on which a broker throws, or None.
@@ -74,7 +75,7 @@ def walk_by_length(
 
 
 def seeds_from_hints(hint: np.ndarray, position: int, filled: int) -> np.ndarray | None:
-    """The hints (positions in the file) that fall into ``filled`` bytes from ``position``, relative to it; None when they are of no use."""
+    """The hints (positions in the file) inside ``filled`` bytes from ``position``, relative to it; None if they are useless."""
     first, last = np.searchsorted(hint, (position, position + filled))
     seeds = hint[first:last].astype(np.int64) - position
     if len(seeds) < SEEDS_MIN or seeds[0] < 0 or seeds[-1] >= filled or not (seeds[1:] > seeds[:-1]).all():
@@ -83,7 +84,7 @@ def seeds_from_hints(hint: np.ndarray, position: int, filled: int) -> np.ndarray
 
 
 def seeds_from_search(data: bytearray, buffer: np.ndarray, filled: int, length_position: int) -> np.ndarray | None:
-    """Where batches of magic 2 seem to begin: where leader epoch and magic stand as in the first header. None where that does not pay."""
+    """Where batches of magic 2 seem to begin: where leader epoch and magic equal those of the first header. None if not useful."""
     sample, end, _ = walk_by_length(data, filled, length_position, most=SAMPLED_BATCHES)
     if len(sample) < SAMPLED_BATCHES or data[MAGIC_POSITION] != 2:
         return None
@@ -96,7 +97,7 @@ def seeds_from_search(data: bytearray, buffer: np.ndarray, filled: int, length_p
     found = [find(pattern, at, at + step) for at in range(step + LEADER_EPOCH_POSITION, filled - step, step)]
     seeds = np.asarray(found, dtype=np.int64) - LEADER_EPOCH_POSITION
     seeds = seeds[seeds >= 0]
-    # The pattern is short, and stands in sequences too: a true seed leads to another one.
+    # The pattern is short, and occurs in other bytes, too: a true seed leads to another one.
     patterns = np.ndarray(
         (len(buffer) - MAGIC_POSITION,), dtype=f"V{len(pattern)}", buffer=buffer, offset=LEADER_EPOCH_POSITION, strides=(1,)
     )
@@ -106,14 +107,14 @@ def seeds_from_search(data: bytearray, buffer: np.ndarray, filled: int, length_p
 
 
 def _lengths(buffer: np.ndarray, length_position: int) -> np.ndarray:
-    """The length of a batch at every byte. Unsigned: a negative one leads far ahead, to a bound, and never back."""
+    """The length of a batch at every byte. Unsigned: a negative length leads far ahead, to a bound, and never back."""
     return np.ndarray((len(buffer) - length_position - 3,), dtype=">u4", buffer=buffer, offset=length_position, strides=(1,))
 
 
 def walk_from_seeds(buffer: np.ndarray, filled: int, seeds: np.ndarray, length_position: int) -> np.ndarray | None:
     """Follows the lengths from the first byte and from every seed at once, each as far as the next seed.
 
-    Every step moves all chains, by independent loads; one that has reached its bound stays there, which is cheaper than to take it out.
+    Every step moves all chains, by independent loads. A chain that has reached its bound stays there: removing it would cost more.
 
     Args:
         buffer: uint8, at least a header longer than ``filled``.
@@ -133,7 +134,7 @@ def walk_from_seeds(buffer: np.ndarray, filled: int, seeds: np.ndarray, length_p
     while True:
         at = lengths[at] + (at + LOG_OVERHEAD_BYTES)
         np.minimum(at, bounds, out=at)
-        # The comparison costs as much as the step: only every fourth time, and at first, for an index that names nearly every batch.
+        # The comparison costs as much as the step, so only every fourth time, and at first: an index may have nearly every batch.
         if (len(steps) <= 2 or len(steps) % 4 == 0) and (at == bounds).all():
             break
         if len(steps) >= STEPS_MAX:
@@ -153,7 +154,7 @@ def chain_end(offsets: np.ndarray, lengths: np.ndarray, filled: int) -> tuple[in
         filled: bytes of the block.
 
     Returns:
-        The count of whole batches and the end of the last of them; None when they are not, or where a broker throws on a length.
+        The count of whole batches and the end of the last one; None if the offsets are not those, or a broker throws on a length.
     """
     ends = offsets + (lengths + LOG_OVERHEAD_BYTES)
     if offsets[0] != 0 or not np.array_equal(ends[:-1], offsets[1:]):

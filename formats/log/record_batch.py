@@ -1,8 +1,9 @@
 """Record batches of magic 0, 1 and 2: the grammar.
 
-``RECORD_BATCH_HEADER`` is the one definition of the 61 bytes that begin a batch of magic 2; the fast reader of
-``formats.log.batch_headers`` builds its columns from it. Messages of magic 0 and 1 share only the first 12 bytes and the position of the
-magic with it: each is its own batch, or the wrapper of a compressed set of messages.
+``RECORD_BATCH_HEADER`` is the only definition of the 61 bytes that begin a batch of magic 2; the fast reader of
+``formats.log.batch_headers`` builds its columns from it.
+Messages of magic 0 and 1 share only the first 12 bytes and the position of the magic with it. Each is its own batch, or the wrapper
+of a compressed set of messages.
 
 Source: ``DefaultRecordBatch``, ``DefaultRecord``, ``LegacyRecord``, ``AbstractLegacyRecordBatch``, ``FileLogInputStream``.
 """
@@ -62,13 +63,13 @@ MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / INT64)
 MESSAGE_HEADERS = (MESSAGE_HEADER_V0, MESSAGE_HEADER_V1)
 
 LOG_OVERHEAD_BYTES = 12
-"""Offset and length stand before every batch of any magic (``Records.LOG_OVERHEAD``)."""
+"""Offset and length are before every batch of any magic (``Records.LOG_OVERHEAD``)."""
 
 MAGIC_POSITION = 16
-"""The magic byte stands at the same place in every magic (``Records.MAGIC_OFFSET``)."""
+"""The magic byte is at the same place in every magic (``Records.MAGIC_OFFSET``)."""
 
 CRC_START = (16, 16, 21)
-"""Where the checksum of magic 0, 1, 2 begins to count."""
+"""Where the checksummed bytes of magic 0, 1, 2 begin."""
 
 LENGTH_MIN = (14, 22, 49)
 """The least ``length`` of a batch of magic 0, 1, 2: an empty key and value, or a header without records."""
@@ -82,11 +83,11 @@ ATTRIBUTE_DELETE_HORIZON = 0x40
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The header of a batch of any magic, as the log holds it.
+    """The header of a batch of any magic, as it is in the log.
 
     Widths are those of the grammar. A message of magic 0 or 1 has ``base_offset`` = ``last_offset`` = its stored offset (the base
-    offset of a wrapper is inside the compressed payload), no producer, no leader epoch, no record count (all -1), and for magic 0 no
-    timestamp (-1).
+    offset of a wrapper is inside the compressed payload).
+    It has no producer, no leader epoch and no record count (all -1), and in magic 0 no timestamp (-1).
     """
 
     base_offset: int
@@ -155,7 +156,7 @@ class Record:
 
 
 class _NullableBytes(Construct):  # type: ignore[misc]
-    """A varint length, -1 for null, then so many bytes. Never reads more than there is."""
+    """A varint length, -1 for null, then that many bytes. Never reads more than there is."""
 
     def _parse(self, stream: IO[bytes], context: Any, path: str) -> bytes | None:
         length = VARINT._parse(stream, context, path)
@@ -227,7 +228,7 @@ def parse_batch_header(data: bytes | memoryview, *, file: str | None = None, pos
     if len(data) <= MAGIC_POSITION:
         raise TruncatedError("batch header", file=file, position=position, expected="17 bytes", found=f"{len(data)} bytes")
     length = int.from_bytes(data[8:12], "big", signed=True)
-    if length < LENGTH_MIN[0]:  # FileLogInputStream.nextBatch looks at this before it looks at the magic
+    if length < LENGTH_MIN[0]:  # FileLogInputStream.nextBatch checks this before the magic
         raise BadLengthError(
             "length of a batch", file=file, position=position + 8, expected=f"at least {LENGTH_MIN[0]}", found=length
         )
@@ -322,7 +323,7 @@ def build_record_batch(header: BatchHeader, records: Iterable[Record] | bytes) -
 
     Args:
         header: the fields; ``record_count`` is not compared with ``records`` (compaction leaves batches without records).
-        records: the records, or their bytes as they are to be written (compressed, or damaged on purpose).
+        records: the records, or their bytes as they should be written (compressed, or damaged on purpose).
     """
     payload = records if isinstance(records, bytes) else b"".join(build_record(record) for record in records)
     sized = replace(header, magic=2, length=LENGTH_MIN[2] + len(payload), crc=0)

@@ -1,4 +1,4 @@
-"""The records of a batch of any magic, one after the other, decompressed: for who wants to see data.
+"""The records of a batch of any magic, decompressed, in their order: for commands that show data.
 
 A hand-written reader, because the grammar (``record_batch.RECORD``) takes a hundred times as long; the tests prove the two equal.
 
@@ -34,12 +34,12 @@ class LogRecord(NamedTuple):
     Attributes:
         offset: int64, absolute.
         timestamp: ms, int64; -1 for none.
-        key: bytes or None; ``value`` likewise.
-        value: see there.
+        key: bytes or None.
+        value: bytes or None.
         sequence: int32, -1 for none.
         headers: of magic 2.
         crc: stored checksum of a message of magic 0 and 1, else None.
-        is_valid: whether it is right; True in magic 2, where the batch has the checksum.
+        is_valid: whether ``crc`` is right; True in magic 2, where the batch has the checksum.
     """
 
     offset: int
@@ -53,13 +53,13 @@ class LogRecord(NamedTuple):
 
 
 def incremented_sequence(sequence: int, increment: int) -> int:
-    """A sequence number further on; behind 2^31 - 1 comes 0 (``DefaultRecordBatch.incrementSequence``)."""
+    """The sequence number after ``increment`` more records; 0 follows 2^31 - 1 (``DefaultRecordBatch.incrementSequence``)."""
     following = sequence + increment
     return following if following <= INT32_MAX else following - INT32_MAX - 1
 
 
 class Reading(Protocol):
-    """A context that gives a function which reads so many bytes or fewer, none at the end."""
+    """A context that gives a function; it takes a number of bytes and returns at most that many, none at the end."""
 
     def __enter__(self) -> Callable[[int], bytes]: ...
 
@@ -79,12 +79,13 @@ def read_records(header: BatchHeader, batch: bytes, *, position: int = 0, piped:
         header: of the batch.
         batch: its bytes, from the base offset on.
         position: where it begins in its file, for messages; a fault inside compressed data has the position of the batch.
-        piped: large compressed data is decompressed as it is read, and little of it is held; without it, at once.
+        piped: large compressed data is decompressed while it is read, and little of it is in memory; if None, all at once.
 
     Raises:
-        LimitExceededError: decompressed records are larger than ``limits.DATA_BATCH_BYTES_MAX``, or with ``piped`` one of them than
-            ``limits.RECORD_BYTES_MAX``.
-        FormatError: they do not follow the format, or are not as many as the header counts. What came before was handed out.
+        LimitExceededError: decompressed records are larger than ``limits.DATA_BATCH_BYTES_MAX``; with ``piped``, one record is
+            larger than ``limits.RECORD_BYTES_MAX``.
+        FormatError: they do not follow the format, or their number differs from the header's. The records before the fault were
+            yielded.
     """
     if header.magic == 2:
         return _records(header, batch, position, piped)
@@ -92,7 +93,7 @@ def read_records(header: BatchHeader, batch: bytes, *, position: int = 0, piped:
 
 
 class _Window:
-    """Decompressed records, read forward; as much of them is held as is asked for."""
+    """Decompressed records, read forward; only the requested part is in memory."""
 
     def __init__(self, data: bytes, read: Callable[[int], bytes] | None = None, position: int = 0) -> None:
         self.data = data
@@ -101,7 +102,7 @@ class _Window:
         self._position = position
 
     def more(self, at: int, wanted: int = 1) -> bool:
-        """Lets go of what is before ``at``, and holds so many bytes from there, or all that are left. Returns whether any came."""
+        """Drops what is before ``at``, and holds ``wanted`` bytes from there, or all that are left. Returns whether any were read."""
         if self._read is not None and wanted > limits.RECORD_BYTES_MAX:
             expected = f"at most {limits.RECORD_BYTES_MAX} bytes"
             raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=wanted)
@@ -124,7 +125,7 @@ class _Window:
 def _walked(
     header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[_Window], Iterator[_Item]]
 ) -> Iterator[_Item]:
-    """What a walk through decompressed records gives."""
+    """What ``walk`` yields for the decompressed records."""
     bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
     try:
         whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
@@ -182,7 +183,7 @@ def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator
 
 
 def _record_bytes(data: bytes, at: int) -> int:
-    """Of the record that begins at a position, as far as its first bytes tell."""
+    """Size of the record that begins at ``at``, as far as its first bytes show."""
     try:
         length, end = _varint(data, at)
     except IndexError:
@@ -282,7 +283,7 @@ def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | N
 
 
 def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, int]]:
-    """Bytes in which a whole message begins at the position beside them, one message after the other."""
+    """Bytes, and the position in them at which a whole message begins, for each message in turn."""
     at = 0
     while True:
         if at == len(window.data):
@@ -307,7 +308,7 @@ def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, in
 
 
 def _held(window: _Window, at: int, wanted: int) -> int:
-    """Where what is at a position begins once so many bytes of it are held, or all that are left."""
+    """Where the bytes of ``at`` begin once ``wanted`` of them, or all that are left, are in memory."""
     if len(window.data) - at >= wanted:
         return at
     window.more(at, wanted)
@@ -315,7 +316,7 @@ def _held(window: _Window, at: int, wanted: int) -> int:
 
 
 def _message(data: bytes, at: int, magic: int, position: int) -> LogRecord:
-    """The message at a position, which is there as a whole: its offset as it is stored."""
+    """The message at a position, which must be whole; its offset is the stored one."""
     found = data[at + MAGIC_POSITION]
     if found != magic:
         raise BadMagicError("magic of a message in a wrapper", position=position, expected=magic, found=found)

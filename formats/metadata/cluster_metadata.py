@@ -1,7 +1,7 @@
 """Records of ``__cluster_metadata``: what the controllers have decided about brokers, topics, partitions and configurations (KRaft).
 
-A value is a message of ``formats/schemas/cluster-metadata.json`` in its frame. The records of control batches are no such messages
-(``formats.log.control_record``).
+A value is a message of ``formats/schemas/cluster-metadata.json`` in its frame.
+The records of control batches are not such messages (``formats.log.control_record``).
 
 Source: ``MetadataRecordSerde``, ``MetadataRecordType``.
 """

@@ -1,7 +1,7 @@
-"""Messages as records of Kafka's own topics hold them: behind a frame that tells which message it is.
+"""Messages as values of records in Kafka's own topics: a frame, which identifies the message, and the message itself.
 
-A frame is three unsigned varints: version of the frame (1), api key, version of the message. Values of ``__cluster_metadata`` and of
-``__remote_log_metadata`` are written so.
+A frame is three unsigned varints: version of the frame (1), api key, version of the message. ``__cluster_metadata`` and
+``__remote_log_metadata`` use it.
 
 Source: ``org.apache.kafka.raft.RecordSerde`` implemented by ``AbstractApiMessageSerde``.
 """
@@ -45,7 +45,7 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
     Raises:
         BadVersionError: a frame or message of another version.
         BadValueError: an api key that the schemas do not have.
-        BadLengthError: bytes behind the message.
+        BadLengthError: bytes after the message.
         FormatError: as ``formats.message.read_message``.
     """
     is_short = len(value) > SHORT_FRAME_BYTES and max(value[:SHORT_FRAME_BYTES]) < 0x80  # a varint below 128 is a byte

@@ -1,7 +1,8 @@
 """Kafka's messages as JSON, as its tools print them and ``quorum-state`` holds them.
 
-Integers are numbers, uuids their text, ``bytes`` and ``records`` base64, arrays lists, structures objects, null null. A tagged field at its
-default is left out. What an object has beside the fields of its version is ignored, as Kafka does, so that newer releases can be read.
+Integers are numbers, uuids their text, ``bytes`` and ``records`` base64, arrays lists, structures objects, null null.
+A tagged field at its default is left out. Fields of an object that its version does not have are ignored, as Kafka does, so that
+newer releases can be read.
 
 Source: Kafka's message generator (``org.apache.kafka.message.JsonConverterGenerator``).
 """
@@ -71,13 +72,13 @@ def _element_to_json(field: FieldSchema, value: Any, version: int) -> Any:
 
 
 def message_from_json(schema: MessageSchema, content: object, version: int, *, what: str | None = None) -> Message:
-    """The message that an object stands for.
+    """The message that a JSON object represents.
 
     Args:
         schema: of the message.
         content: what ``json`` read.
         version: of the message.
-        what: to call it in messages; None for the name of the schema.
+        what: name of the message in errors; None for the name of the schema.
 
     Raises:
         BadVersionError: the schema does not have this version.

@@ -24,17 +24,17 @@ _VERSION = "data_version"
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
-        data_version: 0 (static voters) or 1; what later ones add is ignored.
+        data_version: 0 (static voters) or 1; fields of later versions are ignored.
         leader_id: int32, -1 for none.
-        leader_epoch: int32, the latest that the node has heard of.
+        leader_epoch: int32, the latest one known to the node.
         voted_id: int32, -1 for none.
         voted_directory_id: text of a UUID, None in version 0.
-        cluster_id: None but in version 0, where brokers leave it empty.
-        applied_offset: int64, None but in version 0, where it is 0.
-        voters: ids of the static voters, None but in version 0.
+        cluster_id: version 0 only, where brokers leave it empty; None in version 1.
+        applied_offset: int64; version 0 only, where it is 0; None in version 1.
+        voters: ids of the static voters; version 0 only; None in version 1.
     """
 
     data_version: int

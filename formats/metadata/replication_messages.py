@@ -1,10 +1,10 @@
 """Requests and responses by which replicas keep up and in-sync replicas change: Fetch and AlterPartition, as KIP-903 left them.
 
-Messages are dicts, as ``formats.message`` has them, by ``formats/schemas/replication-messages.json``; AlterPartition has values of its own.
-They are the bodies, without the header of a request.
+Messages are dicts, as ``formats.message`` has them, by ``formats/schemas/replication-messages.json``; AlterPartition has value
+classes of its own. They are the bodies, without the header of a request.
 
-Until version 2, AlterPartition named the wanted in-sync replicas by broker id alone; version 3 adds the broker epoch of each. Fetch tells
-the broker epoch of the follower from version 15 on, in a tagged field that also took the place of the replica id.
+Until version 2, AlterPartition named the wanted in-sync replicas by broker id alone; version 3 adds the broker epoch of each. Since
+version 15 Fetch has the broker epoch of the follower, in a tagged field that also replaced the replica id.
 
 Source: ``AlterPartitionRequest.json``, ``AlterPartitionResponse.json``, ``FetchRequest.json``, ``FetchResponse.json``, KIP-903.
 """
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 EPOCH_NOT_GIVEN = -1
-"""Broker epoch of a member whose epoch the leader does not know, or cannot tell: the controller then asks for none."""
+"""Broker epoch of a member whose epoch the leader does not know or cannot send: the controller then does not check it."""
 
 FIRST_WITH_EPOCHS = 3
 """Version of AlterPartition."""
@@ -52,7 +52,7 @@ FIRST_WITH_REPLICA_STATE = 15
 
 
 class ReplicationMessage(StrEnum):
-    """A message of this page, by Kafka's name."""
+    """The messages of this module, by Kafka's names."""
 
     ALTER_PARTITION_REQUEST = "AlterPartitionRequest"
     ALTER_PARTITION_RESPONSE = "AlterPartitionResponse"
@@ -62,7 +62,7 @@ class ReplicationMessage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Who fetches.
+    """The replica that fetches.
 
     Attributes:
         replica_id: broker id of the follower; -1 for a consumer.
@@ -75,10 +75,10 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """A replica that the leader wants to have in sync (``AlterPartitionRequestData.BrokerState``).
+    """A replica that the leader proposes as in sync (``AlterPartitionRequestData.BrokerState``).
 
     Attributes:
-        broker_id: whose it is.
+        broker_id: of the replica.
         broker_epoch: of the broker when it fetched last; -1 where it is not given.
     """
 
@@ -88,7 +88,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class ProposedPartition:
-    """What a leader asks for one partition.
+    """The change that a leader proposes for one partition.
 
     Attributes:
         topic_id: 16 bytes.
@@ -114,7 +114,7 @@ class AlterPartitionRequest:
     Attributes:
         broker_id: of the leader.
         broker_epoch: of the leader.
-        partitions: those of one topic stand together.
+        partitions: those of one topic are next to each other.
     """
 
     broker_id: int
@@ -124,12 +124,12 @@ class AlterPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlteredPartition:
-    """What the controller answers for one partition.
+    """The controller's response for one partition.
 
     Attributes:
         topic_id: 16 bytes.
         partition: number.
-        error_code: 0 for none; what follows has no meaning else.
+        error_code: 0 for none; with an error the fields below have no meaning.
         leader: broker id.
         leader_epoch: as the controller knows it.
         isr: the in-sync replicas from now on.
@@ -149,12 +149,12 @@ class AlteredPartition:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionResponse:
-    """What the controller answers.
+    """The controller's response.
 
     Attributes:
-        throttle_time_ms: how long the leader is to wait, in ms.
+        throttle_time_ms: how long the leader should wait, in ms.
         error_code: of the whole request; 0 for none.
-        partitions: those of one topic stand together.
+        partitions: those of one topic are next to each other.
     """
 
     throttle_time_ms: int
@@ -181,7 +181,7 @@ def read_replication_message(kind: ReplicationMessage, data: bytes, version: int
 
     Raises:
         LimitExceededError: a larger one than brokers read.
-        BadLengthError: bytes behind the message.
+        BadLengthError: bytes after the message.
         FormatError: as ``formats.message.read_message``.
     """
     if len(data) > limits.REPLICATION_MESSAGE_BYTES_MAX:
@@ -203,7 +203,7 @@ def write_replication_message(kind: ReplicationMessage, message: Message, versio
 
 
 def replica_of_fetch(request: Message, version: int) -> ReplicaState:
-    """Who sends a FetchRequest; before version 15 its epoch is not given."""
+    """The replica that sends a FetchRequest; before version 15 the request does not contain its epoch."""
     if version < FIRST_WITH_REPLICA_STATE:
         return ReplicaState(request["replicaId"])
     state = request["replicaState"]

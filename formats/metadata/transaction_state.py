@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: what the coordinator keeps of each transactional id.
+"""Records of ``__transaction_state``: the coordinator's state of each transactional id.
 
 Key and value each are a version (int16) and a message of ``formats/schemas/transaction-state.json``.
 
@@ -27,7 +27,7 @@ class TransactionState:
 
     Attributes:
         transactional_id: of the producer.
-        producer_ids: int64, the present one first; others that a change of it names.
+        producer_ids: int64, the present one first; then others that a change of the producer id names.
         producer_epoch: int16, of the present one.
         timeout_ms: int32.
     """

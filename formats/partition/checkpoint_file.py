@@ -30,8 +30,8 @@ __all__ = [
 CHECKPOINT_VERSION = 0
 
 
-# Java's \s, which is ASCII only; Python's str.split would also take no-break spaces. A leading space makes an empty first
-# field in Java's String.split, one at the end is dropped.
+# Java's \s, which is ASCII only; Python's str.split would also split at no-break spaces. In Java's String.split a leading space
+# makes an empty first field, and one at the end is dropped.
 _OFFSET_LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s*", re.ASCII)
 _EPOCH_LINE = re.compile(r"(\S+)\s+(\S+)\s*", re.ASCII)
 _WHITESPACE = re.compile(r"\s", re.ASCII)
@@ -75,7 +75,7 @@ def read_offset_checkpoint(data: bytes | memoryview, *, file: str | None = None)
         file: name of the file, for messages.
 
     Returns:
-        The entries in file order; a topic partition that stands twice is returned twice (Kafka takes the last).
+        The entries in file order; a topic partition that occurs twice is returned twice (Kafka takes the last).
 
     Raises:
         BadVersionError: the version is not 0.
@@ -95,8 +95,7 @@ def read_leader_epoch_checkpoint(data: bytes | memoryview, *, file: str | None =
         file: name of the file, for messages.
 
     Returns:
-        The entries in file order. That epochs and offsets ascend is not asked for: ``LeaderEpochFileCache`` drops what
-        conflicts when it loads the file.
+        The entries in file order. They need not ascend: ``LeaderEpochFileCache`` drops conflicting ones when it loads the file.
 
     Raises:
         BadVersionError: the version is not 0.
@@ -136,7 +135,7 @@ def write_leader_epoch_checkpoint(entries: Iterable[LeaderEpochEntry], *, create
 def _read(
     data: bytes | memoryview, what: str, grammar: str, entry_of: Callable[[str], E | None], file: str | None
 ) -> tuple[E, ...]:
-    """``CheckpointFile.CheckpointReadBuffer.read``, with the line of the fault."""
+    """As ``CheckpointFile.CheckpointReadBuffer.read``; errors have the line of the fault."""
     lines = java_lines(data, what, file=file)
     first, second = next(lines, None), next(lines, None)
     if first is None:

@@ -1,8 +1,7 @@
-"""What a file is, told by its name alone or, where the name says nothing, by its first bytes.
+"""The kind of a file, from its name alone or, if the name does not show it, from its first bytes.
 
-Names are read generously, unlike ``formats.partition.file_names``: copies, files of a remote tier and files with a
-mark behind the name keep their
-ending. Index files carry no mark in their bytes, so only a name tells them.
+Names are read generously, unlike ``formats.partition.file_names``: copies, files of a remote tier and files with an added suffix
+keep their kind. Index files have no magic bytes, so only a name identifies them.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from formats.partition.producer_snapshot import ENTRY_BYTES, HEADER_BYTES, VERSI
 __all__ = ["HEAD_BYTES", "KindOfName", "kind_of_content", "kind_of_name"]
 
 HEAD_BYTES = 1 << 16
-"""First bytes of a file that ``kind_of_content`` wants to see."""
+"""First bytes of a file that ``kind_of_content`` needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindOfName:
-    """What a name says.
+    """What a name shows.
 
     Attributes:
-        kind: None where it says nothing.
+        kind: None if the name does not show it.
         offset: int64, the number before the first dot or dash: base offset of a segment file, end offset of a snapshot; None without one.
         epoch: int32, of a KRaft checkpoint.
     """
@@ -71,13 +70,13 @@ _ENDINGS = {
     ".leader-epoch-checkpoint": DumpedKind.LEADER_EPOCH_CHECKPOINT,
 }
 
-# Marks of a broker, and of us when a wrong snapshot was set aside or a copy kept.
+# Suffixes that a broker adds, and that we add to a wrong snapshot set aside or to a kept copy.
 _MARKS = re.compile(r"(?:\.(?:deleted|cleaned|swap|tmp|part))+$")
 _OFFSET = re.compile(r"([0-9]{1,20})(?:-([0-9]{10})(?=[.-])|(?=[.-]))")
 
 
 def kind_of_name(name: str) -> KindOfName:
-    """Reads the last part of a path. Never raises."""
+    """Classifies the last part of a path. Never raises."""
     bare = _MARKS.sub("", name)
     kind = _WHOLE_NAMES.get(bare) or next((kind for ending, kind in _ENDINGS.items() if bare.endswith(ending)), None)
     match = _OFFSET.match(bare) if kind is not None else None
@@ -97,7 +96,7 @@ _TEXTS = (
 
 
 def kind_of_content(head: bytes, size_bytes: int) -> DumpedKind | None:
-    """What a file is by its first ``HEAD_BYTES`` and its size; None where they do not tell. Never raises."""
+    """The kind of a file by its first ``HEAD_BYTES`` and its size; None if they do not show it. Never raises."""
     for pattern, kind in _TEXTS:
         if pattern.match(head):
             return kind
@@ -112,7 +111,7 @@ def kind_of_content(head: bytes, size_bytes: int) -> DumpedKind | None:
 
 
 def _begins_with_a_batch(head: bytes, size_bytes: int) -> bool:
-    """A whole batch with its right checksum; of one that is larger than the head only the header, which then must be of magic 2."""
+    """Whether it begins with a batch: whole and with the right checksum, or larger than the head and of magic 2 (header only)."""
     try:
         header = parse_batch_header(head)
         if header.base_offset < 0 or header.size_bytes > size_bytes:

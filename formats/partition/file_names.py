@@ -1,7 +1,7 @@
-"""Names of the files in a partition directory, of partition directories, and of the files beside them.
+"""Names of the files in a partition directory, of partition directories, and of the files next to them.
 
-Parsing is exact: a name is known only when Kafka itself would have written it. What Kafka would stumble over, or read as
-something that it is not, is told apart as *misnamed*; every other name is unknown (None).
+Parsing is exact: a name is known only when Kafka itself would have written it. A name on which Kafka would fail, or which it would
+read as something else, is *misnamed*; every other name is unknown (None).
 
 Source: ``LogFileUtils``, ``LocalLog.parseTopicPartitionName``, ``LogLoader``, ``Snapshots``, ``Topic``.
 """
@@ -62,7 +62,7 @@ FILE_NAME_LENGTH_MAX = 255
 
 
 class DumpedKind(enum.StrEnum):
-    """What can be in a file, as ``formats.partition.file_kind`` finds out; the values are the names that a person uses."""
+    """What can be in a file, as ``formats.partition.file_kind`` finds out; the values are the names in commands and tables."""
 
     LOG = "log"
     SNAPSHOT = "snapshot"
@@ -94,15 +94,15 @@ class FileKind(enum.Enum):
     PARTITION_METADATA = PARTITION_METADATA
     QUORUM_STATE = QUORUM_STATE
     MISNAMED_SNAPSHOT = "misnamed snapshot"
-    """Ends with ``.snapshot`` and is not genuine. ``ProducerStateManager`` takes the text before the first dot for the offset:
-    when that is no number the whole log fails to load."""
+    """Ends with ``.snapshot`` and is not genuine. ``ProducerStateManager`` parses the text before the first dot as the offset: if
+    that is no number, the whole log fails to load."""
     MISNAMED_SEGMENT_FILE = "misnamed segment file"
     """Ends with ``.log``, ``.index``, ``.timeindex``, ``.txnindex``, ``.cleaned`` or ``.swap`` and is not genuine. ``LogLoader``
     reads its offset in the same way, and fails in the same way."""
 
 
 class FileSuffix(enum.Enum):
-    """What stands behind the name proper."""
+    """The suffix after the name proper."""
 
     NONE = ""
     DELETED = ".deleted"
@@ -115,13 +115,13 @@ class FileSuffix(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFileName:
-    """A file name of a partition directory, read.
+    """A parsed file name of a partition directory.
 
     Attributes:
         kind: what the file is.
-        offset: int64. Base offset of a segment file, exclusive end offset of a snapshot or KRaft checkpoint. Of a misnamed file
+        offset: int64. Base offset of a segment file, exclusive end offset of a snapshot or KRaft checkpoint. For a misnamed file
             the offset that Kafka reads from it, None where Kafka throws NumberFormatException. None for kinds without one.
-        suffix: the mark behind the name.
+        suffix: after the name proper.
         epoch: int32, of a KRaft checkpoint only.
     """
 
@@ -149,7 +149,7 @@ _WHOLE_NAMES = {
 # The part file carries a random number between the id and its suffix (`Snapshots.createTempFile`).
 _KRAFT_CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})(?:\.checkpoint(\.deleted)?|-[0-9]+(\.checkpoint\.part))")
 
-# Digits of any script, as Java takes them, but for those beyond U+FFFF, which it sees as two characters.
+# Digits of any script, as Java accepts them, but for those beyond U+FFFF, which Java sees as two characters.
 _LONG = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)++")
 
 _SEGMENT_ENDINGS = (*(kind.value for kind in _SEGMENT_KINDS), FileSuffix.CLEANED.value, FileSuffix.SWAP.value)
@@ -162,9 +162,9 @@ def parse_file_name(name: str) -> PartitionFileName | None:
         name: the last part of a path.
 
     Returns:
-        The name read; None when it is unknown to Kafka and to us. Never raises.
+        The parsed name; None when Kafka and we do not know it. Never raises.
     """
-    # Sliced, not matched: a scan comes here some 800,000 times.
+    # Sliced, not matched: a scan calls this some 800,000 times.
     known = _AFTER_OFFSET.get(name[20:])
     if known is not None:
         digits = name[:20]
@@ -197,7 +197,7 @@ def _parse_misnamed(name: str) -> PartitionFileName | None:
 
 
 def _offset_that_kafka_reads(name: str) -> int | None:
-    """``LogFileUtils.offsetFromFileName``: Long.parseLong of what stands before the first dot."""
+    """``LogFileUtils.offsetFromFileName``: Long.parseLong of the text before the first dot."""
     text = name[: name.index(".")]
     # Bounded, because a huge number of digits costs quadratic time; a file name has at most 255 bytes.
     if _LONG.fullmatch(text) is None or len(text) > FILE_NAME_LENGTH_MAX:
@@ -248,7 +248,7 @@ def snapshot_temporary_file_name(offset: int) -> str:
 
 
 class DirectoryForm(enum.Enum):
-    """What the name of a partition directory says about its fate."""
+    """The state of a partition directory that its name shows."""
 
     PLAIN = ""
     DELETE = "-delete"
@@ -261,14 +261,14 @@ class DirectoryForm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectoryName:
-    """The name of a partition directory, read.
+    """The parsed name of a partition directory.
 
     Attributes:
         topic: the topic; only its beginning where ``topic_may_be_cut``.
         partition: int32.
         form: plain, delete, future or stray.
-        unique_id: what stands between the dot and the form, 32 hexadecimal digits when a broker wrote it; empty for PLAIN.
-        topic_may_be_cut: the name has the full 255 characters and is of a form for which Kafka shortens the topic
+        unique_id: between the dot and the form, 32 hexadecimal digits when a broker wrote it; empty for PLAIN.
+        topic_may_be_cut: the name has the full 255 characters and a form for which Kafka shortens the topic
             (``LocalLog.logDirNameWithSuffixCappedLength``).
     """
 
@@ -284,7 +284,7 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]*")
 # Partition numbers as Kafka writes them: a directory `t-007` would load as partition 7 and collide with `t-7`, so it stays unknown.
 _PLAIN_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 
-# Kafka splits at the last dot and takes any text for the unique id (`LocalLog.DELETE_DIR_PATTERN`), and deletes what matches: so a
+# Kafka splits at the last dot, takes any text for the unique id (`LocalLog.DELETE_DIR_PATTERN`), and deletes what matches. So a
 # marked directory is recognised with any id, not only with 32 hexadecimal digits.
 _MARKED_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})\.([^\s./]+)(-delete|-future|-stray)")
 
@@ -292,13 +292,13 @@ _MARKED_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})\.([^\s./]
 def parse_partition_dir_name(name: str) -> PartitionDirectoryName | None:
     """Reads the name of a partition directory.
 
-    The topic ends at the last dash, so topics with dashes and dots are read right.
+    The topic ends at the last dash, so topics may contain dashes and dots.
 
     Args:
         name: the last part of a path.
 
     Returns:
-        The name read; None when it is no name of a partition directory. Never raises.
+        The parsed name; None when it is no name of a partition directory. Never raises.
     """
     marked = _MARKED_DIRECTORY.fullmatch(name)
     match = marked or _PLAIN_DIRECTORY.fullmatch(name)
@@ -320,7 +320,7 @@ _JAVA_INT = re.compile(r"[+-]?0*[0-9]{1,10}")
 
 
 def is_loadable_dir_name(name: str) -> bool:
-    """Whether a broker takes a directory of its log directory for one of a partition; with any other it does not start.
+    """Whether a broker loads a directory of its log directory as a partition; with any other name it does not start.
 
     Args:
         name: the last part of a path.
@@ -337,7 +337,7 @@ def is_loadable_dir_name(name: str) -> bool:
 
 
 def topic_fault(topic: str) -> str | None:
-    """What keeps Kafka from accepting a topic name (``Topic.detectInvalidTopic``); None when it is legal."""
+    """Why Kafka rejects a topic name (``Topic.detectInvalidTopic``); None when it is legal."""
     if not topic:
         return "a name that is not empty"
     if topic in (".", ".."):

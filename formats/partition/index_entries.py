@@ -1,8 +1,8 @@
-"""What the offset, time and transaction index share: entries of one size as columns, and the zeros behind them.
+"""Code that the offset, time and transaction index share: entries of one size as columns, followed by zeros.
 
-Each index module holds the grammar of one entry and the rule of which entry may follow which; the numpy dtype is derived from the
-grammar. The reference reader takes entry after entry through the grammar, the fast one looks at all bytes at once. They give
-equal values and equal errors.
+Each index module has the grammar of one entry and the rule which entry may follow which; the numpy dtype is derived from the
+grammar. The reference reader reads entry by entry with the grammar, the fast one reads all bytes at once. They give equal values
+and equal errors.
 
 Source: ``AbstractIndex``.
 """
@@ -30,7 +30,7 @@ _ZERO_BLOCK = bytes(1 << 16)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an entry may not stand where it stands: the field, what it should hold, what it holds."""
+    """Why an entry is not allowed: the field, its expected value, its actual value."""
 
     field: str
     expected: str
@@ -44,8 +44,8 @@ class Index(Generic[E]):
 
     Attributes:
         columns: read-only big-endian records with the field names and widths of the grammar; shape (n,).
-        preallocated_bytes: zeros behind the last entry. A broker allocates ``segment.index.bytes`` (10 MiB) for the active
-            segment, and leaves them when it is killed; it trims them when the segment is rolled or closed.
+        preallocated_bytes: zeros after the last entry. A broker allocates ``segment.index.bytes`` (10 MiB) for the active segment,
+            and leaves the zeros when it is killed; it trims them when the segment is rolled or closed.
     """
 
     grammar: IndexGrammar[E]
@@ -86,8 +86,8 @@ class IndexGrammar(Generic[E]):
         what: name of the file's kind, for messages.
         entry: the grammar of one entry.
         make: builds the frozen value of an entry from its fields, in the order of the grammar.
-        fault_of: the rule: what is wrong with an entry, given the one before it (None before the first).
-        faulty: the same rule on columns: True where an entry is at fault.
+        fault_of: the rule: the fault of an entry, given the one before it (None before the first).
+        faulty: the same rule on columns: True for an entry at fault.
         preallocated: whether Kafka allocates the file ahead, so that zeros at its end are no entries.
     """
 
@@ -149,7 +149,7 @@ class IndexGrammar(Generic[E]):
         return Index(self, columns, len(raw) - used)
 
     def write(self, entries: Iterable[E], preallocated_bytes: int) -> bytes:
-        """Writes entries through the grammar, and zeros behind them."""
+        """Writes entries with the grammar, and zeros after them."""
         if preallocated_bytes < 0 or preallocated_bytes % self.entry_bytes:
             raise BadLengthError(
                 f"{self.what} preallocated bytes", expected=f"a multiple of {self.entry_bytes}", found=preallocated_bytes
@@ -206,7 +206,7 @@ def used_bytes(data: bytes | memoryview, entry_bytes: int) -> int:
     """Bytes up to and with the last entry that is not all zero: a multiple of ``entry_bytes``, or all of ``data``."""
     view = memoryview(data).cast("B")
     end = len(view)
-    # From the end in blocks, because the tail is nearly always all there is (10 MiB of it).
+    # From the end in blocks, because the file is nearly always all zeros there (10 MiB of them).
     while end and view[max(0, end - len(_ZERO_BLOCK)) : end] == _ZERO_BLOCK[: min(end, len(_ZERO_BLOCK))]:
         end = max(0, end - len(_ZERO_BLOCK))
     block = bytes(view[max(0, end - len(_ZERO_BLOCK)) : end])

@@ -1,8 +1,8 @@
 """``.index``: from offsets of a segment to positions in its log file.
 
-An entry says that what was appended at ``position`` ends with offset base offset + ``relative_offset``: the last offset of the
-batch that begins there, or of a later one where several batches or messages were appended at once. The index is sparse
-(``index.interval.bytes``), strictly ascending, and never trusted by us: it only shortens searches.
+An entry says that the records appended at ``position`` end with offset base offset + ``relative_offset``. That is the last offset
+of the batch that begins there, or of a later one if several batches or messages were appended at once.
+The index is sparse (``index.interval.bytes``) and strictly ascending. We never trust it: it only shortens searches.
 
 Source: ``OffsetIndex``, ``AbstractIndex``.
 """
@@ -39,7 +39,7 @@ class OffsetIndexEntry:
     """One entry of an offset index.
 
     Attributes:
-        relative_offset: int32, last offset of a batch at or behind ``position``, minus the base offset of the segment.
+        relative_offset: int32, last offset of a batch at or after ``position``, minus the base offset of the segment.
         position: int32, where a batch begins in the log file, in bytes.
     """
 
@@ -95,7 +95,7 @@ def read_offset_index_reference(data: bytes | memoryview, *, file: str | None = 
 
 
 def write_offset_index(entries: Iterable[OffsetIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes an offset index, with zeros behind it when asked.
+    """Writes an offset index, with zeros after it when asked.
 
     Raises:
         BadValueError: an entry that does not increase, or does not fit its fields.
@@ -106,15 +106,15 @@ def write_offset_index(entries: Iterable[OffsetIndexEntry], *, preallocated_byte
 
 
 def positions_hint(data: bytes | memoryview, segment_bytes: int) -> NDArray[np.int64]:
-    """Positions at which batches may begin, out of an index that may be damaged, stale or of another file.
+    """Positions at which batches may begin, from an index that may be damaged, stale or of another file.
 
     Args:
         data: bytes of the index; a rest that is no whole entry is ignored.
         segment_bytes: size of the log file.
 
     Returns:
-        Strictly increasing positions in (0, segment_bytes), native int64, shape (n,). A hint: nothing says that a batch begins
-        there. Never raises.
+        Strictly increasing positions in (0, segment_bytes), native int64, shape (n,). A hint only: a batch need not begin there.
+        Never raises.
     """
     columns = _GRAMMAR.view(memoryview(data).cast("B"), len(data))
     positions = columns["position"].astype(np.int64)
@@ -126,16 +126,16 @@ def positions_hint(data: bytes | memoryview, segment_bytes: int) -> NDArray[np.i
 
 
 def split_positions(hint: NDArray[np.int64] | None, size_bytes: int, target_bytes: int) -> tuple[int, ...]:
-    """Where to split a segment into ranges of about ``target_bytes``, to be read side by side.
+    """Where to split a segment into ranges of about ``target_bytes``, which can be read at the same time.
 
     Args:
-        hint: of ``positions_hint``, or None without an index. What of it lies outside of the segment is not used.
+        hint: of ``positions_hint``, or None without an index. Positions outside of the segment are not used.
         size_bytes: of the segment.
         target_bytes: of a range, at least 1. Where entries of the index are further apart, ranges are longer.
 
     Returns:
-        Where the second range begins, the third and so on: strictly increasing positions in (0, size_bytes), of the hint; none for one
-        range. At most ``limits.RANGES_MAX`` ranges.
+        Where the second range begins, the third and so on: strictly increasing positions in (0, size_bytes), taken from the hint;
+        none for one range. At most ``limits.RANGES_MAX`` ranges.
     """
     ranges = min(-(-size_bytes // target_bytes), limits.RANGES_MAX)
     if hint is None or not len(hint) or ranges < 2:

@@ -34,7 +34,7 @@ __all__ = [
 UUID_BYTES = 16
 ZERO_UUID = bytes(UUID_BYTES)
 LINES = 2
-"""What stands behind them nobody reads."""
+"""Bytes after these are never read."""
 
 # Java's decoder takes the padding or leaves it, and nothing after it.
 _UUID_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")

@@ -1,8 +1,9 @@
 """Producer snapshots (``<next base offset>.snapshot``), version 1, the only one from 0.11 to 4.4.
 
-``SNAPSHOT`` and ``PRODUCER_ENTRY`` are the grammar and the reference engine; ``read_entries`` and ``write_entries`` do the same through
-a numpy dtype derived from it. The order of entries in a file means nothing (Kafka writes the order of a hash map): files are compared
-as maps. This library writes them sorted by producer id, so that equal states are equal bytes.
+``SNAPSHOT`` and ``PRODUCER_ENTRY`` are the grammar and the reference engine; ``read_entries`` and ``write_entries`` do the same
+with a numpy dtype derived from it.
+The order of entries in a file has no meaning (Kafka writes the order of a hash map): files are compared as maps. This library
+writes them sorted by producer id, so that equal states are equal bytes.
 
 Source: ``ProducerStateManager.readSnapshot`` and ``writeSnapshot``, schema ``ProducerSnapshot``.
 """
@@ -63,11 +64,11 @@ ENTRY_BYTES: int = PRODUCER_ENTRY.sizeof()
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What a snapshot holds of one producer.
+    """The entry of one producer in a snapshot.
 
     Attributes:
-        producer_id: int64.
         epoch: int16, -1 for an entry that only an empty control batch made.
+        last_sequence: int32, -1 for none.
         last_sequence: int32, -1 for none.
         last_offset: int64, of the last DATA record, never of a marker; -1 when no batch is known.
         offset_delta: int32, last minus first offset of that batch.
@@ -87,14 +88,14 @@ class ProducerEntry:
 
 
 def snapshot_size(entry_count: int) -> int:
-    """Size in bytes of a snapshot with so many entries."""
+    """Size in bytes of a snapshot with ``entry_count`` entries."""
     return HEADER_BYTES + entry_count * ENTRY_BYTES
 
 
 def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     """Checks everything that ``ProducerStateManager.readSnapshot`` checks. Returns the count of entries.
 
-    Bytes behind the last entry are ignored when the checksum covers them, as the broker does.
+    Bytes after the last entry are ignored when the checksum covers them, as the broker does.
 
     Raises:
         TruncatedError: shorter than its header or than its entries.
@@ -146,7 +147,7 @@ def write_entries(entries: np.ndarray) -> bytes:
 
 
 def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tuple[ProducerEntry, ...]:
-    """Reads a snapshot with the grammar: the reference of ``read_entries``.
+    """Reads a snapshot with the grammar: the reference for ``read_entries``.
 
     Raises:
         FormatError: as ``check_snapshot``.
@@ -164,7 +165,7 @@ def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tupl
 
 
 def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot, by the grammar: the reference of ``write_entries``."""
+    """The bytes of a snapshot, by the grammar: the reference for ``write_entries``."""
     fields = [asdict(entry) for entry in entries]
     body = bytes(SNAPSHOT.build({"version": VERSION, "crc": 0, "entry_count": len(fields), "entries": fields}))
     return body[:2] + crc32c(body[CRC_START:]).to_bytes(4, "big") + body[CRC_START:]

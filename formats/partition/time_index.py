@@ -1,8 +1,8 @@
 """``.timeindex``: from timestamps to offsets of a segment.
 
-An entry says that the batch which holds offset base offset + ``relative_offset`` (mostly as its last one) has ``timestamp`` as
-its greatest, and that no batch before it is newer. When a segment is rolled its greatest timestamp is appended, even to a full
-index.
+An entry contains the greatest timestamp of the segment up to one batch, and an offset of that batch (base offset +
+``relative_offset``, mostly its last). No earlier batch has a greater timestamp.
+When a segment is rolled its greatest timestamp is appended, even to a full index.
 
 Source: ``TimeIndex``, ``AbstractIndex``.
 """
@@ -49,8 +49,8 @@ class TimeIndexEntry:
 
 
 def _fault_of(previous: TimeIndexEntry | None, entry: TimeIndexEntry) -> Fault | None:
-    # Kafka appends only what is newer than NO_TIMESTAMP (-1), so nothing is negative. A lookup only asks that nothing goes
-    # backwards, and so do we.
+    # Kafka appends only what is newer than NO_TIMESTAMP (-1), so nothing is negative. A lookup requires only that nothing
+    # decreases, and so do we.
     timestamp_min = 0 if previous is None else previous.timestamp
     offset_min = 0 if previous is None else previous.relative_offset
     if entry.timestamp < timestamp_min:
@@ -81,11 +81,11 @@ def read_time_index(data: bytes | memoryview, *, file: str | None = None) -> Ind
 
     Returns:
         The entries before the zeros of preallocation, with columns ``timestamp`` and ``relative_offset``. An entry of timestamp 0
-        at relative offset 0 cannot be told from those zeros, and is counted with them when nothing follows it.
+        at relative offset 0 looks like those zeros, and is counted with them when nothing follows it.
 
     Raises:
         TruncatedError: the size is no multiple of 12 (``TimeIndex.sanityCheck``).
-        BadValueError: an entry that goes backwards; the position is that of the entry.
+        BadValueError: an entry that decreases; the position is that of the entry.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
     return _GRAMMAR.read(data, file)
@@ -97,10 +97,10 @@ def read_time_index_reference(data: bytes | memoryview, *, file: str | None = No
 
 
 def write_time_index(entries: Iterable[TimeIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes a time index, with zeros behind it when asked.
+    """Writes a time index, with zeros after it when asked.
 
     Raises:
-        BadValueError: an entry that goes backwards, or does not fit its fields.
+        BadValueError: an entry that decreases, or does not fit its fields.
         BadLengthError: ``preallocated_bytes`` is no multiple of 12.
         LimitExceededError: ``preallocated_bytes`` is beyond ``formats.limits``.
     """

@@ -1,6 +1,6 @@
-"""``.txnindex``: the aborted transactions whose markers stand in a segment.
+"""``.txnindex``: the aborted transactions whose markers are in a segment.
 
-The file is absent while there are none, and is never allocated ahead. 4.4 generates the same bytes from a message schema.
+The file does not exist while there are none, and is never allocated ahead. 4.4 generates the same bytes from a message schema.
 
 Source: ``TransactionIndex``, ``AbortedTxn``.
 """

@@ -3,8 +3,8 @@
 A chunk, or an index, is 12 bytes of initialisation vector, the ciphertext (AES-256-GCM), and a tag of 16 bytes. The data key is encrypted
 with RSA-OAEP, SHA3-512 for both its hashes. Chunks are compressed before they are encrypted.
 
-Needs the package ``cryptography`` (extra ``encryption``), imported when it is first used. Its OAEP does not know SHA3-512, so that the
-padding is taken off here, by what the standard library has.
+Needs the package ``cryptography`` (extra ``encryption``), imported when it is first used. Its OAEP does not support SHA3-512, so
+the padding is removed here with the standard library.
 
 Source: ``RsaEncryptionProvider``, ``AesEncryptionProvider`` of the plugin; RFC 8017, section 7.1.2.
 """
@@ -36,14 +36,14 @@ class DataKey:
 
     Attributes:
         key: 32 bytes.
-        additional: data that is authenticated beside the content.
+        additional: authenticated data that is not encrypted (AAD).
     """
 
     key: bytes = field(repr=False)
     additional: bytes
 
     def decrypted(self, data: bytes, what: str) -> bytes:
-        """The content of a chunk or index; of nothing, nothing.
+        """The content of a chunk or index; empty if ``data`` is empty.
 
         Raises:
             BadValueError: it was changed, or belongs to another segment.
@@ -63,11 +63,11 @@ class DataKey:
             raise BadValueError(what, expected="what its tag says", found="other bytes, or of another key") from None
 
     def encrypted(self, data: bytes, vector: bytes) -> bytes:
-        """What ``decrypted`` takes; of nothing, nothing.
+        """What ``decrypted`` takes; empty if ``data`` is empty.
 
         Args:
             data: the content of a chunk or index.
-            vector: 12 random bytes, which were never used with this key.
+            vector: 12 random bytes that were never used with this key.
         """
         if not data:
             return b""
@@ -85,7 +85,7 @@ class PrivateKey:
     """A private RSA key.
 
     Attributes:
-        modulus: of it.
+        modulus: of the key pair.
         exponent: the private one.
     """
 
@@ -98,7 +98,7 @@ class PrivateKey:
 
         Raises:
             BadValueError: it is no such key.
-            NoCryptographyError: see there.
+            NoCryptographyError: the package ``cryptography`` is not installed.
         """
         try:
             from cryptography.exceptions import UnsupportedAlgorithm

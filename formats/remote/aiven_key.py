@@ -4,8 +4,8 @@
 
     <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<log | indexes | rsm-manifest>
 
-Ids are Kafka's text of a uuid. The prefix (``key.prefix``) goes before the topic as it is, with no separator of its own: where it does
-not end with a slash, a key alone does not tell where the topic begins. The manifest does.
+Ids are Kafka's text of a uuid. The prefix (``key.prefix``) precedes the topic without a separator of its own. If it does not end
+with a slash, a key alone does not show where the topic begins. The manifest does.
 
 Source: ``ObjectKeyFactory`` of the plugin.
 """
@@ -32,7 +32,7 @@ class AivenObject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AivenKey:
-    """A key taken apart.
+    """A parsed key.
 
     Attributes:
         head: prefix and topic.
@@ -73,7 +73,7 @@ _KEY = re.compile(
 
 
 def parse_aiven_key(key: str) -> AivenKey | None:
-    """A key taken apart; None where the plugin would not have made it."""
+    """The parsed key; None if the plugin would not have made it."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -85,7 +85,7 @@ def parse_aiven_key(key: str) -> AivenKey | None:
         segment_id=uuid_from_text(match["segment_id"]),
         kind=AivenObject(match["kind"]),
     )
-    # The last character of an id has bits to spare, which the plugin leaves at zero; and numbers end where Java's do.
+    # The last character of an id has unused bits, which the plugin leaves at zero; and numbers end where Java's do.
     return found if str(found) == key and found.partition <= INT32_MAX and found.base_offset <= INT64_MAX else None
 
 

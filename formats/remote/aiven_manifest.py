@@ -1,11 +1,12 @@
-"""The ``.rsm-manifest`` of the tiered storage plugin of Aiven: how a segment was cut in chunks, and where its indexes stand.
+"""The ``.rsm-manifest`` of the tiered storage plugin of Aiven: how a segment was cut in chunks, and where its indexes are.
 
-JSON without blanks. The plugin's reader refuses unknown keys, except inside ``remoteLogSegmentMetadata``, which it does not look at;
+JSON without blanks. The plugin's reader refuses unknown keys, except inside ``remoteLogSegmentMetadata``, which it does not read;
 so does this one.
 
-The five indexes stand one behind the other in the ``.indexes`` object. Chunks are either of one size (``fixed``) or, where they are
-compressed, of any (``variable``). Then their sizes are a list in a zstd frame in base64: the count; where there is more than one chunk the
-least size, how many bytes a difference from it takes, and the differences; the size of the last chunk.
+The five indexes follow each other in the ``.indexes`` object. Chunks are either of one size (``fixed``) or, if they are compressed,
+of any (``variable``).
+For variable chunks, the sizes are a list in a zstd frame in base64. It has the count and the size of the last chunk. With more than
+one chunk it also has, between the two, the least size, how many bytes a difference from it takes, and the differences.
 
 Source: ``SegmentManifestV1``, ``SegmentIndexesV1``, ``FixedSizeChunkIndex``, ``VariableSizeChunkIndex``, ``ChunkSizesBinaryCodec``,
 ``SegmentEncryptionMetadataV1`` of the plugin.
@@ -53,7 +54,7 @@ class SegmentIndex(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Where an index stands in the ``.indexes`` object: position and size in bytes, as it is stored there."""
+    """Where an index is in the ``.indexes`` object: position and size in bytes, as it is stored there."""
 
     position: int
     size: int
@@ -61,12 +62,12 @@ class IndexPlace:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """How the segment was cut.
+    """How a segment was cut.
 
     Attributes:
-        original_size: bytes of each chunk of the segment, the last one excepted.
+        original_size: bytes of each chunk of the segment, except the last one.
         file_size: bytes of the segment.
-        sizes: bytes of each chunk as it is stored: one after the other they are the ``.log`` object.
+        sizes: bytes of each chunk as it is stored: in this order they are the ``.log`` object.
     """
 
     original_size: int
@@ -75,12 +76,12 @@ class Chunks:
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Of each chunk in the object, and behind the last."""
+        """Where each chunk begins in the object, and where the last one ends; bytes."""
         return np.cumsum((0, *self.sizes), dtype=np.int64)
 
     @property
     def stored_bytes(self) -> int:
-        """Of the object."""
+        """Size of the object."""
         return sum(self.sizes)
 
     def original(self, number: int) -> tuple[int, int]:
@@ -91,12 +92,12 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedKey:
-    """What the segment is encrypted with.
+    """The key with which the segment is encrypted.
 
     Attributes:
-        key_id: of the pair of keys (RSA) that the data key is encrypted with.
+        key_id: of the RSA key pair with which the data key is encrypted.
         data_key: encrypted.
-        additional: data that is authenticated beside what is encrypted (AAD).
+        additional: authenticated data that is not encrypted (AAD).
     """
 
     key_id: str
@@ -110,10 +111,10 @@ class AivenManifest:
 
     Attributes:
         chunks: of the ``.log`` object.
-        indexes: where each index stands; None for a transaction index that there is not.
+        indexes: where each index is; None for a transaction index that does not exist.
         is_compressed: each chunk is a zstd frame.
         encryption: None where nothing is encrypted.
-        document: as it was read: what ``write_aiven_manifest`` writes.
+        document: the parsed JSON, which ``write_aiven_manifest`` takes.
     """
 
     chunks: Chunks
@@ -124,7 +125,7 @@ class AivenManifest:
 
     @property
     def segment(self) -> dict[str, Any]:
-        """What the broker told the plugin of the segment (``remoteLogSegmentMetadata``), which nothing else depends on; may be empty."""
+        """What the broker passed to the plugin about the segment (``remoteLogSegmentMetadata``); may be empty, not used here."""
         found = self.document.get("remoteLogSegmentMetadata")
         return found if isinstance(found, dict) else {}
 
@@ -133,9 +134,9 @@ def read_aiven_manifest(data: bytes, *, file: str | None = None) -> AivenManifes
     """Reads a manifest.
 
     Raises:
-        BadVersionError: of another version, or none: written by a plugin of before October 2023.
+        BadVersionError: another version, or none: written by a plugin of before October 2023.
         BadValueError: no JSON, or a key that is missing, unknown or of another type: the plugin does not read it either.
-        BadLengthError: sizes of chunks that do not make the segment.
+        BadLengthError: the sizes of chunks do not add up to the segment.
         LimitExceededError: larger than ``formats.limits`` allows.
     """
     try:

@@ -1,6 +1,6 @@
 """The objects of a segment as the tiered storage plugin of Aiven writes them, neither compressed nor encrypted.
 
-The ``.log`` object is the segment. The indexes stand one behind the other in ``.indexes``; ``.rsm-manifest`` tells where.
+The ``.log`` object is the segment. The indexes follow each other in ``.indexes``; ``.rsm-manifest`` has their positions.
 
 Source: ``SegmentIndexesV1Builder``, ``FixedSizeChunkIndex``, ``SegmentManifestV1``, ``RemoteLogSegmentMetadata`` as the plugin's
 ``KafkaTypeSerdeModule`` writes it.
@@ -25,16 +25,16 @@ def plain_indexes(indexes: Mapping[SegmentIndex, bytes | None]) -> bytes:
     """The ``.indexes`` object.
 
     Args:
-        indexes: all of them; None for a transaction index that there is not.
+        indexes: all of them; None for a transaction index that does not exist.
     """
     return b"".join(indexes[index] or b"" for index in SegmentIndex)
 
 
 def plain_manifest(segment: RemoteSegment, chunk_size: int, indexes: Mapping[SegmentIndex, bytes | None]) -> bytes:
-    """The ``.rsm-manifest`` object of a segment that was not changed on its way.
+    """The ``.rsm-manifest`` object of a segment that is neither compressed nor encrypted.
 
     Args:
-        segment: as its copy began; with the id of its partition.
+        segment: as it was when its copy began; with the id of its partition.
         chunk_size: ``chunk.size`` of the plugin, bytes that it reads at once.
         indexes: as in ``plain_indexes``.
 
@@ -66,10 +66,10 @@ def plain_manifest(segment: RemoteSegment, chunk_size: int, indexes: Mapping[Seg
 
 
 def plain_segment(data: bytes, partition: TopicIdPartition, segment_id: bytes, *, file: str) -> RemoteSegment:
-    """The copy that a manifest of ``plain_manifest`` tells of, as its first metadata record does.
+    """The copy that a manifest of ``plain_manifest`` describes, as in its first metadata record.
 
     Raises:
-        FormatError: it is none, or one of another copy.
+        FormatError: it is no such manifest, or that of another copy.
     """
     manifest = read_aiven_manifest(data, file=file)
     told = manifest.segment

@@ -32,7 +32,7 @@ class LocalTierFile(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalTierName:
-    """A name taken apart.
+    """A parsed name.
 
     Attributes:
         topic: name.
@@ -64,7 +64,7 @@ _NAME = re.compile(
 
 
 def parse_local_tier_name(name: str) -> LocalTierName | None:
-    """The name of a directory and of a file in it, taken apart; None where LocalTieredStorage would not have made them."""
+    """The name of a directory and of a file in it, parsed; None if LocalTieredStorage would not have made them."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -65,7 +65,7 @@ class DeleteState(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:
-    """A partition of a topic that may have had namesakes.
+    """A partition of a topic, with the topic id: the name may have been used by earlier topics.
 
     Attributes:
         topic: name.
@@ -102,18 +102,18 @@ class RemoteSegment:
     """A segment as it was when its copy began (``RemoteLogSegmentMetadata``), or as a snapshot of the records holds it.
 
     Attributes:
-        id: of this copy; None for a record of a snapshot, whose partition is that of the snapshot, with ``segment_id`` set instead.
+        id: of this copy; None for a record of a snapshot, which has ``segment_id`` and the partition of the snapshot instead.
         segment_id: 16 bytes.
         start_offset: first.
         end_offset: last, included.
-        broker_id: of who copied it.
+        broker_id: of the broker that copied it.
         max_timestamp_ms: greatest of its records, ms since 1970.
         event_timestamp_ms: when this state began, ms since 1970.
         leader_epochs: with the first offset of each in this segment, ascending.
         size_bytes: of the log segment.
         custom_metadata: what the remote storage manager gave, or None.
         state: as of this record.
-        txn_index_empty: it had no aborted transaction (Kafka 3.9 did not tell).
+        txn_index_empty: it had no aborted transaction (Kafka 3.9 did not record this).
     """
 
     id: RemoteSegmentId | None
@@ -136,7 +136,7 @@ class RemoteSegmentUpdate:
 
     Attributes:
         id: of the copy.
-        broker_id: of who tells.
+        broker_id: of the broker that wrote the record.
         event_timestamp_ms: when the state began, ms since 1970.
         custom_metadata: what the remote storage manager gave, or None.
         state: the new one.
@@ -155,7 +155,7 @@ class PartitionDeletion:
 
     Attributes:
         topic_id_partition: which.
-        broker_id: of who tells.
+        broker_id: of the broker that wrote the record.
         event_timestamp_ms: when the state began, ms since 1970.
         state: how far it is.
     """
@@ -174,7 +174,7 @@ def read_remote_log_record(value: bytes, *, file: str | None = None, position: i
     """Reads the value of a record.
 
     Args:
-        value: of the record; null is no metadata and not for here.
+        value: of the record; must not be null.
         file: for messages.
         position: where the value begins in its file, in bytes, for messages.
 
@@ -293,7 +293,7 @@ def metadata_partition(partition: TopicIdPartition, partitions: int = METADATA_P
     """The partition of ``__remote_log_metadata`` that holds the records of a partition (``RemoteLogMetadataTopicPartitioner``).
 
     Args:
-        partition: by topic id; its name does not count.
+        partition: by topic id; its name has no effect.
         partitions: how many there are.
     """
     most, least = (int.from_bytes(half, "big") for half in (partition.topic_id[:8], partition.topic_id[8:]))

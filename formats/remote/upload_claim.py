@@ -1,12 +1,15 @@
-"""Claims of ``snaprebuild tier upload``: the object by which one of several uploaders of a segment is chosen. A form of our own.
+"""Claims of ``snaprebuild tier upload``: the object that decides which of several uploaders copies a segment. Our own format.
 
 ::
 
     <prefix>.snaprebuild-claims/<topic id>/<partition>/<first offset, 20 digits>-<last offset, 20 digits>.json
 
-The prefix is that of the plugin's objects (``key.prefix``). The plugin asks for no key that it did not make itself, so that it never sees a
-claim. A claim is created where none is: whoever created it gave the segment its id. It changes only when the same broker has registered
-anew since (KIP-903): then the newer broker epoch takes it over, while it is still what was read, and gives the segment a new id.
+The prefix is that of the plugin's objects (``key.prefix``). The plugin asks only for keys that it made itself, so that it never
+sees a claim.
+
+A claim is created only if none exists, and its creator chooses the id of the copy. It changes only when the same broker has
+registered again since (KIP-903). The newer broker epoch then takes the claim over, if its content is still what was read, and
+chooses a new id.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClaimKey:
-    """The key of a claim taken apart.
+    """The parsed key of a claim.
 
     Attributes:
         prefix: ``key.prefix`` of the objects.
@@ -58,16 +61,16 @@ class ClaimKey:
 
 @dataclass(frozen=True, slots=True)
 class UploadClaim:
-    """Who uploads a segment, and as which copy.
+    """Which run uploads a segment, and as which copy.
 
     Attributes:
         segment_id: 16 random bytes: the id of the copy.
-        uploader: name by which a later run knows that it may go on.
+        uploader: name by which a later run recognises that it may continue.
         run: random name of the run that made the claim.
         claimed_ms: when, ms since 1970: the time of the first metadata record.
-        node_id: int32, of the broker whose log is uploaded; None where nothing told.
-        directory_id: of its log directory, 16 bytes; likewise.
-        broker_epoch: int64, of the registration under which that broker was last at work; likewise.
+        node_id: int32, of the broker whose log is uploaded; None if unknown.
+        directory_id: of its log directory, 16 bytes; None if unknown.
+        broker_epoch: int64, of the registration under which that broker was last active; None if unknown.
     """
 
     segment_id: bytes
@@ -80,7 +83,7 @@ class UploadClaim:
 
 
 def parse_claim_key(key: str) -> ClaimKey | None:
-    """A key taken apart; None where it is none of a claim."""
+    """The parsed key; None if it is not the key of a claim."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -106,10 +109,10 @@ def write_claim(claim: UploadClaim) -> bytes:
 
 
 def read_claim(data: bytes, *, file: str | None = None) -> UploadClaim:
-    """Reads the content of a claim; fields that it does not know are left alone.
+    """Reads the content of a claim; unknown fields are ignored.
 
     Raises:
-        BadValueError: it is none.
+        BadValueError: it is no claim.
     """
     try:
         fields = json.loads(data)

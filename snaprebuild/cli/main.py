@@ -37,8 +37,9 @@ Start here. It only reads, and the broker may run:
 
 EPILOG = """\b
 Global options, before or after the command (COMMAND --help-all lists them):
-  --config FILE   Object store, load and Spark settings in TOML
-  --help-all      All options of a command, advanced ones included
+  --set NAME=VALUE   A setting of object stores, load, remote storage or Spark
+  --config FILE      Such settings in TOML
+  --help-all         All options and settings of a command
 
 \b
 Exit codes: 0 done or nothing found; 1 findings; 2 usage; 3 refused; 4 input
@@ -55,7 +56,7 @@ EXAMPLES = {
     "undo": ("undo", "undo receipt.jsonl --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
-        "fleet scans/*.json --metadata /kafka --rate 200",
+        "fleet scans/*.json --metadata /kafka --assume rate=200",
     ),
     "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "inspect stats": ("inspect stats /var/lib/kafka --top 20", "inspect stats /var/lib/kafka --expiration-ms 21600000"),
@@ -88,7 +89,7 @@ EXAMPLES = {
     ),
     "tier audit": (
         "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
-        "tier audit s3://tiered/kafka --private-key rsm.pem",
+        "tier audit s3://tiered/kafka --set private_key=rsm.pem",
     ),
     "tier repair": (
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -102,8 +103,8 @@ EXAMPLES = {
     "simulate isr": ("simulate isr race", "simulate isr --search --epoch-mode no-epochs"),
     "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --followers strict --output json"),
     "cluster advise": (
-        "cluster advise /var/lib/kafka --replica 2:8231",
-        "cluster advise n1 n2 n3 --max-retention-bytes 20971520",
+        "cluster advise /var/lib/kafka --assume replica=2:8231",
+        "cluster advise n1 n2 n3 --assume max_retention_bytes=20971520",
     ),
     "simulate metadata-log": (
         "simulate metadata-log scenario.toml",

@@ -21,6 +21,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--epoch-mode",
         "--search",
         "--policy",
+        "--assume",
     ),
     "Safety": (
         "--dry-run",
@@ -39,21 +40,9 @@ PANELS: dict[str, tuple[str, ...]] = {
 """Options by panel, in the order of the help."""
 
 GLOBAL: dict[str, tuple[str, ...]] = {
-    "Load, in detail": ("--max-read-rate", "--priority", "--max-memory", "--fill-page-cache", "--jobs", "--jobs-per-disk"),
-    "Object stores": (
-        "--s3-endpoint-url",
-        "--s3-path-style",
-        "--s3-profile",
-        "--s3-anonymous",
-        "--s3-requester-pays",
-        "--s3-sse-c-key-file",
-        "--max-requests",
-        "--max-read-bytes",
-    ),
-    "Spark": ("--master", "--spark-conf", "--cache"),
+    "Global": ("--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url", "--set", "--config", "--save-json", "--verbose"),
 }
-"""Options that are accepted before the verb as well, and that the environment or a configuration file may set (``--impact`` too): none of
-them permits a write or weakens evidence."""
+"""Options that many commands share."""
 
 ADVANCED = "Advanced"
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
+from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.errors import SnaprebuildError
 
 if TYPE_CHECKING:
@@ -78,7 +80,8 @@ def verb(
 ) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
-    An argument whose type is a dataclass is a group: each of its fields is an option. typer reads the options from the signature.
+    An argument whose type is a dataclass is a group: a field that is annotated with an option of typer is an option, one with an
+    ``Assumption`` a name of ``--assume``, and each other one a setting of its name. typer reads the options from the signature.
 
     Args:
         load: group of options of how much the verb may read at once; the function runs within these limits and need not know them.
@@ -91,20 +94,28 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
     options: list[inspect.Parameter] = []
+    settings = dict.fromkeys(name for group in (*groups.values(), load) if group is not None for name in _settings(group))
     for name, each in parameters.items():
         options += _options(groups[name]) if name in groups else [each]
     options += [] if load is None else _options(load)
+    assumptions = {name: each for group in groups.values() for name, each in _assumptions(group).items()}
+    if assumptions:
+        options.append(inspect.Parameter("assume", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AssumeOption))
 
-    def made(group: Any, given: dict[str, Any]) -> Any:
-        return group(**{field.name: given.pop(field.name) for field in fields(group)})
+    def made(group: Any, given: dict[str, Any], assumed: dict[str, Any]) -> Any:
+        of_run = given_settings()
+        own = {name: of_run[name].value for name in _settings(group) if name in of_run}
+        own |= {name: assumed[name] for name in _assumptions(group) if name in assumed}
+        return group(**own, **{option.name: given.pop(option.name) for option in _options(group)})
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        values = {name: made(group, given) for name, group in groups.items()}
+        assumed = read_assumptions(given.pop("assume") or (), assumptions) if assumptions else {}
+        values = {name: made(group, given, assumed) for name, group in groups.items()}
         try:
             with ExitStack() as limits:
                 if load is not None:
-                    limits.enter_context(made(load, given).limits())
+                    limits.enter_context(made(load, given, {}).limits())
                 if not collects:
                     limits.enter_context(_uncollected())
                 result = function(**values, **given)
@@ -118,6 +129,7 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.settings, run.assumptions = tuple(settings), assumptions  # type: ignore[attr-defined]
     return run
 
 
@@ -132,5 +144,19 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _options(group: type) -> Iterable[inspect.Parameter]:
-    return inspect.signature(group, eval_str=True).parameters.values()
+def _annotations(group: type) -> Iterator[tuple[inspect.Parameter, object]]:
+    """The fields of a group, with what annotates each; None for nothing."""
+    for each in inspect.signature(group, eval_str=True).parameters.values():
+        yield each, each.annotation.__metadata__[0] if get_origin(each.annotation) is Annotated else None
+
+
+def _options(group: type) -> list[inspect.Parameter]:
+    return [each for each, what in _annotations(group) if what is not None and not isinstance(what, Assumption)]
+
+
+def _assumptions(group: type) -> dict[str, Assumption]:
+    return {each.name: what for each, what in _annotations(group) if isinstance(what, Assumption)}
+
+
+def _settings(group: type) -> list[str]:
+    return [each.name for each, what in _annotations(group) if what is None]

@@ -5,10 +5,9 @@ An option on the command line, before or after the verb, has precedence over the
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -16,18 +15,16 @@ from typer.core import TyperCommand
 
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import tell
-from snaprebuild.errors import UsageError
 
-__all__ = ["CONFIG_FILE", "VerbCommand", "given_options", "split_global_options"]
+if TYPE_CHECKING:
+    from snaprebuild.cli.options.assumptions import Assumption
+    from snaprebuild.cli.options.settings import Given
 
-CONFIG_FILE = "/etc/snaprebuild/config.toml"
-CONFIG_VARIABLE = "SNAPREBUILD_CONFIG"
-CONFIG_BYTES_MAX = 1 << 16
+__all__ = ["VerbCommand", "given_options", "given_settings", "split_global_options"]
 
 _BEFORE = "snaprebuild.options_before_the_verb"
-_FILE = "snaprebuild.configuration_file"
-_SETTINGS = frozenset(option for options in GLOBAL.values() for option in options) | {"--impact"}
-_FLAGS = frozenset(("--fill-page-cache", "--s3-path-style", "--s3-anonymous", "--s3-requester-pays"))
+_SETTINGS = "snaprebuild.settings"
+_BEFORE_THE_VERB = ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url")
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
 _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
@@ -41,18 +38,29 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     args = list(args)
     while args:
         name, equals, _ = args[0].partition("=")
-        if name not in _SETTINGS and name != "--config":
+        if name not in _BEFORE_THE_VERB:
             break
-        count = 1 if equals or name in _FLAGS else 2
+        count = 1 if equals else 2
         ctx.meta.setdefault(_BEFORE, []).extend(args[:count])
         del args[:count]
     return args
 
 
+def given_settings() -> dict[str, Given]:
+    """The settings of this run by name."""
+    ctx = click.get_current_context(silent=True)
+    found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
+    return found
+
+
 def given_options(names: Iterable[str]) -> list[str]:
-    """Those of the parameters that the command line itself gives."""
-    ctx = click.get_current_context()
-    return [name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    """Those of the parameters and settings that the command line itself gives."""
+    ctx, settings = click.get_current_context(), given_settings()
+    return [
+        name
+        for name in names
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE or (name in settings and settings[name].origin == "--set")
+    ]
 
 
 def _name_of(option: click.Parameter) -> str:
@@ -60,20 +68,23 @@ def _name_of(option: click.Parameter) -> str:
 
 
 class VerbCommand(TyperCommand):
-    """Takes ``--config`` and ``--help-all`` beside the options of the verb."""
+    """Takes ``--config``, ``--set`` and ``--help-all`` next to the options of the verb."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        for option in self.params:
-            if isinstance(option, click.Option) and _name_of(option) in _SETTINGS:
-                option.envvar = "SNAPREBUILD_" + _name_of(option)[2:].replace("-", "_").upper()
-                option.show_envvar = False
+        of_run = click.Option(
+            ["--set"],
+            metavar="NAME=VALUE",
+            multiple=True,
+            expose_value=False,
+            help="A setting of this run; repeatable. Default: the environment, else the file of --config.",
+        )
         config = click.Option(
             ["--config"],
             metavar="FILE",
             expose_value=False,
-            is_eager=True,
-            help=f"Object store, load and Spark settings, in TOML. Default: ${CONFIG_VARIABLE}, else {CONFIG_FILE}.",
+            help="Settings of object stores, load, remote storage and Spark, in TOML. Default: $SNAPREBUILD_CONFIG, else "
+            "/etc/snaprebuild/config.toml.",
         )
         everything = click.Option(
             ["--help-all"],
@@ -83,24 +94,36 @@ class VerbCommand(TyperCommand):
             callback=_show_everything,
             help="Show all options, advanced ones included. Default: no.",
         )
-        self.params += [config, everything]
+        self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb, and the settings of the configuration file as defaults."""
+        """With the options before the verb, and the settings as defaults of the options that have their names."""
         args = [*ctx.meta.pop(_BEFORE, ()), *args]
         if not ctx.resilient_parsing:
-            ctx.meta[_FILE], ctx.default_map = _configuration(_config_path(args), self.params)
+            from snaprebuild.cli.options.settings import read_settings
+
+            found, _, _ = self.make_parser(ctx).parse_args(list(args))
+            settings = read_settings(found.get("set", ()), found.get("config"))
+            ctx.meta[_SETTINGS] = settings
+            ctx.default_map = {each.name or "": str(settings[each.name].value) for each in self.params if each.name in settings}
         return super().parse_args(ctx, args)
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Names of the settings that the verb uses, without those that are options too."""
+        return getattr(self.callback, "settings", ())
+
+    @property
+    def assumptions(self) -> dict[str, Assumption]:
+        """What ``--assume`` can name."""
+        return getattr(self.callback, "assumptions", {})
+
     def invoke(self, ctx: click.Context) -> Any:
-        """With -v, lists the settings that are not from the command line."""
+        """With -v, lists the settings that the verb uses."""
         if ctx.params.get("verbose"):
-            for option in self.params:
-                source = ctx.get_parameter_source(option.name or "")
-                if source is ParameterSource.DEFAULT_MAP:
-                    tell(f"setting: {_name_of(option)} = {ctx.params[option.name or '']} (from {ctx.meta[_FILE]})")
-                elif source is ParameterSource.ENVIRONMENT:
-                    tell(f"setting: {_name_of(option)} = {ctx.params[option.name or '']} (from ${option.envvar})")
+            for name, (value, origin) in given_settings().items():
+                if name in self.settings or ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+                    tell(f"setting: {name} = {value} (from {origin})")
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,6 +138,14 @@ class VerbCommand(TyperCommand):
             if lines:
                 with formatter.section(panel):
                     formatter.write_dl(lines)
+        if is_whole and self.assumptions:
+            with formatter.section("Assumptions (--assume NAME=VALUE)"):
+                formatter.write_dl([(f"{name} {each.kind.name}", each.help) for name, each in self.assumptions.items()])
+        if is_whole and self.settings:
+            from snaprebuild.cli.options.settings import SETTINGS
+
+            with formatter.section("Settings (--set NAME=VALUE, the environment as SNAPREBUILD_NAME, or --config)"):
+                formatter.write_dl([(f"{name} {SETTINGS[name].kind.name}", SETTINGS[name].help) for name in self.settings])
         formatter.write_paragraph()
         formatter.write_text("-h, --help   This page" if is_whole else f"-h, --help   --help-all ({len(options) - 1} options)")
 
@@ -144,57 +175,3 @@ def _in_short(name: str, text: str) -> str:
     if default and default[1] not in _NO_DEFAULT and len(default[1]) <= DEFAULT_CHARACTERS_MAX:
         kept += f" [{default[1]}]"
     return kept
-
-
-def _config_path(args: list[str]) -> str | None:
-    """The file that is to be read; None for none. Its name is needed before the other options are looked at."""
-    found = None
-    for at, word in enumerate(args):
-        if word == "--":
-            break
-        if word == "--config" and at + 1 < len(args):
-            found = args[at + 1]
-        elif word.startswith("--config="):
-            found = word.partition("=")[2]
-    if found is not None:
-        return found
-    return os.environ.get(CONFIG_VARIABLE) or (CONFIG_FILE if os.path.exists(CONFIG_FILE) else None)
-
-
-def _configuration(path: str | None, params: list[click.Parameter]) -> tuple[str | None, dict[str, Any]]:
-    """The settings of the file by the names of the parameters that they set.
-
-    Raises:
-        UsageError: the file cannot be read, is no TOML, or sets what only the command line may.
-    """
-    if path is None:
-        return None, {}
-    import tomllib
-
-    from snaprebuild.storage.local.regular_file import open_named_file
-
-    with open_named_file(path) as file:
-        data = file.read(CONFIG_BYTES_MAX + 1)
-    if len(data) > CONFIG_BYTES_MAX:
-        raise UsageError(f"is larger than {CONFIG_BYTES_MAX} bytes, and no configuration file", path=path)
-    try:
-        settings = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"is no TOML: {error}", path=path) from error
-    found = {}
-    by_name = {_name_of(each): each.name or "" for each in params}
-    for key, value in settings.items():
-        option = "--" + key.replace("_", "-")
-        if option not in _SETTINGS:
-            raise UsageError(f"sets {key!r}, which only the command line may; expected one of {', '.join(_known())}", path=path)
-        if isinstance(value, dict | float) or (isinstance(value, bool) != (option in _FLAGS)):
-            raise UsageError(
-                f"{key}: expected {'true or false' if option in _FLAGS else 'a text or a number'}, found {value!r}", path=path
-            )
-        if option in by_name:
-            found[by_name[option]] = value if isinstance(value, bool | list) else str(value)
-    return path, found
-
-
-def _known() -> Iterator[str]:
-    return (option[2:].replace("-", "_") for option in sorted(_SETTINGS))

@@ -212,9 +212,9 @@ class ClusterAdvise(Document, frozen=True):
     """Negative for none."""
     lag_time_max_ms: Natural
     checkpoint_interval_ms: Natural
-    """A checkpoint is taken at least so often; 0 for not by time."""
+    """A checkpoint is taken at least once in this time; 0 for not by time."""
     checkpoint_record_bytes: Positive
-    """A checkpoint is taken each so many bytes of records."""
+    """A checkpoint is taken each time the log has grown by this many bytes of records."""
     next_checkpoint: NextCheckpoint
     first_base_offset: Natural | None
     """Of the first segment; null without segments."""
@@ -392,7 +392,7 @@ class ClusterSource(Document, frozen=True):
     VERSION = 2
 
     purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
-    """What the replicas are to be the source of."""
+    """The purpose for which the replicas may be a source."""
     server_properties: str | None
     """Configuration of the broker whose log.dirs were read."""
     metadata: str | None

@@ -180,7 +180,7 @@ class Fleet(Document, frozen=True):
     has_metadata: bool
     """A metadata log shows which replicas are in sync and lead."""
     rate_bytes_per_second: Positive | None
-    """As it was stated with --rate."""
+    """As it was stated with --assume rate."""
     assumes: Sequence[str]
     totals: Totals
     treat: Treat

@@ -11,7 +11,7 @@ from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceV
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
 from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.replay.difference import ComparisonStatus
 
 __all__ = [
     "Answer",
@@ -122,7 +122,7 @@ class ReplicaSnapshot(Part, frozen=True):
     """In the file; null without one, or where it does not parse."""
     expected_entries: Natural
     """By remote storage and the replica's own segments."""
-    status: SnapshotStatus | None
+    status: ComparisonStatus | None
     """Of the file; null without one."""
     reason: str
     """For a person; not stable."""
@@ -283,7 +283,7 @@ class OffsetsPartition(ViewedPartition, frozen=True):
     """A partition and the answers of its leader."""
 
     last_stable: KnownOffset | None
-    """Null where nobody asked for committed records alone, or it is not known."""
+    """Null if the request is not for committed records only, or it is not known."""
     leader_epoch: CurrentLeaderEpoch
     answers: Sequence[Answer]
     """In the order of the question."""

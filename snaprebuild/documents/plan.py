@@ -73,7 +73,7 @@ class Partition(PartitionNeeds, frozen=True):
     log_end_offset: Natural | None
     """End of the last whole batch; null where it cannot be read or there is no segment."""
     replay_from_offset: Natural | None
-    """Base offset of the segment where replay begins; null when nothing is to be done."""
+    """Base offset of the segment where replay begins; null if there is nothing to do."""
     replay_reason: str
     min_read_bytes: Natural
     max_read_bytes: Natural

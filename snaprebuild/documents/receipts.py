@@ -57,7 +57,7 @@ class VerifyReceipt(Document, frozen=True):
     began_ms: int
     """When the run began to write."""
     ended: bool
-    """The run came to its end; else it was killed."""
+    """The run has ended by itself; else it was killed."""
     in_place: bool
     totals: FileTotals
     files: Sequence[VerifiedFile]
@@ -104,7 +104,7 @@ class Undo(Document, frozen=True):
     began_ms: int
     """When the run began to write."""
     ended: bool
-    """The run came to its end; else it was killed."""
+    """The run has ended by itself; else it was killed."""
     in_place: bool
     dry_run: bool
     totals: UndoTotals

@@ -50,7 +50,7 @@ class Estimate(Part, frozen=True):
     objects: Natural
     """Of which something is read."""
     requests: Natural
-    """At most so many, if none has to be repeated."""
+    """The most that are sent, if none must be repeated."""
     read_bytes: Natural
     """As they are stored."""
     storage_classes: dict[str, Natural]
@@ -329,7 +329,7 @@ class RepairedCopy(TopicPartition, frozen=True):
     ]
     """What was done (docs/guides/remote-storage.md)."""
     reason: str
-    """Empty where it was done, or is to be."""
+    """Why it was not done; empty if it was done, or would be."""
     verdict: Annotated[str, one_of("false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong")] | None
     """As in tier-audit; null with undo."""
     entries: Natural | None

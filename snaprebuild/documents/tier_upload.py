@@ -79,9 +79,10 @@ class UploadedSegment(Part, frozen=True):
             "behind",
         ),
     ]
-    """uploaded by this run, or would be without --dry-run; finished by an earlier run of this uploader; present as a copy of another
-    uploader that brokers read; unverified as one that brokers may not read; claimed by another uploader; waits for the last stable offset
-    or the high watermark; refused; failed in storage; behind one that was not uploaded."""
+    """`uploaded`: by this run. `would-upload`: without --dry-run it would be. `finished-before`: by an earlier run of this uploader.
+    `present`: a copy of another uploader, which brokers read. `unverified`: a copy that brokers may not read. `claimed`: by another
+    uploader. `waits`: for the last stable offset or the high watermark. `failed`: in storage. `behind`: an earlier segment was not
+    uploaded."""
     reason: str
     """A sentence, empty where the action says everything."""
     segment_id: Uuid | None
@@ -91,8 +92,8 @@ class UploadedSegment(Part, frozen=True):
     took_over: OldClaim | None
     """The claim that was taken over, or would be; null for none."""
     announced: Annotated[str, one_of("now", "before", "needless")] | None
-    """How brokers know of the copy: its records were produced now and read back, were in the topic before, or are needless because brokers
-    read another copy by now; null where this run announced nothing."""
+    """How brokers know of the copy. `now`: its records were produced and read back. `before`: they were in the topic. `needless`:
+    brokers read another copy by now. Null if this run announced nothing."""
     snapshot: UploadedSnapshot | None
     """Null where the segment was not looked at."""
     leader_epochs: Sequence[LeaderEpoch]

@@ -27,10 +27,10 @@ from formats.partition.file_names import (
 from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
 from formats.partition.producer_snapshot import write_entries
 from formats.remote.remote_log_metadata import RemoteSegment
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source.verdict import SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, rejection, unknown_finding
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
@@ -308,7 +308,7 @@ def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
     first = min(each.start_offset for each in remote.live)
     if first < chain.start_offset:
         message = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
-        raise RefusedError(f"{message}. Give the leader's log start with --log-start", path=remote.place)
+        raise RefusedError(f"{message}. Give the leader's log start with --assume log_start", path=remote.place)
     return chain.start_offset
 
 
@@ -328,7 +328,8 @@ def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, 
         found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
     if wanted.log_start is None:
         found.append(
-            f"the log start is taken to be {log_start}, where remote storage begins; give the leader's with --log-start if it is higher"
+            f"the log start is taken to be {log_start}, where remote storage begins; "
+            "give the leader's with --assume log_start if it is higher"
         )
     elif log_start < state.first_offset:
         found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
@@ -362,16 +363,16 @@ def judge_target(
     """
     logs = MetadataLogs(metadata, settings)
     logs.named()
-    verifier = SourceVerifier(Purpose.BOOTSTRAP, logs)
+    collector = EvidenceCollector(Purpose.BOOTSTRAP, logs)
     state = read_log_dir(os.path.realpath(log_dir))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    verifier.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    verdict = judge(verifier.evidence_for(state, log))
+    verdict = judge(collector.evidence_for(state, log))
     if verdict.is_rejected:
-        raise RefusedError(rejection(verdict, path).message, path=path)
-    findings = [*logs.findings, *verifier.findings]
-    unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
+        raise RefusedError(verdict.rejection_finding(path).message, path=path)
+    findings = [*logs.findings, *collector.findings]
+    unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]

@@ -195,7 +195,7 @@ def plan_bootstrap(
             [(view.source, view.log_start.value, mark) for view, mark in views], clock, plan.findings, jobs
         )
     else:
-        stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--last-stable") for view, mark in views}
+        stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--assume last_stable") for view, mark in views}
     for view, mark in views:
         path = view.directory.path
         if path not in stable:
@@ -217,15 +217,15 @@ def plan_bootstrap(
 
 def _supposed(view: PartitionView, supposed: Supposed) -> PartitionView:
     if supposed.log_end is not None:
-        view.log_end = Known(supposed.log_end, "--log-end")
+        view.log_end = Known(supposed.log_end, "--assume log_end")
         view.high_watermark = replace(view.high_watermark, value=min(view.high_watermark.value, supposed.log_end))
     if supposed.log_start is not None:
-        view.log_start = Known(supposed.log_start, "--log-start")
+        view.log_start = Known(supposed.log_start, "--assume log_start")
         if view.local_start.value < supposed.log_start:
             view.local_start = view.log_start
         view.high_watermark = replace(view.high_watermark, value=max(view.high_watermark.value, supposed.log_start))
     if supposed.highest_remote is not None and view.has_remote:
-        view.highest_remote = Known(supposed.highest_remote, "--highest-remote")
+        view.highest_remote = Known(supposed.highest_remote, "--assume highest_remote")
     if view.log_end.value < view.local_start.value:
         raise UsageError(
             f"the log would end at {view.log_end.value}, below its start {view.local_start.value}", path=view.directory.path

@@ -78,7 +78,7 @@ class PartitionView:
         """The high watermark, or the given one, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
         if wanted is None:
             return self.high_watermark
-        return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--high-watermark")
+        return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--assume high_watermark")
 
 
 def view_partitions(
@@ -135,7 +135,7 @@ def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | N
         remote, found = _remote_of(source, topic_id, tier)
         findings += found
     if remote_storage and not source.can_be_tiered:
-        message = f"remote storage is not on, as --remote-storage has it: {NEVER_TIERED}"
+        message = f"remote storage is not on, as --assume remote_storage has it: {NEVER_TIERED}"
         findings.append(Finding("never-tiered", Severity.FINDING, directory.path, message))
     has_remote, origin, is_assumed = _has_remote(source, tier, remote, remote_storage)
     log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
@@ -168,7 +168,7 @@ def _has_remote(
     if not source.can_be_tiered:
         return False, NEVER_TIERED, False
     if wanted is not None:
-        return wanted, "--remote-storage", False
+        return wanted, "--assume remote_storage", False
     if remote is not None and (remote.copies or remote.log.segments):
         return True, "copies of its segments are in the store", False
     if source.is_tiered:

@@ -164,7 +164,7 @@ def log_offsets_of(
         epoch = Known(-1 if last is None else last.epoch, "the last leader epoch of the checkpoint, whose leader has settled", True)
         start = 0
     else:
-        epoch = Known(leader_epoch, "--leader-epoch")
+        epoch = Known(leader_epoch, "--assume leader_epoch")
         start = last.start_offset if last is not None and last.epoch == leader_epoch else view.log_end.value
     log = LogOffsets(
         has_remote=view.has_remote,

@@ -22,7 +22,7 @@ from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
@@ -254,7 +254,7 @@ def _decided(
             if not replayed.state.is_complete:
                 verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
-            if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
+            if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
             return state(verdict, why, judgement)
         if verdict not in WRONG and replayed.state.judgement.snapshot_class.may_go_in_place:

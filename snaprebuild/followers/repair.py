@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from snaprebuild.cluster.source.verifier import rejection
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
@@ -101,7 +101,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         as_of_ms=check.clock.as_of_ms,
         expiration_ms=check.clock.expiration_ms,
     )
-    plan = make_plan(request, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
+    plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
     planned_at = {each.source.directory.path: each for each in plan.partitions}
     partitions = []
     for path, replica in wrong.items():
@@ -112,7 +112,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         elif planned.verdict is None or planned.verdict.is_rejected:
             why = f"it cannot be judged whether it may be written to: {planned.fault}"
             unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
-            refused.append(unjudged if planned.verdict is None else rejection(planned.verdict, path))
+            refused.append(unjudged if planned.verdict is None else planned.verdict.rejection_finding(path))
         elif (untrusted := why_not_trusted(planned, replica.first_offset)) is not None:
             why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))

@@ -11,7 +11,7 @@ import numpy as np
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import finding_of_error
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, cost_of_missing
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_replay import (
@@ -83,7 +83,7 @@ class CheckedSnapshot:
     offset: int
     expected_entries: int
     entries: int | None
-    status: SnapshotStatus | None
+    status: ComparisonStatus | None
     reason: str
     proven_wrong: bool
     lost: tuple[LostProducer, ...]
@@ -132,7 +132,7 @@ class SnapshotsTask(ReplayTask):
             self.outcome.findings.append(finding_of_error(error, directory.path))
             return
         except FormatError as error:
-            found, comparison = None, Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            found, comparison = None, Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         checked = _checked(state, found, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(checked.lost)
         if comparison is None and self._was_set_aside(state.offset):

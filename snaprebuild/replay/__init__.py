@@ -1,1 +1,1 @@
-"""What the log says about its producers: pure functions and values, no paths, no clock."""
+"""The producer state that follows from a log: pure functions and values, no paths, no clock."""

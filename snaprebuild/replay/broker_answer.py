@@ -1,7 +1,8 @@
 """What a broker answers to a data batch of a producer, from its state in memory.
 
-A leader checks a data batch in this order: is it one of the last five batches again, is its epoch too old, does its sequence follow, and is
-it part of the open transaction. Versions differ in the names of errors and in what they accept from a producer without state or batch.
+A leader checks a data batch in this order. Is it a duplicate of one of the last five batches? Is its epoch too old? Does its
+sequence follow? Is it part of the open transaction?
+Versions differ in the names of errors and in what they accept from a producer without state or batch.
 
 Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3;
 ``DefaultRecordBatch.incrementSequence``.

@@ -23,8 +23,8 @@ class SnapshotClass(Enum):
     """What a rebuilt snapshot may be called."""
 
     EXACT = "EXACT"
-    """Equal to a broker's own replay of the whole log or, if the log begins above 0, to its replay of the retained log on the snapshot at
-    the first offset, which all later snapshots confirm."""
+    """Equal to a broker's own replay of the whole log. If the log begins above 0, equal to its replay of the retained log on the
+    snapshot at the first offset, which all later snapshots confirm."""
     EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
     """Equal to a broker's recovery from the first retained offset; producers whose batches were all deleted are absent."""
     LOAD_EQUIVALENT = "LOAD_EQUIVALENT"
@@ -39,7 +39,7 @@ class SnapshotClass(Enum):
 
     @property
     def confidence(self) -> str:
-        """The word in tables; documents have the class."""
+        """The confidence in tables; documents have the class."""
         return _CONFIDENCE[self]
 
     @property
@@ -130,7 +130,8 @@ class ReplayRecord:
         """Adds the next segment or piece of one.
 
         Args:
-            summary: of the segment; after a piece that ends at a cut follows the rest of its segment, whatever the other arguments are.
+            summary: of the segment; after a piece that ends at a cut the rest of its segment follows, whatever the other arguments
+                are.
             is_last: of the log.
             path: of the segment, for messages.
             following: base offset of the next segment, None for the last.

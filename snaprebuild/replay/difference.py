@@ -22,11 +22,11 @@ from snaprebuild.replay.window import expired_mask
 __all__ = [
     "ENTRY_FIELDS",
     "Comparison",
+    "ComparisonStatus",
     "Difference",
     "DifferenceKind",
     "Knowledge",
     "MatchedEntries",
-    "SnapshotStatus",
     "compare",
     "cost_of_change",
     "cost_of_extra",
@@ -85,7 +85,7 @@ def match_entries(a: np.ndarray, b: np.ndarray) -> MatchedEntries:
 # ---------------------------------------------------------------------------------------------------------------- a snapshot and the log
 
 
-class SnapshotStatus(Enum):
+class ComparisonStatus(Enum):
     """The result of comparing a snapshot on disk with the log."""
 
     EQUAL = "equal"
@@ -155,7 +155,7 @@ class Comparison:
         certain_count: entries that prove it wrong.
     """
 
-    status: SnapshotStatus
+    status: ComparisonStatus
     proven_wrong: bool
     expected_entries: int
     found_entries: int
@@ -171,7 +171,7 @@ class Knowledge:
 
     Attributes:
         is_complete: it began at offset 0 or at a trusted snapshot: a producer that it does not have never wrote.
-        doubt: why it proves nothing at all (compaction, damage, gaps), or None.
+        doubt: the reason why it proves nothing at all (compaction, damage, gaps), or None.
         first_offset: base offset of the first segment on disk; everything below it is unknown unless ``is_complete``.
         log_start_offset: producers whose batches are all below it may be absent from a correct snapshot.
         as_of_ms: the moment of expiry.
@@ -198,10 +198,10 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     expected = entries_of(replayed)
     impossible = impossible_entries(found, offset)
     if impossible is not None:
-        return Comparison(SnapshotStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
+        return Comparison(ComparisonStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
     found = sorted_entries(found)
     if np.array_equal(expected, found):
-        return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
+        return Comparison(ComparisonStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
     missing, extra, changed = _differing(replayed, expected, found, knowledge)
     ranked = sorted((*missing.first(), *extra.first(), *changed.first()), key=lambda each: (each[0], each[1].producer_id))
     counts = (
@@ -212,12 +212,12 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     )
     if not ranked:
         reason = "different only in entries that have expired"
-        return Comparison(SnapshotStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason)
+        return Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason)
     if knowledge.doubt is not None:
-        return Comparison(SnapshotStatus.UNVERIFIABLE, False, *counts, knowledge.doubt)
+        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.doubt)
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
-        return Comparison(SnapshotStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
+        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
     reason = f"the log contradicts {certain_count} entries"
     return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
 
@@ -266,13 +266,13 @@ class _Differing:
             yield int(rank[index]), self.difference(index)
 
 
-def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> SnapshotStatus:
+def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> ComparisonStatus:
     """The status of a snapshot that the log contradicts for certain."""
     if missing.certain_count and found_entries == 0:
-        return SnapshotStatus.FALSE_EMPTY
+        return ComparisonStatus.FALSE_EMPTY
     if changed.certain_count:
-        return SnapshotStatus.STALE
-    return SnapshotStatus.MISSING_ENTRIES if missing.certain_count else SnapshotStatus.EXTRA
+        return ComparisonStatus.STALE
+    return ComparisonStatus.MISSING_ENTRIES if missing.certain_count else ComparisonStatus.EXTRA
 
 
 def _differing(
@@ -322,7 +322,7 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
 def _changed(
     replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> _Differing:
-    """Producers of whom some field differs: by the first field that differs for certain, or the first that differs."""
+    """Producers with a field that differs: by the first field that differs for certain, or the first that differs."""
     is_open = _open_fields(replayed, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
@@ -348,7 +348,7 @@ def _changed(
 def _open_fields(
     replayed: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
-    """For each field the producers of whom the retained log does not fix it, so that the value in the file may be correct."""
+    """For each field, the producers for which the retained log does not fix it, so that the value in the file may be correct."""
     assigned = replayed.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
     batch = _is_batch_open(replayed, rows, found["last_offset"][found_rows], knowledge)

@@ -1,8 +1,9 @@
 """The batches of a log that set the fields of one producer's entry.
 
-Of millions of batches a few decide: those that changed the epoch, the last marker, the batch that opened the transaction, and the newest
-data batches, of which a broker has five in memory. ``deciding`` keeps these of a run of batches, whatever was before it, so segments are
-read in parallel and in bounded memory. ``ProducerTrace`` goes through the kept batches in log order.
+Few of millions of batches decide: those that changed the epoch, the last marker, the batch that opened the transaction, and the
+newest data batches (five in a broker).
+``deciding`` keeps these of a run of batches, whatever was before it, so segments are read in parallel and in bounded memory.
+``ProducerTrace`` goes through the kept batches in log order.
 
 Source: ``ProducerAppendInfo``, ``ProducerStateEntry``.
 """
@@ -142,8 +143,9 @@ class ProducerTrace:
 
     Attributes:
         entry: None if the producer is unknown.
-        set_by: by field the batch that set its value (which may be -1): for the epoch the first batch that had it, for an open transaction
-            the one that opened it, for the others the last that wrote it. A field without batch has the value of the first entry.
+        set_by: by field the batch that set its value (which may be -1). For the epoch that is the first batch that had it; for an
+            open transaction the one that opened it; for the others the last that wrote it. A field without batch has the value of
+            the first entry.
         in_memory: the newest data batches of this epoch, oldest first, as many as a broker has in memory.
         last_data: the last data batch, of any epoch.
     """

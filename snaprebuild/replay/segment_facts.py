@@ -41,7 +41,8 @@ class SegmentFacts:
         partial_batches: batches of magic 2 with fewer records than offsets: compaction removed records.
         empty_control_batches: control batches without their record: compaction removed markers.
         disorder_offset: base offset of the first batch that begins before the end of the one before it, or ends before it begins.
-        commit_markers: with their record; likewise ``abort_markers``.
+        commit_markers: commit markers with their record.
+        abort_markers: abort markers with their record.
         index_hits: index entries that agree with the batches (``IndexEntries.hits``); 0 if they were not compared.
     """
 

@@ -175,8 +175,8 @@ class BatchFacts:
         codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
         magic: batches by magic, 0 to 2.
         sizes: batches by log2 of their size, ascending, without zeros: at least ``2**log2`` bytes and less than twice that.
-        median_range: the median size (the lower of two) is at least the first and less than the second, which is 1 more up to 63 bytes,
-            and at most 1/32 more; None without batches.
+        median_range: the median size (the lower of two) is at least the first number and less than the second. The second is 1 more
+            up to 63 bytes, and at most 1/32 more above. None without batches.
     """
 
     batches: int

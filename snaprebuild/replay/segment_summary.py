@@ -1,4 +1,4 @@
-"""What replay needs to know of one segment: its effect on producer states, and the facts that decide the class of the result.
+"""What replay needs from one segment: its effect on producer states, and the facts that decide the class of the result.
 
 A summary is small (one row for each producer of the segment), can be sent between processes, and never changes for a closed segment. If the
 state inside a segment is needed, at an offset that is no boundary, the segment is cut there and has a summary for each piece.
@@ -161,7 +161,7 @@ class ReadOptions(TypedDict, total=False):
         block_bytes: bytes that are held at a time.
         with_statistics: also count the batches by kind and by producer.
         traced_producer: id of the producer whose deciding batches are wanted, or None.
-        indexes: of the segment, if they are to be compared with its batches.
+        indexes: of the segment, to be compared with its batches; None for no comparison.
     """
 
     check_crc: bool
@@ -233,17 +233,17 @@ def read_pieces(
     """The piece before each cut that a batch reaches, the rest after the last of them, and where the batches end.
 
     Args:
-        source: as for ``summarise_pieces``.
-        base_offset: as above.
-        cuts: as above.
+        source: see ``summarise_pieces``.
+        base_offset: see ``summarise_pieces``.
+        cuts: see ``summarise_pieces``.
         start_bytes: of a range (``summarise_range``).
         end_bytes: of a range; None for the end of the segment.
         check_crc: see ``ReadOptions``, as for the arguments after it.
-        hint: as above.
-        block_bytes: as above.
-        with_statistics: as above.
-        traced_producer: as above.
-        indexes: as above.
+        hint: see ``ReadOptions``.
+        block_bytes: see ``ReadOptions``.
+        with_statistics: see ``ReadOptions``.
+        traced_producer: see ``ReadOptions``.
+        indexes: see ``ReadOptions``.
     """
     columns = {*SUMMARY_COLUMNS, *(STATISTICS_COLUMNS if with_statistics else ()), *(() if indexes is None else HIT_COLUMNS)}
     reader = HeaderReader(
@@ -301,10 +301,10 @@ def summaries_of(
     Args:
         pieces: all of the segment, as ``read_pieces`` returns them.
         base_offset: as for ``summarise_pieces``.
-        cuts: as above.
+        cuts: as for ``summarise_pieces``.
         tail: of the segment.
         size_bytes: of the segment.
-        is_last: as above.
+        is_last: as for ``summarise_pieces``.
     """
     done: list[SegmentSummary] = []
     start_bytes, start_offset = 0, base_offset

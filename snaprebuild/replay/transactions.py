@@ -20,8 +20,9 @@ __all__ = ["aborted_in", "index_relevant"]
 def index_relevant(closes: ClosedTransactions) -> ClosedTransactions:
     """The closed transactions that ``aborted_in`` needs: at most one for each producer, and two for each aborted transaction.
 
-    One that was open before the run stays, because its first offset is unknown here. An aborted one is in the index, together with the
-    least first offset of those that were still open: of the ones that are closed after it, the one that began first is enough.
+    A transaction that was open before the run is kept, because its first offset is unknown here. An aborted one is in the index,
+    together with the least first offset of those that were still open. Among those that are closed after it, the one that began
+    first is enough.
 
     Args:
         closes: in log order, of an effect that is not yet composed on what is before the segment.
@@ -43,8 +44,8 @@ def aborted_in(completed: ClosedTransactions, open_first_offset: np.ndarray) -> 
     was closed in it, or is open at its end.
 
     Args:
-        completed: of the segment, in log order: the closes of its effect, resolved by the state before it, without those that closed
-            nothing; all of them, or those that ``index_relevant`` leaves.
+        completed: the closed transactions of the segment, in log order, resolved by the state before it, without those that closed
+            nothing. All of them, or those that ``index_relevant`` leaves.
         open_first_offset: int64 (n,), first offsets of the transactions that are open at the end of the segment.
     """
     producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()

@@ -1,9 +1,10 @@
 """The replay window: where replay may begin when producers older than ``producer.id.expiration.ms`` do not matter, and what proves it.
 
-Any broker that loads the state drops a producer whose newest batch is older than the expiration, unless its transaction is open. So replay
-may begin at the earliest segment with a younger timestamp, IF nothing below it still matters: a transaction that was opened there, a batch
-that a marker keeps, a coordinator epoch. A snapshot that a live broker wrote after the window began (the *witness*) settles most of that.
-What it does not settle is settled by going back, segment by segment.
+Any broker that loads the state drops a producer whose newest batch is older than the expiration, unless its transaction is open. So
+replay may begin at the earliest segment with a younger timestamp, IF nothing below it still matters. What may matter is a
+transaction that was opened there, a batch that a marker keeps, or a coordinator epoch.
+A snapshot that a live broker wrote after the window began (the *witness*) settles most of that. The rest is settled by going back,
+segment by segment.
 
 The proof also uses two facts about legal logs. A producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
 a producer that writes outside of transactions never had a marker. And a data batch of epoch 0 and sequence 0 below offset 2147483648 is the
@@ -13,13 +14,14 @@ A broker that then loads the log from its log start finds no batch before it eit
 
 The window alone cannot show the following, because no batch in it contradicts the witness:
 
-* an open transaction that the witness lacks (or invents), of a producer without any batch between the window and the witness;
-* a transaction that begins too late in the witness, namely at the producer's first batch in the window (this happens if the witness was
-  derived from a false empty snapshot at or below the window), or too early, anywhere below the window;
+* a transaction that begins too late in the witness, at the producer's first batch in the window. The witness was then derived from
+  a false empty snapshot at or below the window;
+* a transaction that begins too early in the witness, anywhere below the window;
 * a coordinator epoch, if no marker of the producer is between the window and the witness, unless the witness has none at all.
 
-A broker that once started without its state writes such a witness, and all its later snapshots agree. To find the first two, the headers
-below the window are read (``open_below_fault``). The third needs no reading: such a broker has no coordinator epoch until the next marker.
+A broker that once started without its state writes such a witness, and all its later snapshots agree. To find the first three, the
+headers below the window are read (``open_below_fault``). The last needs no reading: such a broker has no coordinator epoch until
+the next marker.
 A surviving empty snapshot below the witness is the trace that such a start usually leaves. Then the witness is not trusted.
 
 Source: KIP-854 for the expiration; the proof is this project's own (docs/concepts/confidence.md) and is tested against full replays.
@@ -145,8 +147,8 @@ def witness_fault(
 ) -> str | None:
     """Why a surviving snapshot is no evidence for what is below the window.
 
-    It is evidence if it has every producer with a batch between the window and the snapshot exactly as the replay gives it, if its other
-    entries are possible, and if at least one live producer could be compared.
+    It is evidence under three conditions. It has every producer with a batch between the window and the snapshot exactly as the
+    replay gives it. Its other entries are possible. At least one live producer could be compared.
 
     A correct snapshot may be rejected: that of a producer that expired, came back and so lost its batch or coordinator epoch. The only cost
     is reading further back.
@@ -196,7 +198,7 @@ def shows_transactions(effect: SegmentEffect) -> bool:
 def open_below_fault(
     below: SegmentEffect, total: SegmentEffect, witness: SegmentEffect, *, window_offset: int, first_offset: int
 ) -> str | None:
-    """How the witness contradicts the headers below the window about the transactions that were opened there and are still open.
+    """How the witness contradicts the headers below the window about transactions that were opened there and are still open.
 
     For the others there is a marker in the window (``settle``).
 

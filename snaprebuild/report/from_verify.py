@@ -12,7 +12,7 @@ from snaprebuild.documents.common import InputFile
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.typed import UnexpectedValueError
 from snaprebuild.documents.verify import Partition, Snapshot, Verify
-from snaprebuild.replay.difference import Difference, SnapshotStatus
+from snaprebuild.replay.difference import ComparisonStatus, Difference
 from snaprebuild.report.page_data import (
     PageBoundary,
     PageDocument,
@@ -44,7 +44,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
         elif name == "totals":
             counts = msgspec.structs.asdict(value)
             text = ", ".join(
-                f"{counts[each.value]} {each.value.replace('_', ' ')}" for each in SnapshotStatus if counts[each.value]
+                f"{counts[each.value]} {each.value.replace('_', ' ')}" for each in ComparisonStatus if counts[each.value]
             )
             document.facts.append(("snapshots", text or "none"))
         else:
@@ -84,7 +84,7 @@ def _take_snapshot(found: Snapshot, partition: PagePartition) -> None:
     boundary.entries = comparison.found_entries
     if found.snapshot_class is not None:
         boundary.expected = comparison.expected_entries
-    if boundary.is_wrong or comparison.status not in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY):
+    if boundary.is_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
         boundary.why.append(comparison.reason)
     producers = producers_of(comparison.differences, found.offset)
     partition.producers += producers

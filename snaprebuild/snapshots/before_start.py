@@ -16,7 +16,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, why_not_due_in_place
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
@@ -101,6 +101,7 @@ class Preparation:
 
 def prepare_log_dirs(
     request: Request,
+    gate: SourceGate,
     *,
     by_bytes_blocked: bool = True,
     deadline: float | None = None,
@@ -112,6 +113,7 @@ def prepare_log_dirs(
 
     Args:
         request: what is asked for; ``out`` is None.
+        gate: judges whether the replicas may be written to.
         by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
         deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
         dry_run: replay and judge, write nothing.
@@ -129,7 +131,8 @@ def prepare_log_dirs(
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
     now = time.monotonic()
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
-    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by, judged_by=deadline)
+    most_first = bytes_blocked if by_bytes_blocked else None
+    made = make_plan(request, gate, most_first=most_first, deadline=planned_by, judged_by=deadline)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)

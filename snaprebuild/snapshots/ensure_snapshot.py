@@ -1,10 +1,12 @@
-"""The snapshot that belongs to a segment: one partition is replayed up to one boundary, within a byte budget and a deadline.
+"""The snapshot that belongs to a segment: one partition is replayed up to one boundary, within limits on bytes and time.
 
 Implements ``snaprebuild.hooks``.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -19,30 +21,75 @@ from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
-from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 from snaprebuild.storage.stores import store_of
 
 __all__ = [
+    "DEFAULT_OPTIONS",
     "BoundaryRequest",
     "EnsuredSnapshot",
     "OneBoundaryTask",
     "Origin",
+    "ReplayOptions",
     "ValidatedSnapshot",
     "Validity",
+    "clock_of",
     "replay_to_boundary",
 ]
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """How a log is replayed, and which results the caller accepts. A value that makes no sense is a ``UsageError``.
+
+    Attributes:
+        as_of_ms: the time at which producers expire, ms since 1970; None for the time of the call. Set it only to replay an old copy as if
+            it were its own time: nothing expires at 0.
+        expiration_ms: ``producer.id.expiration.ms`` of the broker. A smaller value loses producers.
+        replay_from: ``auto``, ``window`` or ``log-start`` (docs/concepts/confidence.md).
+        check_crc: compute the checksum of every batch.
+        allow_unproven: accept a snapshot of the class UNPROVEN.
+        allow_unsound: accept a snapshot of the class UNSOUND.
+        jobs: processes that read segments; 1 reads in the calling process.
+        s3: how object stores are reached; without it as the environment and the SDK are set up.
+    """
+
+    as_of_ms: int | None = None
+    expiration_ms: int = DEFAULT_EXPIRATION_MS
+    replay_from: ReplayFrom | str = ReplayFrom.AUTO
+    check_crc: bool = True
+    allow_unproven: bool = False
+    allow_unsound: bool = False
+    jobs: int = 1
+    s3: S3Settings = USUAL_S3
+
+    def __post_init__(self) -> None:
+        if self.replay_from not in list(ReplayFrom):
+            names = ", ".join(each.value for each in ReplayFrom)
+            raise UsageError(f"replay_from: expected one of {names}, found {self.replay_from!r}")
+        if self.expiration_ms < 1 or self.jobs < 1:
+            raise UsageError(f"expected 1 or more, found expiration_ms={self.expiration_ms} and jobs={self.jobs}")
+
+
+DEFAULT_OPTIONS = ReplayOptions()
+
+
+def clock_of(options: ReplayOptions) -> Clock:
+    """When producers expire: now, unless the options name another time."""
+    return Clock(int(time.time() * 1000) if options.as_of_ms is None else options.as_of_ms, options.expiration_ms)
 
 
 class Origin(Enum):
@@ -124,6 +171,10 @@ class ValidatedSnapshot:
     point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
 
 
+KeptSummaries = dict[tuple[int, FileIdentity], SegmentSummary]
+"""By base offset and identity of the segment."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryRequest:
     """One boundary of a partition, as callers of ``snaprebuild.hooks`` ask for it.
@@ -131,28 +182,29 @@ class BoundaryRequest:
     Attributes:
         directory: of the partition, absolute.
         offset: the boundary.
-        byte_budget: of segments that may be read; None for any number.
-        deadline: nothing is read after this ``time.monotonic()``; None for none.
-        out: where the snapshot is written to as well; None for nowhere.
+        max_bytes: of segments that may be read; None for no limit.
+        deadline: nothing is read after this ``time.monotonic()``; None for no limit.
+        out: a second directory that the snapshot is written to; None for none.
         after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
+        kept: the summaries of the segments that earlier replays of this partition read. The replay reads none of them again, and adds its
+            own. None to keep nothing.
     """
 
     directory: str
     offset: int
+    options: ReplayOptions
     clock: Clock
-    mode: ReplayFrom
-    check_crc: bool
-    byte_budget: int | None
-    deadline: float | None
-    out: str | None
-    after: ReplayCheckpoint | None
-    s3: S3Settings
+    max_bytes: int | None = None
+    deadline: float | None = None
+    out: str | None = None
+    after: ReplayCheckpoint | None = None
     source: PartitionSource | None = None
+    kept: KeptSummaries | None = None
 
 
-def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryTask], Result]) -> Result:
-    """Replays up to the boundary, and gives what ``take`` makes of that.
+def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> Result:
+    """Replays up to the boundary, and returns what ``take`` makes of the finished task.
 
     When a broker deletes a segment during the replay, the partition is listed again.
 
@@ -164,7 +216,7 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
         task: OneBoundaryTask | None = None
         try:
             task = _opened(request)
-            run([task], jobs)
+            run([task], request.options.jobs)
             if task.failure is not None:
                 raise task.failure
             return take(task)
@@ -174,8 +226,8 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
             bytes_read += 0 if task is None else task.outcome.bytes_read
             if listing + 1 == LISTINGS_MAX:
                 raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
-            budget = None if request.byte_budget is None else max(request.byte_budget - bytes_read, 0)
-            request, gone = replace(request, source=None, byte_budget=budget), error
+            left = None if request.max_bytes is None else max(request.max_bytes - bytes_read, 0)
+            request, gone = replace(request, source=None, max_bytes=left), error
         except UsageError as error:
             if gone is None:
                 raise
@@ -191,40 +243,41 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
-    partition = opened_partition(request.directory, request.s3) if request.source is None else request.source
-    directory = partition.directory
+    options = request.options
+    partition = opened_partition(request.directory, options.s3) if request.source is None else request.source
+    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), request.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        check_output(request.out, [request.out], [partition], store_of(request.out, request.s3))
+        check_output(request.out, [request.out], [partition], store_of(request.out, options.s3))
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
         raise UsageError(f"{request.offset} is neither the base offset of a later segment nor the log end", path=directory.path)
     # The end of the last segment is read only where it matters: without an index that is all of it.
     if is_log_end:
-        _check_budget(request, directory.segments[-1].size_bytes)
+        _check_bytes(request, directory.segments[-1].size_bytes)
     end = log_end_offset(directory, request.deadline) if is_log_end else 0
     if is_log_end and request.offset != end:
         message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
         raise UsageError(message, path=directory.path)
-    stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
+    stop = len(bases) if is_log_end else stop_index(directory, mode, request.offset)
     resumed = request.after
     if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
         resumed = None
     # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
     needs_window = resumed is None or is_log_end
-    window = replay_window(partition, request.mode, request.clock, request.deadline) if needs_window else 0
+    window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
     remote_from = partition.remote_from
-    replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
+    replay = PartitionReplay(directory, mode, clock, window, stop, request.offset, end, resumed, None, remote_from)
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing above the boundary has to prove anything.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
     return OneBoundaryTask(request, partition, replay)
 
 
-def _check_budget(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
-    if request.byte_budget is not None and wanted_bytes > request.byte_budget:
-        message = f"{wanted_bytes} bytes of segments would have to be read, and the budget is {request.byte_budget}"
+def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
+    if request.max_bytes is not None and wanted_bytes > request.max_bytes:
+        message = f"{wanted_bytes} bytes of segments would have to be read, and max_bytes is {request.max_bytes}"
         raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
 
 
@@ -237,21 +290,44 @@ class OneBoundaryTask(ReplayTask):
     """The replay of one partition up to the one boundary that is wanted."""
 
     def __init__(self, request: BoundaryRequest, partition: PartitionSource, replay: PartitionReplay) -> None:
-        reads = partial(read_tasks, partition.directory, check_crc=request.check_crc, deadline=request.deadline)
+        reads = partial(read_tasks, partition.directory, check_crc=request.options.check_crc, deadline=request.deadline)
         super().__init__(partition, TaskOutcome(), reads, replay)
         self.failure: SnaprebuildError | FormatError | None = None
         self._request = request
+        self._due: deque[ReadTask] = deque()
         self._state: BoundaryState | None = None
         self._checkpoint: ReplayCheckpoint | None = None
 
+    def tasks(self) -> list[ReadTask]:
+        """As ``PartitionTask.tasks``. A segment whose summary was kept is taken here, and not read."""
+        while True:
+            self._due = self._due or deque(super().tasks())
+            found: list[ReadTask] = []
+            while self._due and self._kept(self._due[0]) is None:
+                found.append(self._due.popleft())
+            if found or not self._due:
+                return found
+            summary = self._kept(self._due.popleft())
+            assert summary is not None
+            if not self.take(replace(summary, bytes_read=0)):
+                return []
+
+    def _kept(self, task: ReadTask) -> SegmentSummary | None:
+        return (self._request.kept or {}).get((task.base_offset, task.identity))
+
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """Raises SnapshotRefusedError if they exceed the budget."""
-        indices, read = super().next_segments(is_first=is_first), self.outcome.bytes_read
-        _check_budget(self._request, read + sum(self.source.directory.segments[index].size_bytes for index in indices), read)
+        """Raises SnapshotRefusedError if they exceed the limit on bytes."""
+        indices, read, kept = super().next_segments(is_first=is_first), self.outcome.bytes_read, self._request.kept or {}
+        segments = [self.source.directory.segments[index] for index in indices]
+        unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in kept)
+        _check_bytes(self._request, read + unread, read)
         return indices
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """No more is wanted once the boundary is there."""
+        segment = self.source.directory.segments[index]
+        if self._request.kept is not None:
+            self._request.kept[segment.base_offset, segment.log.identity] = summary
         return super().take_segment(index, summary) and self._state is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -278,23 +354,24 @@ class OneBoundaryTask(ReplayTask):
             reasons=() if judgement is None else judgement.reasons,
         )
 
-    def ensured(self, *, allow_unproven: bool, allow_unsound: bool) -> EnsuredSnapshot:
-        """The snapshot on disk where it is proven right, else what the replay gave.
+    def ensured(self) -> EnsuredSnapshot:
+        """The snapshot on disk if it is proven right, else the result of the replay.
 
         Raises:
             SnapshotRefusedError: neither may be relied on.
         """
-        state = self._state
+        state, options = self._state, self._request.options
         if state is None:
             damage = self.replay.damage
             raise self.refusal(
-                "the log changed while it was read" if damage is None else f"{damage.reason}: a broker would stop here, too"
+                "the log changed while it was read" if damage is None else f"{damage.reason}: a broker stops here, too"
             )
         judgement = state.judgement
         klass = judgement.snapshot_class
-        if (klass is SnapshotClass.UNSOUND and not allow_unsound) or (klass is SnapshotClass.UNPROVEN and not allow_unproven):
+        accepted = {SnapshotClass.UNSOUND: options.allow_unsound, SnapshotClass.UNPROVEN: options.allow_unproven}
+        if not accepted.get(klass, True):
             raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
-        found = self._on_disk(state, allow_less=allow_unproven)
+        found = self._on_disk(state, allow_less=options.allow_unproven)
         if isinstance(found, EnsuredSnapshot):
             return found
         impossible = impossible_entries(state.entries, state.offset)
@@ -346,10 +423,10 @@ class OneBoundaryTask(ReplayTask):
             return _NotTaken(error.message)  # no regular file
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
-        if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
+        if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
         elif (
-            comparison.status is SnapshotStatus.UNVERIFIABLE
+            comparison.status is ComparisonStatus.UNVERIFIABLE
             and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
             and not allow_less
         ):
@@ -358,20 +435,20 @@ class OneBoundaryTask(ReplayTask):
                 f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
             )
             raise self.refusal(message, judgement)
-        elif comparison.status is not SnapshotStatus.EQUAL:
+        elif comparison.status is not ComparisonStatus.EQUAL:
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 
 _VALIDITIES = {
-    SnapshotStatus.EQUAL: Validity.EQUAL,
-    SnapshotStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
-    SnapshotStatus.UNVERIFIABLE: Validity.UNPROVEN,
-    SnapshotStatus.EXTRA: Validity.WRONG,
-    SnapshotStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
-    SnapshotStatus.STALE: Validity.WRONG,
-    SnapshotStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
-    SnapshotStatus.CORRUPT: Validity.CORRUPT,
+    ComparisonStatus.EQUAL: Validity.EQUAL,
+    ComparisonStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
+    ComparisonStatus.UNVERIFIABLE: Validity.UNPROVEN,
+    ComparisonStatus.EXTRA: Validity.WRONG,
+    ComparisonStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
+    ComparisonStatus.STALE: Validity.WRONG,
+    ComparisonStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
+    ComparisonStatus.CORRUPT: Validity.CORRUPT,
 }
 
 

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.log_facts import known_log_end
@@ -379,11 +379,11 @@ def compared_alone(
     try:
         entries = read_snapshot_file(directory, offset, listed, is_broker_running=is_broker_running)
     except FormatError as error:
-        return Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+        return Comparison(ComparisonStatus.CORRUPT, True, 0, 0, 0, (), str(error))
     if entries is None:
         return None
     impossible = impossible_entries(entries, offset)
-    status = SnapshotStatus.UNVERIFIABLE if impossible is None else SnapshotStatus.CORRUPT
+    status = ComparisonStatus.UNVERIFIABLE if impossible is None else ComparisonStatus.CORRUPT
     return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
 
 

@@ -1,6 +1,6 @@
-"""The same rebuild on Apache Spark: segments are read by its tasks, the states at the boundaries found and written by others.
+"""The same rebuild on Apache Spark: some tasks read the segments, others find and write the states at the boundaries.
 
-For a notebook, or a job of one's own (``docs/guides/spark.md``)::
+For a notebook, or a job of your own (``docs/guides/spark.md``)::
 
     from snaprebuild.spark.notebook import rebuild
     result = rebuild(spark, "s3://bucket/backup", out="s3://bucket/snapshots")

@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The schema in Spark's words, for ``mapInArrow``."""
+    """The schema as Spark's DDL, for ``mapInArrow``."""
     return ", ".join(f"`{field.name}` {_name(field.type)}" for field in schema)
 
 

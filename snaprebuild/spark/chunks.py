@@ -1,8 +1,9 @@
 """How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition whose rows are few is one piece of work. Of a larger one that can be split (``engine.remote_tasks``) each chunk is one,
-once the state before it is known: chunks are composed in parallel, one task goes over the composed effects, and the states are sent from
-there to the tasks that replay, as rows like any others. The driver has sizes, bounds, and results.
+A partition with few rows is one piece of work. A larger one that can be split (``engine.remote_tasks``) has one piece for each
+chunk, once the state before the chunk is known.
+Chunks are composed in parallel, and one task goes over the composed effects. It sends the states, as rows like any others, to the
+tasks that replay. The driver has only sizes, bounds, and results.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 __all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "Piece", "is_splittable", "may_go_back", "measured", "run_replays"]
 
 CHUNK_BYTES = 128 << 20
-"""Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk is sent one."""
+"""Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk gets one."""
 
 ROWS_OF_A_BYTE = 2
-"""A batch of a producer takes at least 70 bytes, and as many of its log become at most a row of 86 bytes and a closed transaction."""
+"""A batch of a producer takes at least 70 bytes; the same bytes of its log become at most a row of 86 bytes and a closed
+transaction."""
 
 SEGMENT_BYTES = 64 << 10
-"""What a boundary costs besides its rows, as bytes of rows."""
+"""Cost of a boundary in addition to its rows, as bytes of rows."""
 
 END = 2**63 - 1
 """The end of the last piece of a partition: the greatest base offset belongs to it, too."""
 
 PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.int64()), ("slot", pa.int64())])
-"""Rows of a partition from a base offset on, to another one, and the slot (``packing.slots``) that they go to."""
+"""Rows of a partition from one base offset on, up to another, and the slot (``packing.slots``) to which they are sent."""
 
 SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
@@ -53,7 +55,8 @@ SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 PARTITIONS_AT_ONCE = 500
 
 PIECES_WRITTEN_OUT = 32
-"""So few pieces are written into the query itself; a table of more is broadcast to all executors, by a job of its own."""
+"""Up to this number, pieces are written into the query itself; a larger table is broadcast to all executors, by a job of its
+own."""
 
 
 class Piece(NamedTuple):
@@ -91,8 +94,8 @@ class ChunkPlan:
         Args:
             jobs: by number of their partition.
             tasks: the segments of each.
-            rows_bytes: what the rows take of the segment of a partition that has this base offset.
-            chunk_bytes: a chunk takes so much or a little more, or else there are fewer.
+            rows_bytes: by partition and base offset of a segment, the size of its rows.
+            chunk_bytes: size of a chunk, which may be a little larger; less if there would be too many chunks.
             most: chunks of one partition, or one more.
         """
         pieces: list[Piece] = []
@@ -115,7 +118,7 @@ def _hands_out_at_once(job: Job) -> bool:
 
 
 def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:
-    """Whether the rows of a partition may be so many that it is split; asked before they are read."""
+    """Whether a partition may have enough rows to be split; called before they are read."""
     size_bytes = sum(SEGMENT_BYTES + ROWS_OF_A_BYTE * task.identity.size_bytes for task in tasks)
     return len(tasks) > 1 and size_bytes > chunk_bytes and _hands_out_at_once(job)
 
@@ -131,7 +134,7 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
     sizes = " + ".join(f"greatest(size({name}), 0) * {width}L" for name, width in columns.items())
     rows: Any = read.selectExpr("partition", "base_offset", f"{sizes} AS size_bytes")
-    # Summed up here: three numbers for 16,384 producers are little, and a shuffle more is a good part of what a small job costs.
+    # Summed up here: three numbers for 16,384 producers are little, and another shuffle is a good part of the cost of a small job.
     table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
     found = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
     columns_of = (found[name].to_pylist() for name in ("partition", "base_offset", "size_bytes_sum"))

@@ -1,4 +1,4 @@
-"""What the tasks of a job have done so far, for the progress line. A task that runs twice counts twice; no result depends on it."""
+"""Counts of what the tasks of a job have done so far, for the progress line. A task that runs twice counts twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark import Accumulator, SparkContext
 __all__ = ["Counts", "Progress", "job_counters"]
 
 SECONDS = 0.5
-"""Between two looks."""
+"""Time between two updates."""
 
 Progress = Callable[[str, int], None]
 """Called with a text about what was done, and the bytes that were read since the last call."""

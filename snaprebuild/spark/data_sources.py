@@ -1,10 +1,12 @@
 """The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/reference/spark-sql.md).
 
-Spark calls these classes in Python workers: once to plan a query, next to the driver, then in each task. They follow the Python data source
-API, which is there since Spark 4.0. No release up to 4.3 asks for fewer columns than the schema has, so a query names those that it wants,
-by the option ``columns`` or by a schema of its own. Releases since 4.1 hand filters over, but 4.1.0 and 4.3.0 then use what was planned for
-one query in every other one of the same DataFrame or view, whatever its filters, and rows are lost in silence. So filters are taken only
-where the option ``pushFilters`` asks for it; options narrow topics, partitions and offsets, which no release gets wrong.
+Spark calls these classes in Python workers: once to plan a query, next to the driver, then in each task. They follow the Python
+data source API, which exists since Spark 4.0.
+No release up to 4.3 requests fewer columns than the schema has. So a query names the columns that it needs, by the option
+``columns`` or by a schema of its own.
+Releases since 4.1 pass filters to the source. But 4.1.0 and 4.3.0 then use the plan of one query in every other one of the same
+DataFrame or view, whatever its filters, and rows are lost silently. So filters are used only if the option ``pushFilters`` is set.
+Options narrow topics, partitions and offsets, which works in every release.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ __all__ = ["BatchHeaders", "ProducerSnapshots"]
 
 
 OPTIONS_KEY = "snaprebuild.options"
-"""Of the metadata of the first column of a table in a catalog: its options, as JSON."""
+"""Key in the metadata of the first column of a table in a catalog: its options, as JSON."""
 
 
 class _Reader(DataSourceReader):
-    """Reads the files of a query. Subclasses say which files, and what rows they have."""
+    """Reads the files of a query. Subclasses define which files, and their rows."""
 
     of_file: tuple[str, ...]
     """Columns of which all rows of a file have the same value."""
@@ -63,14 +65,14 @@ class _Reader(DataSourceReader):
         self.filters: list[Any] = []
 
     def partitions(self) -> list[InputPartition]:
-        """The files of the query, packed into tasks. Spark asks once for a DataFrame or view, not for each query."""
+        """The files of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
         files, faults = self.files_and_faults()
         self._check(files, faults)
         represented = planned(filter(self._is_passing, files))
         return [InputPartition(task) for task in packed(self.split(represented), self.options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task: of what its directories hold now."""
+        """The rows of one task, from the present content of its directories."""
         task: Task = partition.value
         for found in listed_now(task.files, self.options.selection, self.files_of):
             if isinstance(found, Fault):
@@ -106,14 +108,14 @@ class _Reader(DataSourceReader):
 
     @abstractmethod
     def known(self, file: FileToRead) -> dict[str, Any]:
-        """What all rows of a file have in common."""
+        """The values that all rows of a file share."""
 
     def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
         """Bounds of other columns of a file."""
         return {}
 
     def split(self, files: list[FileToRead]) -> list[FileToRead]:
-        """Files that one task would read for too long, in parts."""
+        """Splits files that one task would read for too long."""
         return files
 
     @abstractmethod
@@ -154,10 +156,10 @@ class _SnapshotReader(_Reader):
 
 
 class _TakesFilters(_Reader):
-    """Leaves files out of which no row can pass the filters of the query."""
+    """Leaves out files of which no row can pass the filters of the query."""
 
     def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802  the name is Spark's
-        """Takes filters. All are given back: Spark evaluates them for each row, as if nothing had been left out."""
+        """Takes filters. All are returned: Spark evaluates them for each row, as if no file had been left out."""
         self.filters += [condition for condition in filters if column_of(condition) is not None]
         return filters
 
@@ -171,14 +173,14 @@ class _SnapshotReaderWithFilters(_TakesFilters, _SnapshotReader):
 
 
 class _Source(DataSource):
-    """A source with the columns of ``whole``, or those of them that are asked for."""
+    """A source with the columns of ``whole``, or the requested ones of them."""
 
     whole: pa.Schema
     reads: type[_Reader]
     reads_with_filters: type[_Reader]
 
     def schema(self) -> str | StructType:
-        """The columns, as Spark wants to know them before it plans.
+        """The columns, which Spark requests before it plans.
 
         Raises:
             UsageError: an option makes no sense, or a path does not exist.
@@ -187,16 +189,16 @@ class _Source(DataSource):
         options.existing_paths()
         if "provider" not in self.options:
             return ddl(options.schema)
-        # Spark keeps the options of a table in its catalog and does not give them to queries. It gives them the schema.
+        # Spark keeps the options of a table in its catalog and does not pass them to queries. It passes them the schema.
         columns = from_arrow_schema(options.schema)
         columns[0].metadata = {OPTIONS_KEY: json.dumps(dict(self.options))}
         return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of ``schema``: those of ``schema()``, or what the query brought along.
+        """A reader of the columns of ``schema``: those of ``schema()``, or those of the query.
 
         Raises:
-            UsageError: there is no such column, or it has another type; or a table in a catalog names its columns itself.
+            UsageError: there is no such column, or it has another type; or the table is in a catalog and names its columns itself.
         """
         stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
         options = ReadOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)

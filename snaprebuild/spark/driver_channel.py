@@ -1,9 +1,9 @@
 """A channel from Spark tasks to the driver, for what the driver must handle before a task continues.
 
-The driver gets the rows of a task when it ends. Two things cannot wait for that: the limits of a run, which are limits of all its tasks
-together, and a receipt, which has to list a file before the file has its name. So the driver listens as long as a job runs, and answers one
-call after the other. A caller proves that it has a secret that came with the task. If the driver is gone, the call fails, and the task
-ends.
+The driver gets the rows of a task when the task ends. Two things cannot wait for that. The limits of a run hold for all its tasks
+together. And a receipt must list a file before the file has its name.
+So the driver listens as long as a job runs, and answers one call after the other. A caller proves that it has a secret that came
+with the task. If the driver is gone, the call fails, and the task ends.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
 __all__ = ["PORT_SETTING", "DriverChannel", "JobChannel", "OnEvent", "listening"]
 
 PORT_SETTING = "spark.snaprebuild.port"
-"""Setting of the session: the port that the driver listens on, for where not every port leads there; 0, the default, for any."""
+"""Setting of the session: the port that the driver listens on, for networks that block other ports; 0, the default, for any."""
 
 CONNECT_SECONDS = 60
 
 CLOSE_SECONDS = 1.0
-"""Waited for the thread that listens, where a system does not wake it when its socket is closed."""
+"""How long to wait for the thread that listens, if the system does not wake it when its socket is closed."""
 
 PORT_MAX = 65535
 
@@ -50,18 +50,18 @@ CALL_BYTES_MAX = 1 << 20
 """A call is about one file, or one request."""
 
 OnEvent = Callable[[int, Any], None]
-"""Called with the number of a task and an event of its job, which ends with what this raises."""
+"""Called with the number of a task and an event of its job; if this raises, the job ends with the error."""
 
 Tasks = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class DriverChannel:
-    """Where the driver listens, as a value that is sent to tasks.
+    """The address of the driver, as a value that is sent to tasks.
 
     Attributes:
         secret: a caller must have it.
-        manners: of each task. A task does not call before each block, so a budget is divided among the cores.
+        manners: how each task reads. A task does not call before each block, so a budget is divided among the cores.
     """
 
     host: str
@@ -97,10 +97,10 @@ class DriverChannel:
             raise answer
 
     def _connected(self, idle: deque[Connection]) -> Connection:
-        with contextlib.suppress(IndexError):  # of several threads each takes one
+        with contextlib.suppress(IndexError):  # several threads each take one
             return idle.pop()
         caller = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
-        caller.settimeout(None)  # an answer takes as long as it takes
+        caller.settimeout(None)  # the answer may take any time
         connection = Connection(caller.detach())
         answer_challenge(connection, self.secret)
         deliver_challenge(connection, self.secret)
@@ -113,7 +113,7 @@ class DriverChannel:
 
 @dataclass(frozen=True, slots=True)
 class JobChannel:
-    """Sends the events of a job to its task, by the number of that."""
+    """Sends the events of a job to its task, by the number of the task."""
 
     channel: DriverChannel
     number: int
@@ -140,8 +140,8 @@ class _Wrapped:
 def _freeze_modules() -> None:
     """Exempts from the collector of cycles what is alive when the first task of a process ends: modules for the most part.
 
-    PySpark collects after every task (``pyspark.daemon``). To go over the 140,000 objects of our imports takes 0.07 s of the core, about
-    what a task needs to read 400 MiB of a segment from the page cache.
+    PySpark collects after every task (``pyspark.daemon``). Our imports have 140,000 objects, which take 0.07 s of the core. In that
+    time a task can read 400 MiB of a segment from the page cache.
     """
     gc.freeze()
 
@@ -150,7 +150,7 @@ _idle: dict[tuple[int, DriverChannel], deque[Connection]] = {}
 
 
 def _idle_to(channel: DriverChannel) -> deque[Connection]:
-    """Idle connections of this process to that driver. Those to others end with the job that they were for."""
+    """Idle connections of this process to that driver. Connections to other drivers end with their job."""
     key = os.getpid(), channel
     if key not in _idle:
         _idle.clear()

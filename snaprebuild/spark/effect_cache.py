@@ -54,7 +54,7 @@ class JobCache:
     """The cache of effects in one job."""
 
     def __init__(self, session: SparkSession, cache: EffectCache) -> None:
-        """Takes the session whose tasks look up, read and write."""
+        """Uses the session for the tasks that look up, read and write."""
         self._session = session
         self._cache = cache
         self._names: list[str] | None = None
@@ -68,7 +68,7 @@ class JobCache:
 
         Args:
             wanted: all segments.
-            tasks: at most so many look them up.
+            tasks: most tasks that look them up.
 
         Raises:
             StorageError: the directory cannot be listed.
@@ -81,7 +81,7 @@ class JobCache:
         for number, each in wanted.items():
             for task in each:
                 at = number, task.base_offset
-                # What is asked for twice did not arrive the first time.
+                # A segment that is requested twice did not arrive the first time.
                 if at in places and at not in self._asked:
                     cached.append(CachedSegment(number, task, places[at]))
                 else:
@@ -120,8 +120,8 @@ class JobCache:
 
         Args:
             cached: the segments.
-            tasks: at most so many read.
-            read: reads a segment of which something does not fit.
+            tasks: most tasks that read.
+            read: reads a segment whose cached rows do not match.
             counts: of what was done.
             channel: to the driver.
         """
@@ -134,7 +134,7 @@ class JobCache:
         return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
     def log_warnings(self) -> None:
-        """Logs what did not fit, each once."""
+        """Logs what did not match, each once."""
         warnings = sorted(set(self._warnings.value))
         for text in warnings[:WARNINGS_MAX]:
             log.warning("%s", text)
@@ -143,7 +143,7 @@ class JobCache:
 
 
 class _Texts(AccumulatorParam[tuple[str, ...]]):
-    """Texts of tasks, some of them."""
+    """Some of the texts of tasks."""
 
     def zero(self, value: tuple[str, ...]) -> tuple[str, ...]:
         return ()

@@ -1,8 +1,9 @@
 """The effects of rolled segments, cached as Parquet files for later runs (``--cache``): how they are written and read.
 
-A file is written by the task that read the segments, whole and under a name of its own, and never changed; a task that is killed, or run
-twice, leaves a file less or more. A segment is found by its path and identity: size, modification time, and inode or ETag. No file is
-trusted: each row has a checksum over all its values, and a segment of which anything does not fit is read again.
+The task that read the segments writes a file, whole and under a name of its own, and never changes it. A task that is killed, or
+run twice, only causes a missing or an additional file.
+A segment is found by its path and identity: size, modification time, and inode or ETag. No file is trusted: each row has a checksum
+over all its values, and a segment is read again if anything does not match.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ __all__ = [
 ]
 
 GROUP_BYTES = 16 << 20
-"""Rows of a group of rows in a file, which is read at once: whole segments, until it is so large."""
+"""Rows of a row group in a file, which is read at once: whole segments, up to this size."""
 
 FILE_BYTES = 64 << 20
-"""Of a file, compressed: a task keeps it in memory until it is written."""
+"""Size of a file, compressed: a task keeps it in memory until it is written."""
 
 GROUPS_HELD_MAX = 4
-"""Groups of rows that a task which reads them holds: segments that were read together are together."""
+"""Row groups that a reading task keeps in memory: segments that were read together are together."""
 
 FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
 
@@ -68,7 +69,7 @@ KEY_BYTES = CHECKSUM_BYTES = 16
 OF_RUN = ("partition", "piece", "job", "error", "tail_error", "bytes_kept", "index_hits")
 
 _FACTS = pa.schema([field for field in summary_rows.SCHEMA if field.name not in OF_RUN])
-"""The part of a row of a summary that does not depend on the run, and is no pickle."""
+"""The fields of a row of a summary that do not depend on the run and are not pickled."""
 
 _SEGMENT = pa.schema(
     [
@@ -81,10 +82,10 @@ _SEGMENT = pa.schema(
         ("parts", pa.int32()),
     ]
 )
-"""Of which segment a row is, as in ``FileIdentity``; whether its checksums were computed; and how many rows its piece or range has."""
+"""The segment of a row, as in ``FileIdentity``; whether its checksums were computed; and how many rows its piece or range has."""
 
 SCHEMA = pa.schema([("key", pa.binary()), *_SEGMENT, *_FACTS, ("checksum", pa.binary())])
-"""Of the files: ``key`` is a digest of path and identity, ``checksum`` one of the whole row."""
+"""Schema of the files: ``key`` is a digest of path and identity, ``checksum`` one of the whole row."""
 
 _FORM = hashlib.blake2b(ddl(SCHEMA).encode(), digest_size=8).hexdigest()
 VERSION = f"snaprebuild.effects/2 of {__version__}, columns {_FORM}".encode()
@@ -105,10 +106,10 @@ FOUND_SCHEMA = pa.schema(
         ("fault", pa.string()),
     ]
 )
-"""A piece of a segment that is wanted, and where it is; or why a file is ignored."""
+"""A piece of a wanted segment, and where it is; or why a file is ignored."""
 
 Warn = Callable[[str], None]
-"""Called in a task with what does not fit."""
+"""Called in a task with a description of what does not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +125,10 @@ class EffectCache:
 
     @classmethod
     def at(cls, path: str, settings: S3Settings = USUAL_S3) -> EffectCache:
-        """The directory at ``path``. Limits of the run concern the segments, and not what is kept of them.
+        """The directory at ``path``. Limits of the run count for the segments, not for the cache.
 
         Raises:
-            UsageError: it is none, or names no bucket.
+            UsageError: it is no directory, or names no bucket.
         """
         if is_object(path):
             settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run}-effects")
@@ -150,7 +151,7 @@ class EffectCache:
         self.store.prepare_writes(self.directory)
 
     def names(self) -> list[str]:
-        """Of the files that are there; others are passed over.
+        """Names of the existing cache files; others are ignored.
 
         Raises:
             ReadFailedError: they cannot be listed.
@@ -159,9 +160,9 @@ class EffectCache:
 
 
 def is_cacheable(task: ReadTask) -> bool:
-    """Whether the result of reading it never changes, and depends on nothing but the segment.
+    """Whether the result of reading it never changes, and depends only on the segment.
 
-    The last segment of a log is appended to; an object is another one then.
+    The last segment of a log is appended to. An object does not change: a new one has another identity.
     """
     is_plain = not task.cuts and task.until is None and not task.with_statistics and task.traced_producer is None
     return is_plain and task.identity.size_bytes > 0 and not (task.is_last and task.store.is_local)
@@ -182,10 +183,10 @@ def _identity(task: ReadTask) -> tuple[int, int, int, str | None]:
 
 
 class CacheWriter:
-    """In a task: takes the rows of segments as they are read, and writes files of them. If it cannot, the task goes on without."""
+    """In a task: takes the rows of segments as they are read, and writes files of them. If it cannot, the task continues without."""
 
     def __init__(self, cache: EffectCache, warn: Warn) -> None:
-        """Takes the directory; ``warn`` is called if something cannot be cached."""
+        """Uses the directory; ``warn`` is called if something cannot be cached."""
         self._cache = cache
         self._warn = warn
         self._waiting: list[pa.RecordBatch] = []
@@ -256,7 +257,7 @@ def _stored(task: ReadTask, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
-    """Of each row, over every value in it, whatever the file or Arrow makes of its layout."""
+    """The checksum of each row, over every value in it, whatever its layout in the file or Arrow is."""
     digests = [hashlib.blake2b(digest_size=CHECKSUM_BYTES) for _ in range(count)]
     for field in SCHEMA:
         if field.name == "checksum":
@@ -278,7 +279,7 @@ def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a piece of a segment is cached: file, group of rows, and of a range where it begins, else None."""
+    """Where a piece of a segment is cached: file, row group, and for a range where it begins, else None."""
 
     name: str
     group: int
@@ -307,7 +308,7 @@ def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check
         names: of the files.
         cache: that holds them.
         wanted: keys.
-        check_crc: only where checksums were computed.
+        check_crc: only rows whose checksums were computed.
 
     Yields:
         Batches of ``FOUND_SCHEMA``.
@@ -322,7 +323,7 @@ def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check
                     table = table.filter(pc.and_(mask, table["check_crc"]) if check_crc else mask)
                     rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
                     yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
-        except Exception as error:  # whatever a damaged file makes of its reader
+        except Exception as error:  # a damaged file may cause any error in its reader
             fault = f"{os.path.join(cache.directory, name)}: is passed over: {_reason(error)}"
             yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
 
@@ -333,7 +334,7 @@ def _reason(error: Exception) -> str:
 
 
 def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
-    """The places that make up a segment of so many bytes; empty where they do not.
+    """The places that make up a segment of ``size_bytes``; empty if they do not.
 
     Args:
         found: rows of ``FOUND_SCHEMA`` with one key; of two equal ones the newer is taken.
@@ -345,7 +346,7 @@ def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[
         if place.start_bytes is None:
             return (place,)
         ranges.setdefault(place.start_bytes, []).append((row["end_bytes"], place))
-    # Ranges of runs that split the segment differently fit together: each is about its own bytes, and the next begins where it ends.
+    # Ranges of runs that split the segment differently fit together: each covers its own bytes, and the next begins where it ends.
     ways: dict[int, tuple[Place, ...]] = {0: ()}
     for start in sorted(ranges):
         for end, place in ranges[start] if start in ways else ():
@@ -358,7 +359,7 @@ def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[
 
 
 def rows_of_cached(batches: Iterable[pa.RecordBatch]) -> list[CachedSegment]:
-    """All segments of a task, those of one group of rows together."""
+    """All segments of a task, those of one row group together."""
     found = [segment for batch in batches for segment in read_rows.rows_of(batch)]
     return sorted(found, key=lambda each: (each.places[0].name, each.places[0].group))
 
@@ -383,7 +384,7 @@ def read_cached(
             batches = [
                 _summaries(group_of(place.name, place.group), segment, number) for number, place in enumerate(segment.places)
             ]
-        except Exception as error:  # whatever a damaged file makes of its reader
+        except Exception as error:  # a damaged file may cause any error in its reader
             where = os.path.join(cache.directory, segment.places[0].name)
             warn(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
             yield segment, None
@@ -392,7 +393,7 @@ def read_cached(
 
 
 def _check_unchanged(task: ReadTask) -> None:
-    """Raises if a file was replaced since it was listed. Objects are taken as listed, which costs no request."""
+    """Raises if a file was replaced since it was listed. Objects are not checked, which saves a request."""
     if task.store.is_local:
         with task.store.open_bytes(task.path) as source:
             if source.identity != task.identity:
@@ -400,9 +401,9 @@ def _check_unchanged(task: ReadTask) -> None:
 
 
 def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.RecordBatch:
-    """The rows of a piece or range from its group, as they were read, but for what depends on the run.
+    """The rows of a piece or range from its group, as they were read, except for the fields that depend on the run.
 
-    Raises ValueError if they are not those of this segment, or not what was written.
+    Raises ValueError if they are not those of this segment, or differ from what was written.
     """
     task, place = segment.task, segment.places[number]
     batch = _rows_at(group, key_of(task), place.start_bytes)
@@ -422,7 +423,7 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
     of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "bytes_read": 0}
-    of_run["index_hits"] = 0  # only of copies in remote storage, which are not cached
+    of_run["index_hits"] = 0  # only for copies in remote storage, which are not cached
     for field in summary_rows.SCHEMA:
         if field.name in of_run:
             columns[field.name] = pa.array([of_run[field.name]] * count, type=field.type)
@@ -460,7 +461,7 @@ def _read_group(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.
 
 
 class _Stream(io.RawIOBase):
-    """Bytes of a store as Arrow wants them."""
+    """Bytes of a store as a stream for Arrow."""
 
     def __init__(self, source: OpenBytes) -> None:
         self._source = source

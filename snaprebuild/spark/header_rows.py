@@ -41,12 +41,12 @@ _MARKERS_AND_NONE = pa.array([*_MARKERS, None], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column that comes out of the headers.
+    """A column that is computed from the headers.
 
     Attributes:
         kind: its type.
-        needs: fields of the header that it is made of.
-        make: makes it of a block.
+        needs: fields of the header from which it is computed.
+        make: computes it from a block.
     """
 
     kind: pa.DataType
@@ -81,7 +81,7 @@ def _timestamp_type(block: HeaderBlock) -> np.ndarray:
 
 
 def _is_marker(block: HeaderBlock) -> np.ndarray:
-    """Of the control batches with a producer id: those whose first record is a transaction marker."""
+    """The control batches with a producer id whose first record is a transaction marker."""
     return np.isin(block.marker_type, (ControlRecordType.ABORT, ControlRecordType.COMMIT))
 
 
@@ -136,14 +136,14 @@ _OF_BATCH = {
 _OF_MARKERS = {"marker_type", "coordinator_epoch"}
 
 _READ_BY_NEIGHBOUR = Tail(TailKind.CLEAN, 0)
-"""The row of a part that does not begin with a batch."""
+"""The tail of a part that does not begin with a batch."""
 
 SCHEMA = pa.schema([*_OF_FILE.items(), *((name, column.kind) for name, column in _OF_BATCH.items()), ("error", pa.string())])
 """All columns (docs/reference/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
 
 
 def known(file: FileToRead) -> dict[str, str | int | None]:
-    """What all rows of a segment have in common."""
+    """The values that all rows of a segment share."""
     return {
         "topic": file.topic,
         "partition": file.partition,
@@ -159,11 +159,11 @@ def ranges(file: FileToRead) -> dict[str, tuple[int, int]]:
 
 
 def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """One row for each batch that has an offset of the selection, and one for what ends the segment before its file, if that is wanted.
+    """One row for each batch with an offset of the selection, and one for the damage that ends the segment early, if requested.
 
     Raises:
         FormatError: the segment is damaged, unless such faults are skipped.
-        ReadFailedError: it cannot be read; likewise.
+        ReadFailedError: it cannot be read, unless such faults are skipped.
     """
     try:
         tail = yield from _batches(file, options)
@@ -182,7 +182,7 @@ def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.Recor
 
 
 def rows_of_fault(fault: Fault, schema: pa.Schema) -> pa.RecordBatch:
-    """The row about something that is not read."""
+    """The row about a file that is not read."""
     return _row(schema, {"directory": text_of(fault.path), "error": f"{fault.path}: {fault.message}"})
 
 
@@ -196,14 +196,14 @@ def _opened(file: FileToRead) -> OpenBytes:
 
 
 def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
-    """Of an object it saves less than its request costs."""
+    """The index as a hint; None for an object, because its request costs more than the hint saves."""
     if file.index_path is None or not file.store.is_local:
         return None
     return read_positions_hint(file.index_path, source.size_bytes, file.store)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
-    """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows."""
+    """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows it."""
     names, selection = options.schema.names, options.selection
     is_narrowed = selection.offset_from is not None or selection.offset_to is not None
     fields = {field for name in names if name in _OF_BATCH for field in _OF_BATCH[name].needs}

@@ -1,7 +1,8 @@
 """Partition tasks on Spark: Spark tasks that read segments, then Spark tasks that replay the summaries of each partition.
 
-The rows of a partition meet in one Spark task, or in one for each of its chunks (``chunks``), ordered as the log is. It replays, compares
-and writes with the same code as a run on one machine. If a replay asks for earlier segments, another round reads them.
+The rows of a partition are sent to one Spark task, or to one for each of its chunks (``chunks``), in the order of the log. The task
+replays, compares and writes with the same code as a run on one machine. If a replay needs earlier segments, another round reads
+them.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ __all__ = ["SparkEngine"]
 log = logging.getLogger(__name__)
 
 TASKS_PER_CORE = 4
-"""So that a core that is done early takes over from one that is late."""
+"""Several, so that a core that finishes early takes over work from one that is late."""
 
 RANGES_PER_TASK = 2
-"""At least, where segments can be split: what the fullest task has is then at most half as much again as the mean."""
+"""At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
 
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
-    # Tasks are packed by bytes already: to plan each stage anew when the one before it has ended only takes time.
+    # Tasks are packed by bytes already: planning each stage again when the one before it has ended only takes time.
     "spark.sql.adaptive.enabled": "false",
 }
-"""While our jobs run."""
+"""Settings while our jobs run."""
 
 CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
-"""A function with its argument, and what it returned; by number."""
+"""A function with its argument, or its result; by number."""
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -71,8 +72,8 @@ class SparkEngine:
     Attributes:
         session: which must be able to import this package in its Python workers.
         progress: called with what was done so far, and the bytes since the last call; by a thread of its own.
-        chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of so much, where that can be.
-        cache: of the effects of rolled segments, so that later runs need not read them; None for none.
+        chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of this size, if possible.
+        cache: effects of rolled segments, so that later runs need not read them; None for none.
     """
 
     session: SparkSession
@@ -126,7 +127,7 @@ class SparkEngine:
                 return first
             task.finish()
             task.settle()
-        except Exception as error:  # it ends this partition and no other
+        except Exception as error:  # it ends only this partition
             _fail(task, to_domain_error(error))
         return []
 
@@ -149,7 +150,7 @@ class SparkEngine:
                 _fail(tasks[number], failure)
 
     def _failure(self, error: Exception) -> RefusedError | StorageError:
-        """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun.
+        """Why a whole job failed: an executor that dies again and again, a session that was stopped or was not started.
 
         Raises:
             KeyboardInterrupt: it was interrupted. The cleanup in Java then failed, because its connection was in the middle of a call.
@@ -196,7 +197,7 @@ class SparkEngine:
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                             if any((row.partition, segment.base_offset) in given for segment in wanted[row.partition]):
-                                del wanted[row.partition]  # it would ask for ever
+                                del wanted[row.partition]  # otherwise it would request it for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
@@ -249,14 +250,14 @@ def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
 
 
 def _follows_an_interrupt(error: BaseException | None) -> bool:
-    """Whether it was raised while an interrupt was on its way up."""
+    """Whether it was raised while an interrupt was propagating."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _reason(error: Exception) -> str:
-    """The most useful line: the last one of a traceback of Python, else the first one that is not py4j's."""
+    """The most useful line: the last one of a Python traceback, else the first one that is not py4j's."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
@@ -265,7 +266,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Changes settings of a session for a while."""
+    """Changes settings of a session inside the block."""
     before = {key: session.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -282,7 +283,7 @@ def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 def _read_segments(
     batches: Iterable[pa.RecordBatch], counts: Counts, new_writer: Callable[[], CacheWriter] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names, and caches the result if that is asked for."""
+    """In a task: reads each segment that a row names, and caches the result if requested."""
     writer = None if new_writer is None else new_writer()
     for batch in batches:
         for row in read_rows.rows_of(batch):
@@ -300,12 +301,12 @@ def _read_row(row: ReadRow) -> list[Row]:
         if row.ranges == 1:
             return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
-    except Exception as error:  # of this segment alone
+    except Exception as error:  # of this segment only
         return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(error)))
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: calls what each row holds."""
+    """In a task: calls the function of each row."""
     for batch in batches:
         for row in batch.to_pylist():
             function, item = pickle.loads(row["call"])  # noqa: S301  made by our own driver

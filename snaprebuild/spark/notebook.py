@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
@@ -67,30 +68,31 @@ def rebuild(
 ) -> RebuildResult:
     """Rebuilds the missing snapshots with the executors of ``session``, as ``snaprebuild rebuild --engine spark`` does.
 
-    The arguments are the options of that command, and are checked as they are there.
+    The arguments are the options of that command, with the same checks.
 
     Args:
         session: its executors need the dependencies of this package; its code is sent to them.
         source: directories, partition directories, or any above them, which all executors reach by the same path; also ``s3://``.
-        plan: what the function ``plan`` returned, or the file of a saved plan; it is carried out with the options that it was made with.
+        plan: the result of the function ``plan``, or the file of a saved plan; it is carried out with the options with which it was
+            made.
         server_properties: configuration of a broker, on the driver: all its ``log.dirs`` are read, with its expiration and retention.
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
         offset_from: least boundary, inclusive; None for no bound.
-        offset_to: greatest boundary, inclusive; likewise.
-        out: where the snapshots go; None for next to the segments.
+        offset_to: greatest boundary, inclusive; None for no bound.
+        out: directory of the snapshots; None for next to the segments.
         boundaries: ``missing`` or ``all``.
         replay_from: ``auto``, ``window`` or ``log-start``.
         set_aside: replace snapshots that are proven wrong.
         check_crc: compute the checksum of every batch.
         drop_expired: leave expired entries out.
-        allow_unproven: write UNPROVEN ones next to the segments, too.
+        allow_unproven: also write UNPROVEN ones next to the segments.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
         metadata: metadata log of the cluster, which shows whether replicas may be written to; None for each broker's own.
-        s3: how object stores are reached, and what the run may ask of them.
+        s3: how object stores are reached, and the limits of the run.
         dry_run: write nothing.
-        receipt: file on the driver that lists what is written; None leaves none.
+        receipt: file on the driver that lists the written files; None for no receipt.
         cache: directory, or ``s3://bucket/prefix``, for the effects of rolled segments, so that the next run reads only new ones.
         results: file on the driver for a row of each boundary, JSON lines or ``.parquet``; it must not exist.
         progress: called with a topic-partition and the bytes that were read since the last call, by a thread of its own.
@@ -98,7 +100,7 @@ def rebuild(
 
     Raises:
         UsageError: nothing to read from, an option makes no sense or does not go with ``plan``, or ``out`` or ``cache`` is no directory.
-        RefusedError: one of them is in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
+        RefusedError: one of them is in a broker's directory, a limit is used up, or the receipt may not be written there.
         StorageError: the receipt cannot be written, or an object store does not answer.
     """
     engine = _engine(session, progress)
@@ -127,11 +129,11 @@ def rebuild(
     with reading_so(manners() if max_read_rate is None else replace(manners(), bytes_per_second=max_read_rate)):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
-            made = make_plan(replace(request, as_of_ms=now).checked(), each=engine.each)
+            made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, each=engine.each)
         elif request != Request(paths=()):
             raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
         else:
-            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan))
+            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
         if made.request.stage:
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
         kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
@@ -147,18 +149,18 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
 
     Args:
         session: as for ``rebuild``.
-        source: likewise, and ``s3``.
-        s3: how object stores are reached.
-        options: of ``rebuild`` that say what is rebuilt (fields of ``Request``).
+        source: as for ``rebuild``.
+        s3: as for ``rebuild``.
+        options: options of ``rebuild`` that select what is rebuilt (fields of ``Request``).
 
     Raises:
-        UsageError: as ``rebuild``, and ``RefusedError`` likewise.
+        UsageError, RefusedError: as ``rebuild``.
     """
     engine = _engine(session)
     texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     texts |= {name: tuple(texts[name]) for name in ("topics", "partitions") if name in texts}
     texts.setdefault("as_of_ms", int(time.time() * 1000))
-    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), each=engine.each)
+    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, each=engine.each)
 
 
 def scan(

@@ -1,4 +1,4 @@
-"""Which task does what: items of known size packed into tasks of nearly equal size, each task in a Spark partition of its own."""
+"""Which task does what: items of known size packed into tasks of nearly equal size, each task in its own Spark partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pack(sizes: Sequence[int], tasks: int) -> list[int]:
 
     Args:
         sizes: of the items, in any unit.
-        tasks: at most so many; fewer where there are fewer items.
+        tasks: the most; fewer if there are fewer items.
     """
     placed = [0] * len(sizes)
     loads = [(0, 0, task) for task in range(min(tasks, len(sizes)))]
@@ -32,8 +32,8 @@ def pack(sizes: Sequence[int], tasks: int) -> list[int]:
 def slots(tasks: int) -> list[int]:
     """A number for each task, such that ``repartition(tasks, slot)`` puts each into a partition of its own.
 
-    Spark places a row at the hash of its key modulo the count of partitions. Were the hash another one some day, tasks would share
-    partitions: slower, and as right as before.
+    Spark places a row at the hash of its key modulo the count of partitions. If a later release changes the hash, tasks share
+    partitions: slower, but still correct.
     """
     found: dict[int, int] = {}
     start = 0
@@ -46,7 +46,7 @@ def slots(tasks: int) -> list[int]:
 
 
 def packed_slots(sizes: Sequence[int], tasks: int) -> list[int]:
-    """The slot of each item, packed by size into so many tasks."""
+    """The slot of each item, packed by size into at most ``tasks`` tasks."""
     slot_of = slots(tasks)
     return [slot_of[task] for task in pack(sizes, tasks)]
 

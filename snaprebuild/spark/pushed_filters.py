@@ -1,6 +1,6 @@
-"""Spark's filters on what is known of a file before it is opened.
+"""Spark's filters, evaluated on what is known of a file before it is opened.
 
-Filters are known by the names of their classes (``pyspark.sql.datasource``), which Spark 4.0 does not have yet.
+Filters are recognised by the names of their classes (``pyspark.sql.datasource``), which Spark 4.0 does not have yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OTHERS = {"EqualNullSafe", "In", "IsNull", "IsNotNull"}
 
 
 def column_of(condition: Any) -> str | None:
-    """The column that a filter asks about; None where the filter is not understood."""
+    """The column of a filter; None if the filter is not understood."""
     kind = type(condition).__name__
     if kind == "Not":
         return column_of(condition.child)
@@ -35,7 +35,7 @@ def column_of(condition: Any) -> str | None:
 
 
 def holds(condition: Any, value: Any) -> bool | None:
-    """Whether a filter that is understood holds for a value: one of the three answers of SQL, None for unknown."""
+    """Whether an understood filter holds for a value: one of the three answers of SQL, None for unknown."""
     kind = type(condition).__name__
     if kind == "Not":
         answer = holds(condition.child, value)
@@ -54,7 +54,7 @@ def holds(condition: Any, value: Any) -> bool | None:
 
 
 def may_hold(condition: Any, low: int, high: int) -> bool:
-    """Whether a filter that is understood may hold for a number from ``low`` to ``high``, both included."""
+    """Whether an understood filter may hold for a number from ``low`` to ``high``, both included."""
     kind = type(condition).__name__
     if low == high:
         return holds(condition, low) is True

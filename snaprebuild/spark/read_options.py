@@ -22,7 +22,7 @@ from snaprebuild.storage.stores import store_of
 __all__ = ["MODES", "ReadOptions"]
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
-"""Spark's names: what cannot be read ends the query, becomes a row with ``error``, or is left out."""
+"""Spark's names: an unreadable file ends the query, becomes a row with ``error``, or is left out."""
 
 OWN = (
     *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
@@ -34,23 +34,23 @@ OF_SPARK = ("serialization.format", "location", "owner", "provider", "comment", 
 """Options that Spark's catalog adds by itself."""
 
 OF_TABLE = "option."
-"""Before the name of each option of a table, which Spark's catalog gives with and without it."""
+"""Prefix of the name of each option of a table, which Spark's catalog passes with and without it."""
 
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for.
+    """The options of a read.
 
     Attributes:
         paths: partition directories, log directories or their ancestors.
-        schema: the columns that are wanted.
+        schema: the requested columns.
         selection: topics, partitions and offsets.
-        check_crc: compute checksums, where their column is wanted.
-        skips_faults: what cannot be read does not end the query.
-        reports_faults: what cannot be read becomes a row with ``error``.
-        tasks: how many, at most; None for what the bytes ask for.
+        check_crc: compute checksums, if their column is requested.
+        skips_faults: an unreadable file does not end the query.
+        reports_faults: an unreadable file becomes a row with ``error``.
+        tasks: how many, at most; None for a number that suits the bytes.
         takes_filters: leave files out by the filters of the query.
         splits_segments: a huge segment is read by several tasks.
         s3: how object stores are reached.
@@ -69,10 +69,10 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], whole: pa.Schema) -> ReadOptions:
-        """From the options of a ``DataFrameReader``, whose names know no case.
+        """From the options of a ``DataFrameReader``, whose names are case-insensitive.
 
         Raises:
-            UsageError: one is not known, or its value makes no sense.
+            UsageError: one is not known, or has an invalid value.
         """
         known = {name.lower() for name in (*OWN, *OF_SPARK)}
         unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in known)
@@ -118,7 +118,7 @@ class ReadOptions:
         )
 
     def existing_paths(self) -> tuple[str, ...]:
-        """The paths, each pattern replaced by what it matches now.
+        """The paths, each pattern replaced by its present matches.
 
         Raises:
             UsageError: a path does not exist, or nothing matches a pattern.
@@ -128,7 +128,7 @@ class ReadOptions:
 
 
 def _as_location(path: str) -> str:
-    """A path or URI of Hadoop as this package names it.
+    """Converts a path or URI of Hadoop to the form of this package.
 
     Raises:
         UsageError: files of this scheme are not read.
@@ -158,7 +158,7 @@ def _matching(path: str, store: Store) -> list[str]:
 
 
 def _prefixes(path: str, store: Store) -> list[str]:
-    """The prefixes in an object store that a pattern matches, as deep as the pattern."""
+    """The prefixes in an object store that match a pattern, as deep as the pattern."""
     bucket, *parts = path.removeprefix("s3://").strip("/").split("/")
     fixed = list(takewhile(lambda part: not (glob.has_magic(part) or "{" in part), parts))
     root = "/".join((f"s3://{bucket}", *fixed))
@@ -173,7 +173,7 @@ def _prefixes(path: str, store: Store) -> list[str]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """A pattern without braces for each combination of what its braces hold."""
+    """A pattern with braces as patterns without, one for each combination of alternatives."""
     braces = re.search(r"\{([^{}]*)\}", pattern)
     if braces is None:
         return [pattern]

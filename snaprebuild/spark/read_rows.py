@@ -16,7 +16,7 @@ from snaprebuild.spark.summary_rows import PIECES_MAX
 __all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
 
 SCHEMA = pa.schema([("slot", pa.int64()), ("row", pa.binary())])
-"""``slot`` leads to the task (``packing.slots``)."""
+"""``slot`` selects the task (``packing.slots``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,15 @@ class ReadRow:
 
     @property
     def size_bytes(self) -> int:
-        """About what is read."""
+        """About how much is read."""
         return self.task.identity.size_bytes // self.ranges
 
 
 def ranges_of(partition: int, task: ReadTask, target_bytes: int, *, is_counted: bool = False) -> list[ReadRow]:
     """The segment in ranges of at most about ``target_bytes``; without an index, or with very many cuts, it is not split.
 
-    It is not split either if requests are counted: its ranges ask for more than the whole. A deadline is one of the clock of this machine.
+    It is also not split if requests are counted, because its ranges request more than the whole. A deadline is a time of the clock
+    of this machine.
     """
     size = task.identity.size_bytes
     is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX or is_counted
@@ -53,11 +54,11 @@ def ranges_of(partition: int, task: ReadTask, target_bytes: int, *, is_counted: 
 
 
 def table_of(rows: Sequence[object], slots: Sequence[int]) -> pa.Table:
-    """The rows, each with the slot that it goes to."""
+    """The rows, each with its slot."""
     return pa.Table.from_pydict({"slot": list(slots), "row": [pickle.dumps(row) for row in rows]}, schema=SCHEMA)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
-    """And back."""
+    """The rows of a batch of ``table_of``."""
     for row in batch.column("row").to_pylist():
         yield pickle.loads(row)  # noqa: S301  made by our own driver

@@ -1,6 +1,6 @@
-"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``engine.remote_tasks``), and merge the chunks.
+"""What tasks do with the summaries of segments: replay partitions or chunks (``engine.remote_tasks``), and merge the chunks.
 
-They take and give rows of Arrow tables, so that they can be driven without Spark, by any distribution of the rows.
+They take and return rows of Arrow tables, so that tests can run them without Spark, with any distribution of the rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose
 RESULT_SCHEMA = pa.schema(
     [("partition", pa.int32()), ("base_offset", pa.int64()), ("job", pa.binary()), ("done", pa.binary()), ("wanted", pa.binary())]
 )
-"""Of each partition, or chunk from a base offset on: either its outcome, or the tasks that it asks for besides those that were read."""
+"""For each partition, or chunk from a base offset on: either its outcome, or the further read tasks that it needs."""
 
 MERGED_FIRST = WHOLE - 1
 """Base offset of the row with the job of a partition whose results are those of chunks."""
@@ -67,7 +67,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkOrder:
-    """A chunk to run, without the state before it, of which it has the size."""
+    """A chunk to run, without the state before it but with the size of that."""
 
     job: Job
     chunk: Chunk
@@ -117,7 +117,7 @@ def _jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Arrived]:
 def _arrived(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> _Arrived | None:
     partition, base_offset, first = next(rows)
     if not isinstance(first, JobRow):
-        return None  # nothing is due for the segments: the replay ended before them
+        return None  # no boundary is in the segments: the replay ended before them
     return _Arrived(partition, base_offset, first, SummaryStream(_segments(rows)))
 
 
@@ -141,7 +141,7 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
                 done, wanted = run_job(job, each.stream)
                 counts.add(partitions=int(not wanted))
             found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
-        except Exception as error:  # it ends this partition and no other
+        except Exception as error:  # it ends only this partition
             found = pickle.dumps(to_domain_error(error)), None
         yield _result(each.partition, each.base_offset, *found)
 
@@ -169,12 +169,12 @@ def _composed_rows(each: _Arrived) -> Iterator[Row]:
                 yield from rows_of_pieces(each.partition, pieces)
             else:
                 yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, pieces)
-    except Exception as error:  # it ends this partition and no other
+    except Exception as error:  # it ends only this partition
         yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, to_domain_error(error))
 
 
 def begin_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: goes over the composed chunks of each partition. Gives the rows of a job for each chunk that is due."""
+    """In a task: goes over the composed chunks of each partition. Yields the rows of a job for each chunk that must be replayed."""
     for each in _jobs(batches):
         yield from batches_of(_beginning_rows(each))
 
@@ -186,12 +186,12 @@ def _beginning_rows(each: _Arrived) -> Iterator[Row]:
         for chunk in chunk_start_states(division.job, division.starts, each.stream):
             order, state = (chunk, IDENTITY) if isinstance(chunk, SkippedChunk) else _ChunkOrder.of(division.job, chunk)
             yield from rows_of_job(each.partition, pickle.dumps(order), next(waiting), state)
-    except Exception as error:  # it ends this partition and no other
+    except Exception as error:  # it ends only this partition
         yield from rows_of_job(each.partition, pickle.dumps(SkippedChunk(to_domain_error(error))), next(waiting, WHOLE))
 
 
 def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: the results of chunks become those of their partitions; others stay what they are."""
+    """In a task: merges the results of chunks into those of their partitions; other rows stay as they are."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, results in groupby(rows, key=lambda row: row["partition"]):
         yield _merged(results, counts)
@@ -206,6 +206,6 @@ def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
         chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
         done = pickle.dumps(merged(division.job, chunks))
         counts.add(partitions=1)
-    except Exception as error:  # it ends this partition and no other
+    except Exception as error:  # it ends only this partition
         done = pickle.dumps(to_domain_error(error))
     return _result(first["partition"], WHOLE, done, None)

@@ -1,4 +1,4 @@
-"""Checks before a job begins whether the limits of the run suffice for the segments that it reads from an object store.
+"""Checks before a job begins whether the limits of the run are sufficient for the segments that it reads from an object store.
 
 The driver counts the actual requests of all tasks together (``driver_channel``).
 """
@@ -26,7 +26,7 @@ Needs = tuple[int, int]
 
 
 def settings_of(store: ReadStore) -> S3Settings | None:
-    """Of the object store below; None for files."""
+    """The settings of the object store below; None for files."""
     base = store.base if isinstance(store, TierStore) else store
     if base.is_local:
         return None
@@ -37,21 +37,21 @@ def settings_of(store: ReadStore) -> S3Settings | None:
 
 
 def needs_of(task: ReadTask) -> Needs:
-    """What reading a segment takes: its ranges, one after the other."""
+    """The cost of reading a segment: of its ranges, one after the other."""
     stored = task.store.stored_bytes(task.path) if isinstance(task.store, TierStore) else None
     size = task.identity.size_bytes if stored is None else stored
     return -(-size // RANGE_BYTES), size
 
 
 def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
-    """Estimates what a job asks for, as far as that is known.
+    """Estimates what a job requests, as far as that is known.
 
     Args:
         tasks: segments that are read.
         jobs: that replay them.
 
     Raises:
-        RefusedError: it is more than the run may ask for.
+        RefusedError: it is more than the limits of the run.
     """
     needed, settings = [0, 0], None
     for task in tasks:
@@ -66,8 +66,8 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
             needed = [sum(each) for each in zip(needed, needs, strict=True)]
     meter = meter_of(settings.run)
     limits = (
-        ("--max-requests", settings.max_requests, meter.requests),
-        ("--max-read-bytes", settings.max_read_bytes, meter.read_bytes),
+        ("max_requests", settings.max_requests, meter.requests),
+        ("max_read_bytes", settings.max_read_bytes, meter.read_bytes),
     )
     for (option, most, used), total in zip(limits, needed, strict=True):
         if most is not None and total > most - used:

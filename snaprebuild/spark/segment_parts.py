@@ -1,9 +1,10 @@
-"""A huge segment read in parts by tasks that cannot ask each other: no batch is lost or read twice, whatever its offset index says.
+"""A huge segment read in parts by tasks that cannot communicate: no batch is lost or read twice, whatever its offset index has.
 
-A part begins at a joint, a position of the index, which may be wrong. Two tasks meet there, and both look at the same bytes before it:
-whole batches with right checksums have to lead from an earlier entry of the index to the joint. Where they do not, both know that it is
-none: the one before it reads on to the next joint, and the one after it reads nothing. Where they do, the one before it must still end
-exactly there, or the query ends. So by induction from the first byte, a query that does not end by an error has read each batch once.
+A part begins at a joint, a position of the index, which may be wrong. The tasks before and after a joint both read the same bytes
+before it. Whole batches with right checksums must lead from an earlier entry of the index to the joint.
+If they do not, both tasks know that it is no joint: the task before it reads on to the next joint, and the task after it reads
+nothing. If they do, the task before it must still end exactly there, or the query ends.
+So by induction from the first byte, a query that does not end with an error has read each batch once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from snaprebuild.errors import ReadFailedError
 __all__ = ["Joint", "bounds_of_part", "check_end_of_part", "joints_of"]
 
 LOOK_BACK_BYTES = 256 << 10
-"""Read before a joint by both of its tasks, at least. An index that is consistently wrong for so long, into records that hold
-batches of their own, ends the query."""
+"""Bytes before a joint that both of its tasks read, at least. If an index is consistently wrong for this long, into records that
+hold batches of their own, the query ends."""
 
 LOOK_BACK_BYTES_MAX = 16 << 20
-"""Where the index has no entry for longer than this, there is no joint."""
+"""If the index has no entry for longer than this, there is no joint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Joint:
 
     Attributes:
         position_bytes: in the segment.
-        anchor_bytes: an earlier position, from which batches have to lead there.
+        anchor_bytes: an earlier position, from which batches must lead there.
     """
 
     position_bytes: int
@@ -53,7 +54,7 @@ def joints_of(hint: np.ndarray | None, size_bytes: int, target_bytes: int) -> tu
 
 
 def bounds_of_part(source: SegmentBytes, joints: Sequence[Joint], part: int) -> tuple[int, int | None] | None:
-    """Where a part begins and ends; None as its end for the end of the segment, and for both where its neighbour reads it.
+    """Where a part begins and ends. The end is None at the end of the segment; the result is None if its neighbour reads the part.
 
     Args:
         source: the bytes of the whole segment.
@@ -71,11 +72,11 @@ def bounds_of_part(source: SegmentBytes, joints: Sequence[Joint], part: int) -> 
 
 
 def check_end_of_part(tail: Tail, end_bytes: int | None, path: str) -> None:
-    """The batches of a part must lead to its end.
+    """Checks that the batches of a part lead to its end.
 
     Args:
         tail: of the part.
-        end_bytes: as ``bounds_of_part`` gave it.
+        end_bytes: from ``bounds_of_part``.
         path: of the segment, for messages.
 
     Raises:

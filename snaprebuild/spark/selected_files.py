@@ -1,4 +1,4 @@
-"""The files that a query reads: found below its paths, narrowed by names, split where they are huge, and packed into tasks.
+"""The files that a query reads: found below its paths, narrowed by names, split if they are huge, and packed into tasks.
 
 Spark plans a DataFrame or view once and uses this plan in every later query. A planned file therefore represents a range of offsets in
 its directory. A task lists the directory again and reads the files that have an offset of its ranges at that moment. The ranges of all
@@ -48,13 +48,13 @@ __all__ = [
 ]
 
 TASKS_MANY = 2048
-"""With more tasks than this they become larger instead: the count of cores is unknown to a data source."""
+"""Above this number, tasks become larger instead: a data source does not know the number of cores."""
 
 FILE_COST_BYTES = 1 << 20
-"""What opening a file costs, as if it were longer by this."""
+"""Cost of opening a file, as a number of additional bytes."""
 
 PART_BYTES_MIN = 8 << 20
-"""A segment is split into no smaller parts, however many tasks are asked for."""
+"""A segment is split into no smaller parts, whatever number of tasks is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,20 @@ class FileToRead:
     """A segment, a part of one, or a snapshot.
 
     Attributes:
-        topic: of its partition; likewise ``partition`` and ``directory``, its path.
-        partition: see there.
-        directory: see there.
+        topic: of its partition.
+        partition: number.
+        directory: path of the partition directory.
         name: of the file.
         offset: in its name.
-        size_bytes: when it was listed, of the part.
-        next_offset: of a segment, the base offset of the next one; None after the last.
-        has_index: of a segment: there is an offset index.
+        size_bytes: of the file, or part, when it was listed.
+        next_offset: for a segment, the base offset of the next one; None for the last.
+        has_index: for a segment: there is an offset index.
         store: that holds it.
         identity: when it was listed.
         joints: of a segment that is split.
-        part: which one of it, from 0.
-        low: least offset of the range in its directory that a planned file represents, inclusive; the range ends below ``high``.
-        high: see there; None for no end.
+        part: number of the part, from 0.
+        low: least offset of the range in its directory that a planned file represents, inclusive.
+        high: end of that range, exclusive; None for no end.
     """
 
     topic: str
@@ -95,18 +95,18 @@ class FileToRead:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the file."""
         return os.path.join(self.directory, self.name)
 
     @property
     def index_path(self) -> str | None:
-        """Of the offset index of a segment; None without one."""
+        """Path of the offset index of a segment; None without one."""
         return self.path.removesuffix(".log") + ".index" if self.has_index else None
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was found below the paths and is not read, and why."""
+    """Something below the paths that is not read, and why."""
 
     path: str
     message: str
@@ -114,10 +114,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task of Spark reads.
+    """The files that one task of Spark reads.
 
     Attributes:
-        files: planned ones; the task reads what their directories hold in their ranges (``listed_now``).
+        files: planned ones; the task reads the present content of their directories in their ranges (``listed_now``).
         planned_directories: of all tasks, for the task that looks for other directories; None for every other task.
     """
 
@@ -126,7 +126,7 @@ class Task:
 
 
 Found = tuple[list[FileToRead], list[Fault]]
-"""Files, and what is not read."""
+"""Files, and faults of what is not read."""
 
 FilesOf = Callable[[PartitionDir, Selection], Iterable[FileToRead]]
 """The files of a partition that a query may need."""
@@ -200,7 +200,7 @@ def planned(files: Iterable[FileToRead]) -> list[FileToRead]:
 
 
 def listed_now(files: Iterable[FileToRead], selection: Selection, files_of: FilesOf) -> Iterator[FileToRead | Fault]:
-    """What the directories of planned files hold in their ranges now. A directory that is gone holds nothing.
+    """The present files of the directories of planned files, in their ranges. A directory that is gone has none.
 
     Raises:
         RefusedError: a file that is read in parts was replaced.
@@ -256,12 +256,12 @@ def _file(
 
 
 def passes(known: dict[str, Any], ranges: dict[str, tuple[int, int]], filters: Sequence[Any]) -> bool:
-    """Whether what a file holds may pass the filters.
+    """Whether rows of a file may pass the filters.
 
     Args:
         known: the values that all its rows have, by column.
         ranges: least and greatest value that a row may have, by column.
-        filters: of Spark, all of which have to hold.
+        filters: of Spark, all of which must hold.
     """
     for condition in filters:
         column = column_of(condition)
@@ -274,7 +274,7 @@ def passes(known: dict[str, Any], ranges: dict[str, tuple[int, int]], filters: S
 
 
 def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]:
-    """The segments, those in several parts that are larger than a task and have an offset index.
+    """The segments; those that are larger than a task and have an offset index are split into parts.
 
     Args:
         segments: to be read.
@@ -304,7 +304,7 @@ def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
 
     Args:
         files: to be read.
-        tasks: how many; None for as many as the bytes ask for.
+        tasks: how many; None for a number that suits the bytes.
     """
     sizes = [file.size_bytes + FILE_COST_BYTES for file in files]
     if tasks is None:

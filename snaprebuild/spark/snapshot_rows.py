@@ -37,7 +37,7 @@ SCHEMA = pa.schema([*_OF_FILE.items(), ("entry_count", pa.int32()), *_OF_ENTRY.i
 
 
 def known(file: FileToRead) -> dict[str, str | int | None]:
-    """What all rows of a snapshot have in common."""
+    """The values that all rows of a snapshot share."""
     return {
         "topic": file.topic,
         "partition": file.partition,
@@ -47,11 +47,11 @@ def known(file: FileToRead) -> dict[str, str | int | None]:
 
 
 def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """One row for each producer; one without a producer if the snapshot has none, or if it cannot be read and that is to be reported.
+    """One row for each producer. An empty snapshot, or an unreadable one if faults are reported, has one row without it.
 
     Raises:
         FormatError: the snapshot is damaged, unless such faults are skipped.
-        ReadFailedError: it cannot be read; likewise.
+        ReadFailedError: it cannot be read, unless such faults are skipped.
     """
     try:
         entries = _entries(file)

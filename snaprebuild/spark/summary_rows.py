@@ -1,8 +1,9 @@
-"""Summaries of segments as rows of a table, and back: what tasks that read hand to tasks that put together.
+"""Summaries of segments as rows of a table, and back: tasks that read send them to tasks that merge.
 
-One row for each piece of a segment; where a piece has many producers, one for each ``PART_PRODUCERS`` of them, so that no row is large.
-The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition differ in ``KEYS``, whose order is
-that of the log. A job is before the first segment that it is about, with the state before that segment, if there is one.
+There is one row for each piece of a segment. A piece with many producers has one for each ``PART_PRODUCERS`` of them, so that no
+row is large. The columns of effects are those of ``replay.segment_effect``, as lists.
+Rows of one partition differ in ``KEYS``, whose order is that of the log. A job precedes the first of its segments, with the state
+before that segment, if there is one.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ PART_PRODUCERS = 16_384
 """Producers of a row: some 1.3 MB."""
 
 ROWS_PER_BATCH = 32
-"""Rows that cross to Python, or back, at once."""
+"""Rows that are sent to Python, or back, at once."""
 
 PIECES_MAX = 1 << 20
-"""Pieces of a range, which is cut if snapshots are in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
+"""Pieces of a range, which is cut if snapshots are in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an
+int32."""
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
@@ -64,7 +66,7 @@ _CLOSES = {
     for field in fields(ClosedTransactions)
 }
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
-"""Of the effect on one producer; ``CLOSE_BYTES`` of one closed transaction."""
+"""Size of the effect on one producer; ``CLOSE_BYTES`` that of one closed transaction."""
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
 
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
@@ -103,7 +105,7 @@ SCHEMA = pa.schema(
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
     ]
 )
-"""A row is one of four: a part of a job with its state (``JOB_PIECE``), the error that its segment ended with (``error``), or a part of the
+"""A row is one of four: a part of a job with its state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the
 summary of a piece, or of a range (``start_bytes``)."""
 
 Row = dict[str, Any]
@@ -111,11 +113,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """What is to be done with the segments that follow.
+    """What should be done with the segments that follow.
 
     Attributes:
         job: as it was sent.
-        state: before them.
+        state: before the segments.
     """
 
     job: bytes
@@ -123,7 +125,7 @@ class JobRow:
 
 
 def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY) -> Iterator[Row]:
-    """The rows of a job, before those of its segments, of which the first one has this base offset."""
+    """The rows of a job, before those of its segments; ``base_offset`` is that of the first segment."""
     yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE}, {"job": job}, state)
 
 
@@ -163,7 +165,7 @@ def _contents_row(contents: BatchContents) -> Row:
 
 
 def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
-    """The first row has the facts and the closed transactions, all of them their producers."""
+    """The rows of an effect: the first one has the facts and the closed transactions, and all have their producers."""
     facts |= {column: getattr(effect.closes, name) for column, (name, _) in _CLOSES.items()}
     for part, start in enumerate(range(0, max(len(effect), 1), PART_PRODUCERS)):
         rows = {column: getattr(effect, name)[start : start + PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
@@ -196,7 +198,7 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobRow | Outcome]]:
-    """Partition number, base offset, and the value there, of rows that are ordered by ``KEYS``."""
+    """Partition number, base offset, and the value there, from rows in the order of ``KEYS``."""
 
     def place(row: Row) -> tuple[int, int, bool]:
         return row["partition"], row["base_offset"], row["piece"] != JOB_PIECE

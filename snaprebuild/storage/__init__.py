@@ -1,1 +1,1 @@
-"""Bytes at rest: log directories, files that appear whole or not at all, the lock of a broker."""
+"""Files and objects: log directories, files that appear whole or not at all, the lock of a broker."""

@@ -1,7 +1,7 @@
-"""Log directories: finding partitions below any path, and what the small files of a broker say about them.
+"""Log directories: finding partitions below any path, and the content of the small files of a broker.
 
-A path may be a partition directory, a log directory, or any ancestor of such. Directories are told by their names and by what is in them,
-each is listed once, and one that is reached twice (by two paths or a link) counts once.
+A path may be a partition directory, a log directory, or any ancestor of such. Directories are recognised by their names and
+content. Each is listed once, and one that is reached twice (by two paths or a link) counts once.
 """
 
 from __future__ import annotations
@@ -65,17 +65,20 @@ DEPTH_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """What the small files of a log directory say.
+    """The content of the small files of a log directory.
 
     Attributes:
         path: of the directory.
         is_broker_directory: it has at least one file that only a broker writes; a bare copy of partitions has none.
         clean_shutdown: None unless the broker stopped cleanly.
         meta: ``meta.properties``, None when it is absent or unreadable.
-        recovery_points: by topic-partition: below these offsets everything was flushed. Likewise ``log_starts``, ``high_watermarks``,
-            ``cleaner_points`` (where the log cleaner stands: only compacted topics have one). None when the file is absent.
+        recovery_points: by topic-partition: below these offsets everything was flushed. None when the file is absent.
+        log_starts: by topic-partition. None when the file is absent.
+        high_watermarks: by topic-partition. None when the file is absent.
+        cleaner_points: by topic-partition: how far the log cleaner is; only compacted topics have one. None when the file is
+            absent.
         faults: messages about files that could not be read or parsed.
-        is_cleaner_known: False where the cleaner's checkpoint is there and cannot be read, so that any topic may be compacted.
+        is_cleaner_known: False if the cleaner's checkpoint exists but cannot be read, so that any topic may be compacted.
         store: that holds it.
     """
 
@@ -112,10 +115,10 @@ class Discovery:
     Attributes:
         log_dirs: ordered by path.
         named: partition directories that were named themselves, not found below a path.
-        duplicates: paths that led to a directory which another path had led to before.
+        duplicates: paths to a directory that an earlier path had led to.
         faults: errors of directories that could not be listed; the others are not affected.
         gone: directories that were deleted or moved since the one above was listed.
-        left_out: prefixes with keys that no file below a directory has, and a message that names one.
+        left_out: prefixes with keys that cannot be files below a directory, and a message with one of these keys.
     """
 
     log_dirs: list[LogDir] = field(default_factory=list)
@@ -131,7 +134,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
 
     Args:
         paths: directories, or prefixes of object stores.
-        settings: of those.
+        settings: of the object stores.
 
     Raises:
         UsageError: a path does not exist or is no directory.
@@ -163,7 +166,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
 
 
 def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
-    """A bucket that cannot be listed does not keep other paths from being read."""
+    """Returns nothing for a bucket that cannot be listed, so that other paths are still read."""
     try:
         objects = find_objects(store, root)
     except ReadFailedError as error:
@@ -196,10 +199,10 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
 
 
 def directory_fault(path: str) -> str | None:
-    """Why a path leads to no directory, None where it leads to one; whether that can be listed is not asked."""
+    """Why a path leads to no directory, None if it leads to one. Does not check whether it can be listed."""
     try:
         return None if stat.S_ISDIR(os.stat(path).st_mode) else "is no directory"
-    except (FileNotFoundError, ValueError):  # a null byte stands in no path
+    except (FileNotFoundError, ValueError):  # a path contains no null byte
         return "does not exist"
     except OSError as error:
         return f"cannot be looked at: {error.strerror}"
@@ -261,7 +264,7 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
     Source: ``LogManager.loadLogs`` and ``LocalLog.parseTopicPartitionName``, which throws at the first one.
 
     Returns:
-        Their names, sorted; none where the log directory cannot be listed, which others tell.
+        Their names, sorted; none if the log directory cannot be listed: other checks report that.
     """
     if not (log_dir.is_broker_directory and log_dir.store.is_local):
         return []
@@ -273,7 +276,7 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
 
 
 def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
-    """Reads the small files of a log directory. What cannot be read or parsed becomes a fault and counts as absent."""
+    """Reads the small files of a log directory. A file that cannot be read or parsed becomes a fault and counts as absent."""
     faults: list[str] = []
     present: frozenset[str] = frozenset()
     try:

@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 
 class Each(Protocol):
-    """Calls a function of a module with each of the items, and gives what it returns in their order."""
+    """Calls a function of a module with each item, and returns the results in the order of the items."""
 
     def __call__(self, function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
         """Raises what the function raises."""
@@ -23,10 +23,10 @@ class Each(Protocol):
 
 
 def here(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
-    """One after the other."""
+    """Calls them one after the other."""
     return map(function, items)
 
 
 def here_for(stores: Iterable[ReadStore]) -> Each:
-    """In this process: several at once where one of the stores mostly waits."""
+    """The map of this process: several at once if one of the stores mostly waits."""
     return here if all(store.is_local for store in stores) else at_once

@@ -1,7 +1,7 @@
 """One listing of a partition directory: its segments, snapshots and everything else, by name, size and identity.
 
-No file is opened here. A directory is listed once, and only files whose size or identity matters (segments, snapshots, transaction
-indexes) are looked at with ``stat``: a broker has some hundred thousand files, and that system call is most of what a listing costs.
+No file is opened here. A directory is listed once. ``stat`` is called only for files whose size or identity matters (segments,
+snapshots, transaction indexes). A broker has some hundred thousand files, and that system call is most of the cost of a listing.
 """
 
 from __future__ import annotations
@@ -85,12 +85,13 @@ class SegmentFiles:
     Attributes:
         base_offset: int64.
         log: the segment itself.
-        offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
+        offset_index: name of ``.index``, None when it is absent.
+        time_index: name of ``.timeindex``, None when it is absent.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
-        until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
-        index_hits: of a copy in remote storage, the hits of its indexes (``replay.segment_facts``) where they agree with the segment; None
-            where they are not compared.
-        compared_bytes: of the small files that are compared with it, as they are stored.
+        until_offset: batches from this offset on belong to another log, or are also in the next segment; None if all of it counts.
+        index_hits: for a copy in remote storage, the hits of its indexes (``replay.segment_facts``) if they agree with the segment;
+            None if they are not compared.
+        compared_bytes: stored bytes of the small files that are compared with it.
     """
 
     base_offset: int
@@ -133,7 +134,7 @@ class PartitionDir:
         others: count of files with names that neither Kafka nor this program knows.
         sub_directories: names of directories inside, which keep a broker from nothing but do not belong there.
         store: that holds them all.
-        log_end_offset: of the log, where something else than its last segment tells it; None elsewhere.
+        log_end_offset: of the log, if another source than its last segment gives it; else None.
     """
 
     path: str
@@ -156,7 +157,7 @@ class PartitionDir:
 
     @property
     def topic_partition(self) -> str:
-        """``<topic>-<partition>``, without any mark of deletion."""
+        """``<topic>-<partition>``, without any suffix of deletion."""
         return f"{self.name.topic}-{self.name.partition}"
 
     @property
@@ -180,7 +181,7 @@ class PartitionDir:
         return segment is not None and segment.transaction_index is not None
 
     def transaction_index_path(self, base_offset: int) -> str:
-        """Path that the ``.txnindex`` of the segment at this base offset has, or would have."""
+        """Path of the ``.txnindex`` of the segment at this base offset, whether the file exists or not."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
         return self.file_path(self.segments[index].log.name.removesuffix(_LOG) + _TRANSACTION_INDEX)
 
@@ -194,7 +195,7 @@ class PartitionDir:
         return next(self.snapshots_at(offset), None)
 
     def snapshots_at(self, offset: int) -> Iterator[ListedFile]:
-        """All of them: a directory has one at most, the copies of remote storage may have several."""
+        """All of them: a directory has one at most, remote storage may have several."""
         index = bisect.bisect_left(self.snapshots, offset, key=lambda snapshot: snapshot[0])
         while index < len(self.snapshots) and self.snapshots[index][0] == offset:
             yield self.snapshots[index][1]
@@ -205,8 +206,8 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
     """Lists a partition directory of the file system.
 
     Raises:
-        ReadFailedError: it cannot be listed (``errno`` is ENOENT where it is absent), or has more than ``ENTRIES_MAX`` entries.
-        GonePartitionError: it went away, or was made anew, meanwhile.
+        ReadFailedError: it cannot be listed (``errno`` is ENOENT if it is absent), or has more than ``ENTRIES_MAX`` entries.
+        GonePartitionError: it was deleted, or created again, meanwhile.
     """
     entries: list[os.DirEntry[str]] = []
     try:
@@ -221,7 +222,7 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
 
 
 class Entry(Protocol):
-    """What a listing says of one name: ``os.DirEntry``, or its likeness for an object."""
+    """One name of a listing: ``os.DirEntry``, or its counterpart for an object."""
 
     @property
     def name(self) -> str:
@@ -234,11 +235,11 @@ class Entry(Protocol):
         """Whether it is a regular file."""
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """Size, times, owner and mode; of an object the ETag, too, as ``st_etag``."""
+        """Size, times, owner and mode; for an object also the ETag, as ``st_etag``."""
 
 
 def is_partition(entries: Collection[Entry]) -> bool:
-    """A directory that is named like a partition is one if a file of it is, or if it is empty; ``data-1`` may be a disk of a broker."""
+    """Whether a directory named like a partition is one: it has a file of one, or is empty; ``data-1`` may be a disk of a broker."""
     names = {entry.name for entry in entries}
     if not names.isdisjoint(BROKER_FILES):
         return False
@@ -248,7 +249,7 @@ def is_partition(entries: Collection[Entry]) -> bool:
 
 
 def leads_to_directory(entry: Entry) -> bool:
-    """Whether to look inside. A link that leads nowhere, or around in a circle, hides only itself."""
+    """Whether to look inside. A link to nothing, or in a circle, hides only itself."""
     try:
         return entry.is_dir()
     except OSError:
@@ -261,14 +262,14 @@ def partition_dir_of_entries(
     """Sorts the entries of one listing.
 
     Raises:
-        ReadFailedError: a file cannot be looked at.
-        GonePartitionError: the directory is gone, or was made anew, since it was listed.
+        ReadFailedError: the status of a file cannot be read.
+        GonePartitionError: the directory is gone, or was created again, since it was listed.
     """
     try:
         status = os.stat(path) if store.is_local else None
         sorter = _Sorter(path, name, status, store)
         found = sorter.sorted(entries)
-        # Of a directory that is renamed, for its deletion, all files are gone: that is no empty partition.
+        # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
         is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
     except FileNotFoundError as error:
         raise GonePartitionError("was deleted or moved while it was looked at", path=path) from error
@@ -285,14 +286,14 @@ _OFFSET_INDEX, _TIME_INDEX = FileKind.OFFSET_INDEX.value, FileKind.TIME_INDEX.va
 _INDEXES = (_OFFSET_INDEX, _TIME_INDEX, _TRANSACTION_INDEX)
 _FREQUENT = (_LOG, *_INDEXES, _SNAPSHOT)
 _LAST_NAME = f"{INT64_MAX:0{_STEM_CHARACTERS}d}~"
-"""Behind every name that begins with an offset."""
+"""Length of the offset that begins a name."""
 
 
 class _Sorter:
-    """Puts each entry of a listing where it belongs.
+    """Sorts the entries of a listing by kind.
 
-    The frequent names (20 digits and one of five endings) are told by slicing; all others go through ``parse_file_name``, which gives the
-    same answer for these too, slowly.
+    The frequent names (20 digits and one of five endings) are recognised by slicing. All others go through ``parse_file_name``,
+    which gives the same result for the frequent ones, too, but slowly.
     """
 
     def __init__(self, path: str, name: PartitionDirectoryName, status: os.stat_result | None, store: Store) -> None:
@@ -319,11 +320,11 @@ class _Sorter:
             of_ending = frequent.get(name[_STEM_CHARACTERS:])
             if of_ending is None:
                 self._rare(entry)
-            elif name in of_ending and entry.is_dir():  # of objects: keys go on below one
+            elif name in of_ending and entry.is_dir():  # for objects: keys continue below one
                 self.sub_directories.append(name)
             else:
                 of_ending[name] = entry
-        # An index needs no look of its own as long as its segment has a genuine name.
+        # An index needs no ``stat`` as long as its segment has a genuine name.
         for ending in (_LOG, _SNAPSHOT):
             self._only_genuine(frequent[ending])
         segments = tuple(self._segments())
@@ -350,7 +351,7 @@ class _Sorter:
         )
 
     def _only_genuine(self, entries: dict[str, Entry]) -> None:
-        """Takes out what has a frequent ending and no offset before it."""
+        """Removes names that have a frequent ending and no offset before it."""
         # isdecimal alone knows the digits of other scripts. Equal lengths compare as numbers do.
         for name in [
             name for name in entries if not (name[:_STEM_CHARACTERS].isdecimal() and name.isascii() and name <= _LAST_NAME)
@@ -376,7 +377,7 @@ class _Sorter:
             self.flags.add(known.kind)
 
     def _segments(self) -> Iterator[SegmentFiles]:
-        """Segments by base offset. Takes their indexes out of the listing, so that lone ones remain."""
+        """Segments by base offset. Takes their indexes out of the listing, so that only indexes without a segment remain."""
         offset_indexes, time_indexes = self.frequent[_OFFSET_INDEX], self.frequent[_TIME_INDEX]
         transaction_indexes = self.frequent[_TRANSACTION_INDEX]
         for base_offset, log in self._listed(_LOG):
@@ -418,7 +419,7 @@ class _Sorter:
         return None if status is None else status.st_size
 
     def _status(self, entry: Entry) -> Status | None:
-        """None for what is no regular file, and for what a live broker deleted since the listing."""
+        """None if it is no regular file, or a live broker has deleted it since the listing."""
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:

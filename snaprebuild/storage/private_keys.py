@@ -13,7 +13,7 @@ from snaprebuild.errors import RefusedError, UsageError
 
 __all__ = ["NO_KEYS", "PrivateKeys", "split_private_key"]
 
-OPTION = "--private-key"
+OPTION = "private_key"
 
 
 @functools.lru_cache(maxsize=64)
@@ -41,14 +41,14 @@ class PrivateKeys:
     """Files of private RSA keys in PEM. They are read when a copy needs them, on the machine that reads the copy.
 
     Attributes:
-        files: (name of the key pair, file); the name None stands for all names without a file of their own.
+        files: (name of the key pair, file); the name None is for all names without a file of their own.
     """
 
     files: tuple[tuple[str | None, str], ...] = ()
 
     @classmethod
     def of(cls, options: Sequence[str]) -> PrivateKeys:
-        """What the option gives.
+        """The keys of the option.
 
         Args:
             options: ``NAME=FILE`` or ``FILE`` each.
@@ -70,7 +70,7 @@ class PrivateKeys:
         return cls(tuple(found.items()))
 
     def fault(self, key: EncryptedKey) -> str | None:
-        """Why copies with this data key cannot be decrypted, with the option that helps; None where they can."""
+        """Why copies with this data key cannot be decrypted, with the option that helps; None if they can."""
         try:
             self.data_key(key, "")
         except RefusedError as error:
@@ -85,10 +85,10 @@ class PrivateKeys:
         """
         files = dict(self.files)
         path = files.get(key.key_id, files.get(None))
-        option = f"{OPTION} {key.key_id}=FILE" if key.key_id.isprintable() else f"{OPTION} NAME=FILE"
+        option = f"--set {OPTION}={key.key_id}=FILE" if key.key_id.isprintable() else f"--set {OPTION}=NAME=FILE"
         message = f"is encrypted for the key {key.key_id!r}"
         if path is None:
-            raise RefusedError(f"{message}: --private-key names the file of its private half ({option})", path=place)
+            raise RefusedError(f"{message}: the setting private_key names the file of its private half ({option})", path=place)
         try:
             return _read_private_key(path).data_key(key.data_key, key.additional)
         except FormatError as error:

@@ -1,8 +1,8 @@
-"""The port to bytes at rest: which values name them, and what a store of them can do.
+"""The interface to files and objects: the values that name them, and the operations of a store.
 
-A location is a string: an absolute path, or ``s3://bucket/key``. ``os.path.join``, ``dirname`` and ``basename`` serve both; whatever asks
-the storage itself goes through a `Store`. Stores are small values (settings and nothing else), so that they travel to worker processes with
-what they belong to, and two of equal settings are equal.
+A location is a string: an absolute path, or ``s3://bucket/key``. ``os.path.join``, ``dirname`` and ``basename`` work for both;
+access to the storage itself goes through a `Store`. Stores are small values (only settings), so that they can be sent to worker
+processes, and two with equal settings are equal.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 OBJECT_SCHEME = "s3://"
-"""What the location of an object begins with."""
+"""Prefix of the location of an object."""
 
 ABOVE_BUCKETS = "s3:"
-"""What ``os.path.dirname`` makes of a bucket; nothing lies there."""
+"""The ``os.path.dirname`` of a bucket; it contains nothing."""
 
 BLOCK_BYTES = 1 << 20
-"""Of a large file, compared at once."""
+"""Bytes of a large file that are compared at once."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -83,7 +83,7 @@ class Status(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What shows that a file has changed: size in bytes, modification time in ns, inode; of an object the ETag instead."""
+    """Shows whether a file has changed: size in bytes, modification time in ns, inode; for an object the ETag instead of the inode."""
 
     size_bytes: int
     mtime_ns: int
@@ -99,7 +99,7 @@ class FileIdentity:
         """Whether a file that was listed as this one is still the same.
 
         Args:
-            found: what it is now.
+            found: its identity now.
             may_grow: a broker may have appended to it.
         """
         if not may_grow:
@@ -108,13 +108,13 @@ class FileIdentity:
 
     @property
     def row(self) -> tuple[int, int, int | str]:
-        """Size, modification time, and inode or ETag: how documents name an input."""
+        """Size, modification time, and inode or ETag: documents identify an input by them."""
         return self.size_bytes, self.mtime_ns, self.inode if self.etag is None else self.etag
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns a file and who may use it.
+    """Owner and permissions of a file.
 
     Attributes:
         mode: the nine permission bits.
@@ -138,23 +138,23 @@ class OpenBytes(SegmentBytes, Protocol):
 
     @property
     def identity(self) -> FileIdentity:
-        """What it was when it was opened."""
+        """Its identity when it was opened."""
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """Its reader means to go no farther: what lies behind need not be fetched ahead of it."""
+        """Its reader will read no further than this position: bytes after it need not be fetched ahead."""
 
     def check_unchanged(self) -> None:
         """Makes sure that all bytes that were read are those of one file at one moment.
 
-        Leaving the context does it, also early and after a ``FormatError``: bytes that are half of one log and half of another follow no
-        format. Call it before bytes take effect.
+        Leaving the context calls it, also early and after a ``FormatError``: bytes that are half of one log and half of another
+        follow no format. Call it before bytes take effect.
 
         Raises:
             ChangedFileError: they may not be.
         """
 
     def close(self) -> None:
-        """Lets go of whatever reading took."""
+        """Releases all resources of reading."""
 
     def __enter__(self) -> Self: ...
 
@@ -162,11 +162,11 @@ class OpenBytes(SegmentBytes, Protocol):
 
 
 class ReadStore(Protocol):
-    """Bytes at rest, read by their location."""
+    """Files or objects, read by their location."""
 
     @property
     def is_local(self) -> bool:
-        """A file system: with locks, owners, links, and names that can be changed. Elsewhere small reads mostly wait (``at_once``)."""
+        """Whether it is a file system: with locks, owners, links, and renames. Elsewhere small reads mostly wait (``at_once``)."""
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
@@ -177,7 +177,7 @@ class ReadStore(Protocol):
         """
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """Size of a file, and its last ``count`` bytes, or all where it is smaller; None when it is absent.
+        """Size of a file, and its last ``count`` bytes, or all if it is smaller; None when it is absent.
 
         Raises:
             ReadFailedError, RefusedError: as ``read_small``.
@@ -190,27 +190,27 @@ class ReadStore(Protocol):
         deadline: float | None = None,
         may_grow: bool | None = None,
     ) -> OpenBytes:
-        """Opens a file to be read in ranges. It is held to ``identity`` from the first range to the last, so that no reader can forget it.
+        """Opens a file to be read in ranges. Every range is checked against ``identity``, so that no reader can forget it.
 
         Args:
             location: of the file.
-            identity: from the listing; None for what is there now.
+            identity: from the listing; None for the file that is there now.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-            may_grow: a broker may append to it meanwhile (the active segment); None for no where ``identity`` is given, else for yes.
+            may_grow: a broker may append to it meanwhile (the active segment); None means no if ``identity`` is given, else yes.
 
         Raises:
-            ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
-            RefusedError: it is not the file of the listing (GoneFileError where that file is gone). So does reading an object. Leaving the
-                context of a file that was read raises ChangedFileError (``OpenBytes.check_unchanged``).
+            ReadFailedError: it cannot be opened (``errno`` is ENOENT if it is absent).
+            RefusedError: it is not the file of the listing (GoneFileError if that file is gone). Reading an object raises it, too.
+                Leaving the context of a file that was read raises ChangedFileError (``OpenBytes.check_unchanged``).
         """
 
 
 @runtime_checkable
 class NarrowStore(Protocol):
-    """A store that carries something for each of many files."""
+    """A store that carries data for each of many files."""
 
     def narrowed(self, location: str) -> ReadStore:
-        """What of it is enough to read one file: this is what is sent to where the file is read."""
+        """The part that is enough to read one file: it is sent to the process that reads the file."""
 
 
 @runtime_checkable
@@ -225,10 +225,10 @@ class Store(ReadStore, Protocol):
         """
 
     def holds_segments(self, directory: str) -> bool:
-        """Whether segments lie directly in a directory, as far as it can be listed."""
+        """Whether segments are directly in a directory, as far as it can be listed."""
 
     def names_in(self, directory: str) -> frozenset[str]:
-        """The files directly in a directory; none where it is absent.
+        """The files directly in a directory; none if it is absent.
 
         Raises:
             ReadFailedError: it cannot be listed.
@@ -236,7 +236,7 @@ class Store(ReadStore, Protocol):
         """
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
-        """Path below a location and status of every file there, of each directory in one piece.
+        """Path below a location and status of every file there; the files of each directory are consecutive.
 
         Args:
             location: a directory.
@@ -252,12 +252,12 @@ class Store(ReadStore, Protocol):
         """Makes sure, once for each place, that nothing below a directory would ever be replaced.
 
         Raises:
-            RefusedError: the store would replace what is there.
+            RefusedError: the store would replace an existing file.
             StorageError: it is unknown.
         """
 
     def wrote(self, location: str, since_ns: int) -> bool:
-        """Whether this run made a file: by what an object says of itself; of a file the time must do.
+        """Whether this run made a file. An object has the run in its metadata; for a file the modification time decides.
 
         Args:
             location: of the file.
@@ -281,20 +281,20 @@ class Store(ReadStore, Protocol):
         """Creates a file that appears whole or not at all, and never replaces one.
 
         Args:
-            directory: that it goes to; made where it is missing.
+            directory: of the file; made if it is missing.
             name: inside the directory.
             data: all of its bytes.
             owner: it must have, if the store knows owners; None for that of the process.
             temporary_name: to write under, if the store needs one.
-            before_name: told the modification time, ns, before the file gets its name; 0 where the store sets that itself. What it
-                raises leaves nothing behind.
+            before_name: called with the modification time, ns, before the file gets its name; 0 if the store sets the time itself.
+                If it raises, nothing is left.
 
         Raises:
-            AlreadyExistsError: the name is taken; what stands there was not touched.
+            AlreadyExistsError: the name is taken; the file there was not touched.
             BusyError: another run writes the same file now.
             RefusedError: it may not be written.
             WriteFailedError: nothing took effect.
-            OutcomeUnknownError: the file is there or may be there.
+            OutcomeUnknownError: the file exists or may exist.
         """
 
 
@@ -305,21 +305,21 @@ class LargeObjects(Protocol):
         """As ``Store.prepare_writes``, for files up to a size.
 
         Raises:
-            RefusedError: the store would replace what is there.
+            RefusedError: the store would replace an existing file.
             StorageError: it is unknown.
         """
 
     def create(self, location: str, source: OpenBytes) -> None:
-        """Creates a file with the bytes of an open one. What an earlier run began is gone on with, where the store keeps parts.
+        """Creates a file with the bytes of an open one. Continues what an earlier run began, if the store keeps parts.
 
         Raises:
-            AlreadyExistsError: the name is taken, perhaps by this very run, whose answer was lost: ``holds`` tells.
+            AlreadyExistsError: the name is taken, perhaps by this very run, whose answer was lost: ``holds`` shows it.
             BusyError, RefusedError, WriteFailedError, OutcomeUnknownError: as ``Store.create``.
             ReadFailedError: the source cannot be read.
         """
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """Whether a file has the bytes of an open one; None where there is none.
+        """Whether a file has the bytes of an open one; None if there is no such file.
 
         Raises:
             ReadFailedError: it is unknown.
@@ -332,9 +332,9 @@ class WholeObject:
 
     Attributes:
         data: all of its bytes.
-        identity: what it was when they were read: a replacement is held to it.
-        kept: headers that a replacement repeats, where a store has them: storage class, encryption, what its writer says of it.
-        not_kept: what a replacement would lose, so that it is refused; None where nothing is lost.
+        identity: its identity when it was read: only this object may be replaced.
+        kept: headers that a replacement repeats, if the store has them: storage class, encryption, metadata of its writer.
+        not_kept: what a replacement would lose, so that it is refused; None if nothing is lost.
     """
 
     data: bytes = field(repr=False)
@@ -347,7 +347,7 @@ class ReplacingStore(Protocol):
     """Conditional replacement."""
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """All bytes of an object with what it is; None when it is absent.
+        """All bytes of an object with its identity; None when it is absent.
 
         Raises:
             ReadFailedError: it cannot be read, or is larger than ``bytes_max``.
@@ -355,27 +355,27 @@ class ReplacingStore(Protocol):
         """
 
     def prepare(self, directory: str) -> None:
-        """Makes sure, before anything is replaced below a directory, that conditions are honoured there.
+        """Makes sure, before anything is replaced below a directory, that the store honours conditions there.
 
         Raises:
-            RefusedError: they are not.
+            RefusedError: it does not.
             StorageError: it is unknown.
         """
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """Replaces an object that is still what it was; it is the old one or the new one, whole, at every moment.
+        """Replaces an object if it is still the one that was read; at every moment it is whole, either the old or the new one.
 
         Raises:
             RefusedError: it is another one now, or gone, or may not be written; it was not touched.
             BusyError: another run writes it now.
             WriteFailedError: nothing took effect.
-            OutcomeUnknownError: it is the old one or the new one; which is unknown.
+            OutcomeUnknownError: it is the old one or the new one.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """How an object store is reached. No secret stands in it: those come from the usual chain of the SDK, or from files.
+    """How an object store is reached. It contains no secret: secrets come from the usual chain of the SDK, or from files.
 
     Attributes:
         endpoint_url: None for that of the environment, else Amazon's.
@@ -383,10 +383,11 @@ class S3Settings:
         profile: of the shared configuration files; None for the usual choice.
         anonymous: requests are not signed, and no credentials are looked for.
         requester_pays: the caller pays for requests and transfer.
-        sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None for what the variable
-            ``SNAPREBUILD_S3_SSE_C_KEY`` holds in base64, if it is set in the process that sends the request.
-        max_requests: that a run may send, None for any number; likewise ``max_read_bytes``.
-        run: which run the two limits are counted for, and which made an object; stores are equal without it.
+        sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64. If None, the process that sends the request
+            uses the key in base64 in the variable ``SNAPREBUILD_S3_SSE_C_KEY``, if that is set.
+        max_requests: requests that a run may send, None for any number.
+        max_read_bytes: bytes that a run may read, None for any number.
+        run: for which the two limits count, and whose name its objects have; stores are equal without it.
     """
 
     endpoint_url: str | None = None
@@ -401,7 +402,7 @@ class S3Settings:
 
 
 USUAL_S3 = S3Settings()
-"""Everything as the environment and the SDK have it."""
+"""The settings of the environment and the SDK."""
 
 
 def is_object(location: str) -> bool:
@@ -410,33 +411,33 @@ def is_object(location: str) -> bool:
 
 
 def absolute(location: str) -> str:
-    """A location that does not depend on the working directory; of a prefix without slashes at its end.
+    """A location that does not depend on the working directory; a prefix has no slashes at its end.
 
     Raises:
-        UsageError: a location of an object names no bucket, or has a part that no directory may have; or it is one of another kind of
-            store.
+        UsageError: a location of an object names no bucket, or has a part that no directory may have. Or it belongs to another kind
+            of store.
     """
     if not is_object(location):
-        # Taken for a path, ``s3a://BUCKET`` would be a directory here, and --out would go there.
+        # As a path, ``s3a://BUCKET`` would be a directory here, and --out would write there.
         if (scheme := _SCHEME.match(location)) is not None:
-            raise UsageError("expected a path, or s3://BUCKET/PREFIX", path=f"{scheme[0]}...")  # a password may stand there
+            raise UsageError("expected a path, or s3://BUCKET/PREFIX", path=f"{scheme[0]}...")  # the rest may contain a password
         return os.path.abspath(location)
     bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
     key = key.rstrip("/")
     if not bucket or any(character in bucket for character in "@:?#\\ "):
-        raise UsageError("expected s3://BUCKET/PREFIX", path=f"{OBJECT_SCHEME}...")  # what stands there instead may be a password
+        raise UsageError("expected s3://BUCKET/PREFIX", path=f"{OBJECT_SCHEME}...")  # the text may contain a password
     if key and not all(part not in ("", ".", "..") for part in key.split("/")):
         raise UsageError("a part of the prefix is empty, '.' or '..', which no directory is called", path=location)
     return f"{OBJECT_SCHEME}{bucket}/{key}" if key else f"{OBJECT_SCHEME}{bucket}"
 
 
 def common_ancestor(locations: Iterable[str]) -> str:
-    """The lowest directory that all locations lie in, for ``relative``."""
+    """The lowest directory that contains all locations, for ``relative``."""
     return os.path.commonpath([_as_path(each) for each in locations])
 
 
 def relative(location: str, ancestor: str) -> str:
-    """The path of a location below what ``common_ancestor`` gave."""
+    """The path of a location below the result of ``common_ancestor``."""
     return os.path.relpath(_as_path(location), ancestor)
 
 
@@ -446,10 +447,10 @@ def _as_path(location: str) -> str:
 
 
 def parts_of(source: OpenBytes, part_bytes: int) -> Iterator[memoryview]:
-    """All bytes of an open file, in pieces; each is gone when the next is asked for.
+    """All bytes of an open file, in pieces; each piece is valid until the next one is requested.
 
     Raises:
-        RefusedError: it became shorter, or changed; this is known before the last piece is followed by the end.
+        RefusedError: it became shorter, or changed; raised before the iterator ends after the last piece.
         ReadFailedError: it cannot be read.
     """
     buffer = bytearray(min(part_bytes, source.size_bytes))
@@ -462,7 +463,7 @@ def parts_of(source: OpenBytes, part_bytes: int) -> Iterator[memoryview]:
 
 
 def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | None:
-    """Whether a file has the bytes of an open one, all of which are read; None where there is none.
+    """Whether a file has the bytes of an open one, all of which are read; None if there is no such file.
 
     Raises:
         ReadFailedError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Which store a location leads into, and how large files are created and files are replaced there."""
+"""The store of a location, and how it creates large files and replaces files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from snaprebuild.storage.store import USUAL_S3, LargeObjects, ReplacingStore, S3
 __all__ = ["large_objects_of", "replacing", "store_of"]
 
 PART_BYTES = 16 << 20
-"""Of an object is sent in one request, and held: 128 parts for the largest segment. S3 accepts 10,000."""
+"""Bytes of an object that are sent in one request, and held: 128 parts for the largest segment. S3 accepts 10,000."""
 
 
 # The SDK takes longer to import than most commands run.
 
 
 def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
-    """The store that a location leads into."""
+    """The store that holds a location."""
     if not is_object(location):
         return LOCAL
     from snaprebuild.storage.s3.store import S3Store
@@ -33,7 +33,7 @@ def large_objects_of(store: Store, part_bytes: int = PART_BYTES) -> LargeObjects
 
 
 def replacing(store: Store) -> ReplacingStore:
-    """The way to replace what a store holds."""
+    """Replacement of the files of a store."""
     if store.is_local:
         return LocalReplacing()
     from snaprebuild.storage.s3.replace import S3Replacing

@@ -1,7 +1,7 @@
 """Requests that mostly wait, several at once: one bounded pool of threads for everything in this process.
 
-A function that runs in a thread of the pool may itself map more items: the caller does an item that no thread has begun when it is due, so
-that no thread waits for another one in a circle.
+A function that runs in a thread of the pool may itself map more items. The caller handles an item itself if it is due and no thread
+has begun it, so that threads never wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TypeVar
 __all__ = ["THREADS", "at_once"]
 
 THREADS = 16
-"""Of this process."""
+"""Threads of this process."""
 
 AHEAD_MAX = 2 * THREADS
 """Items that are begun at most before the first of them is taken."""
 
 AHEAD_BYTES_MAX = 64 << 20
-"""Of all items that are begun before they are due, as far as sizes are known. Items that are due do not count."""
+"""Bytes of all items that are begun before they are due, as far as sizes are known. Items that are due do not count."""
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -36,7 +36,7 @@ class _Pool:
         self._ahead_bytes = 0
 
     def submit(self, function: Callable[[Item], Found], item: Item, size_bytes: int) -> Future[Found] | None:
-        """Lets a thread do it; None where too much is begun already."""
+        """Hands it to a thread; None if too much is begun already."""
         with self._lock:
             if self._ahead_bytes and self._ahead_bytes + size_bytes > AHEAD_BYTES_MAX:
                 return None
@@ -59,7 +59,8 @@ def at_once(
     """What the function returns for each item, in their order.
 
     Args:
-        function: called in several threads. What it raises is raised where its item is due; what is not begun by then never is.
+        function: called in several threads. Its exceptions are raised where their item is due; items that are not begun by then
+            never are.
         items: nothing is done before the first result is asked for.
         size_of: bytes that the result of an item holds.
     """

@@ -186,5 +186,5 @@ def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None,
 def _refuse(cold: dict[str, int], settings: S3Settings | None, place: str) -> None:
     if cold and (settings is None or settings.max_read_bytes is None):
         named = ", ".join(f"{size} bytes in {name}" for name, size in cold.items())
-        message = f"{named}: to read them is charged for each byte, or takes a restore first: allow a number with --max-read-bytes"
+        message = f"{named}: to read them is charged for each byte, or takes a restore first: allow a number with max_read_bytes"
         raise RefusedError(message, path=place)

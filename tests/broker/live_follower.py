@@ -87,7 +87,7 @@ class LiveFollower:
     def _planned(self, topic: str, feature: str) -> dict[str, Any]:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
-        options = ("--profile", "kafka-4.3", "--feature", feature, "--remote-storage", "on")
+        options = ("--profile", "kafka-4.3", "--assume", f"last_tiered_offset={feature}", "--assume", "remote_storage=on")
         run = in_json("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 

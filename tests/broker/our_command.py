@@ -24,7 +24,7 @@ def verdicts_on(partition_dir: Path) -> dict[int, tuple[str, str | None]]:
 def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
     asked = [word for each in timestamps for word in ("--timestamp", each)]
-    run = in_json("follower offsets", partition_dir, "--isolation", "replica", "--remote-storage", "off", *asked)
+    run = in_json("follower offsets", partition_dir, "--isolation", "replica", "--assume", "remote_storage=off", *asked)
     (partition,) = run.document["partitions"]
     return {
         each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"]) for each in partition["answers"]

@@ -73,7 +73,7 @@ def build(store: Path, to: Path, partition: str, *arguments: object) -> Path:
 @pytest.mark.parametrize("log_start", [0, 1151])
 def test_a_real_partition(tmp_path: Path, clean: bool, log_start: int) -> None:
     """Log start, log end, epochs and producers are those that were wanted; and the snapshot stays."""
-    directory = build(FIXTURES / "tiered-local" / "remote", tmp_path / "new", "mixed-0", "--log-start", log_start)
+    directory = build(FIXTURES / "tiered-local" / "remote", tmp_path / "new", "mixed-0", "--assume", f"log_start={log_start}")
     data = (directory / snapshot_name(6390)).read_bytes()
     (found,) = loaded(directory, log_start, 6390, clean=clean)
     assert found.offsets == (log_start, 6390, 6390)

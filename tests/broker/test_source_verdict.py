@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kafka_node import KafkaNode
 
-from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.rules import RuleState
-from snaprebuild.cluster.source.source_check import CheckedSource, SourceQuestion, check_sources
-from snaprebuild.cluster.source.verdict import Outcome, Rule
+from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.rules import RuleState
+from snaprebuild.cluster.source_check.verdict import Outcome, Rule
 
 pytestmark = pytest.mark.broker
 

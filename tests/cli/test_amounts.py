@@ -27,6 +27,13 @@ def test_a_unit_multiplies(kind: type[WholeNumber], text: str, number: int) -> N
     assert kind(1, 2**63 - 1).convert(text, None, None) == number
 
 
+def test_a_number_may_be_negative_where_that_means_something() -> None:
+    """As -1 does for log.retention.bytes: no limit."""
+    assert WholeNumber(-1, 2**63 - 1).convert("-1", None, None) == -1
+    with pytest.raises(click.BadParameter, match="expected a number from -1 to 9223372036854775807, found '-2'"):
+        WholeNumber(-1, 2**63 - 1).convert("-2", None, None)
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

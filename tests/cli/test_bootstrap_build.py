@@ -29,7 +29,7 @@ from snaprebuild.tier.remote_partition import open_tier
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
-KEY = ("--private-key", AIVEN / "keys" / "key1.private.pem")
+KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 NOW = ("--as-of", "2026-11-21T12:00:00Z")
 METADATA = ("--metadata-log", TIERED / "logs")
 FILES = {"{}.log", "{}.index", "{}.timeindex", "{}.snapshot", "leader-epoch-checkpoint", "partition.metadata"}
@@ -72,7 +72,7 @@ def test_every_boundary_of_the_leader(tmp_path: Path) -> None:
     for end in ends:
         for target in (end, end - 1):
             place = tmp_path / f"{target}"
-            run = build(TIERED / "remote", place, "mixed-0", *METADATA, "--target", target, "--log-start", 0)
+            run = build(TIERED / "remote", place, "mixed-0", *METADATA, "--target", target, "--assume", "log_start=0")
             assert (run.exit_code, run.document["next_offset"], run.document["target_offset"]) == (0, end, target)
             data = (place / "mixed-0" / snapshot_name(end)).read_bytes()
             assert data == (leader / snapshot_name(end)).read_bytes()
@@ -161,7 +161,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
     why = "the copy that holds 172 overlaps the next one" if overlapping else "no finished copy holds offset 234"
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
-    named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0, "--allow-unproven")
+    named = build(remote, tmp_path / "new", "payments-0", "--assume", "log_start=0", "--allow-unproven")
     assert named.document["log_start_offset"] == 0
     assert any(why in each for each in named.document["warnings"])
 
@@ -169,7 +169,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
 def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
     arguments = ("follower", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
     run = snaprebuild(*arguments)
-    assert (run.exit_code, "is encrypted for the key 'key1': --private-key names the file" in run.stderr) == (3, True)
+    assert (run.exit_code, "is encrypted for the key 'key1': the setting private_key names the file" in run.stderr) == (3, True)
     assert os.listdir(tmp_path) == []
     # Its second snapshot has no bytes.
     done = in_json(" ".join(arguments[:2]), *arguments[2:], *KEY)
@@ -242,7 +242,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         (("--topic-partition", "other-0"), "has no copy of other-0"),
         (("--topic-partition", "mixed-1"), "has no copy of mixed-1"),
         (("--topic-partition", "mixed-0", "--topic-id", "x"), "--topic-id: "),
-        (("--topic-partition", "mixed-0", "--log-start", 6390), "is not above the log start 6390"),
+        (("--topic-partition", "mixed-0", "--assume", "log_start=6390"), "is not above the log start 6390"),
     ],
 )
 def test_what_makes_no_sense(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
@@ -263,7 +263,7 @@ def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
     """The lines are told; once they are there nothing is missing, and nothing is wrong."""
     log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
     before = tree(log_dir)
-    run = build(TIERED / "remote", log_dir, "mixed-0", "--log-start", 5)
+    run = build(TIERED / "remote", log_dir, "mixed-0", "--assume", "log_start=5")
     assert run.exit_code == 0
     added, gone, changed = changes(before, tree(log_dir))
     assert ({name.split("/")[0] for name in added}, gone, changed - {""}) == (

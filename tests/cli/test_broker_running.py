@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from command import HOLDS, in_json, live_broker, snaprebuild
 from log_dirs import changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
+from plans import make_plan
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot

@@ -49,7 +49,7 @@ def test_an_empty_store_of_a_log_whose_beginning_was_uploaded(tmp_path: Path) ->
     for path in (logs / "payments-0").glob(f"{bases[0]}.*"):
         path.unlink()
     (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 0\n")
-    run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--remote-storage", "on")
+    run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--assume", "remote_storage=on")
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
 
 

@@ -134,13 +134,13 @@ def test_a_batch_that_is_asked_about(arguments: tuple[object, ...], expected: tu
 
 
 def test_an_expired_producer_is_forgotten() -> None:
-    run = asked(MIXED, 1, "--as-of", "2200-01-01", "--broker-version", "4.0")
+    run = asked(MIXED, 1, "--as-of", "2200-01-01", "--assume", "kafka_release=4.0")
     found = run.partition("mixed-0")
     assert found["is_expired"]
     (entry,) = (each for each in truth("kafka27-mixed", "mixed-0")[8231] if each.producer_id == 1)
     assert found["expires_at_ms"] == entry.timestamp + 86_400_000
     assert set(answers(run).values()) == {("accepted", "accepted")}
-    old = asked(MIXED, 1, "--as-of", "2200-01-01", "--broker-version", "2.4.1", "--sequence", 15)
+    old = asked(MIXED, 1, "--as-of", "2200-01-01", "--assume", "kafka_release=2.4.1", "--sequence", 15)
     assert answers(old) == {"as asked": ("UnknownProducerIdException", "UnknownProducerIdException")}
     assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["is_expired"]
 
@@ -153,7 +153,7 @@ def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:
     data = batch(0, producer_id=7, epoch=2**15 - 1, timestamp=10)
     directory = write_partition(tmp_path / "t-0", {0: data})
     for version, fenced in (("2.6", "ProducerFencedException"), ("2.7", "InvalidProducerEpochException")):
-        assert answers(asked(directory, 7, "--as-of", "0", "--broker-version", version)) == {
+        assert answers(asked(directory, 7, "--as-of", "0", "--assume", f"kafka_release={version}")) == {
             "the next one": ("accepted", "accepted"),
             "the last one again": ("duplicate", "duplicate"),
             "one after a gap": ("OutOfOrderSequenceException", "OutOfOrderSequenceException"),
@@ -175,13 +175,13 @@ DAY_MS = 86_400_000
     ("configured", "arguments", "expected"),
     [
         (None, (), DAY_MS),
-        (None, ("--broker-version", "3.4"), DAY_MS),
-        (None, ("--broker-version", "3.3"), 7 * DAY_MS),
-        (None, ("--broker-version", "2.7", "--expiration-ms", 5), 5),
-        ("", ("--broker-version", "2.7"), 7 * DAY_MS),
-        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--broker-version", "2.7"), 9000),
-        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--broker-version", "3.9"), 8000),
-        ("transactional.id.expiration.ms=999999999", ("--broker-version", "4.0"), DAY_MS),
+        (None, ("--assume", "kafka_release=3.4"), DAY_MS),
+        (None, ("--assume", "kafka_release=3.3"), 7 * DAY_MS),
+        (None, ("--assume", "kafka_release=2.7", "--expiration-ms", 5), 5),
+        ("", ("--assume", "kafka_release=2.7"), 7 * DAY_MS),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--assume", "kafka_release=2.7"), 9000),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--assume", "kafka_release=3.9"), 8000),
+        ("transactional.id.expiration.ms=999999999", ("--assume", "kafka_release=4.0"), DAY_MS),
         ("transactional.id.expiration.ms=999999999", (), 999999999),
     ],
 )
@@ -357,9 +357,9 @@ def test_every_bundled_directory_is_read(fixture: str) -> None:
     ("arguments", "said"),
     [
         (("--producer-id", "-1"), "expected a number from 0 to 9223372036854775807"),
-        (("--broker-version", "2.3"), "--broker-version: expected a version of Kafka from 2.4 to 4.4; found '2.3'"),
-        (("--broker-version", "3.42"), "found '3.42'"),
-        (("--broker-version", "new"), "found 'new'"),
+        (("--assume", "kafka_release=2.3"), "--assume kafka_release: expected a version of Kafka from 2.4 to 4.4; found '2.3'"),
+        (("--assume", "kafka_release=3.42"), "found '3.42'"),
+        (("--assume", "kafka_release=new"), "found 'new'"),
         (("--epoch", "32768"), "expected a number from 0 to 32767"),
         ((), "Missing option '--producer-id'"),
     ],

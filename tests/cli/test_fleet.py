@@ -35,7 +35,7 @@ def merged(place: Path, *options: object) -> Run:
 
 
 def test_three_brokers(place: Path) -> None:
-    run = merged(place, "--rate", 1)
+    run = merged(place, "--assume", "rate=1")
     assert run.exit_code == 1
     by_name = {f"{each['topic']}-{each['partition']}": each for each in run.document["partitions"]}
     # orders-0 has lost them everywhere; of the others a replica has all.

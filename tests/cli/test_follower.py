@@ -177,7 +177,7 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     here, there = (in_json("follower check", LOST / "node2", store, *NOW) for store in (REMOTE, location))
     assert there.exit_code == here.exit_code == 1
     assert the_replica(there) == the_replica(here)
-    limited = in_json("follower check", LOST / "node2", location, *NOW, "--max-read-bytes", 20_000)
+    limited = in_json("follower check", LOST / "node2", location, *NOW, "--set", "max_read_bytes=20000")
     assert (limited.exit_code, the_replica(limited)["verdict"]) == (3, "unknown")
 
 

@@ -80,11 +80,12 @@ def test_beside_a_broker(tmp_path: Path, seen: list[tuple[Manners, SchedulingCla
 def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
-        run("verify", logs, *CLOCK, "--max-read-rate", 50_000_000, "--priority", "usual", "--fill-page-cache")
+        asked = ("max_read_rate=50000000", "priority=usual", "fill_page_cache=true")
+        run("verify", logs, *CLOCK, *(word for each in asked for word in ("--set", each)))
     assert {(each.bytes_per_second, each.stands_last, each.leaves_page_cache) for each, _ in seen} == {(50_000_000, False, False)}
     assert {place for _, place in seen} == {before}
     seen.clear()
-    run("verify", logs, *CLOCK, "--max-read-rate", 50_000_000, "--jobs-per-disk", 3)
+    run("verify", logs, *CLOCK, "--set", "max_read_rate=50000000", "--set", "jobs_per_disk=3")
     assert {(each.bytes_per_second, each.readers_per_disk) for each, _ in seen} == {(50_000_000, 3)}
 
 
@@ -92,7 +93,7 @@ def test_the_note_tells_the_rate(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         usual = in_json("verify", logs, *CLOCK)
-        asked = in_json("verify", logs, *CLOCK, "--max-read-rate", 50_000_000)
+        asked = in_json("verify", logs, *CLOCK, "--set", "max_read_rate=50000000")
     assert "read at 67108864 bytes a second at most" in usual.messages("live-broker")
     assert "read at 50000000 bytes a second at most" in asked.messages("live-broker")
 
@@ -100,15 +101,15 @@ def test_the_note_tells_the_rate(tmp_path: Path) -> None:
 def test_a_saved_plan_is_read_as_asked(tmp_path: Path) -> None:
     logs, plan = copy_of("kafka27-mixed", tmp_path), tmp_path / "plan.json"
     assert snaprebuild("plan", logs, "--save", plan, *CLOCK).exit_code == 0
-    done = snaprebuild("rebuild", "--plan", plan, "--dry-run", "--max-read-rate", 50_000_000, "--priority", "idle")
+    done = snaprebuild("rebuild", "--plan", plan, "--dry-run", "--set", "max_read_rate=50000000", "--set", "priority=idle")
     assert done.exit_code == 0
 
 
 def test_nonsense(tmp_path: Path) -> None:
-    for option, value in (("--max-read-rate", "0"), ("--max-read-rate", "64MB"), ("--jobs-per-disk", "0"), ("--priority", "last")):
-        done = snaprebuild("verify", tmp_path, option, value)
+    for setting in ("max_read_rate=0", "max_read_rate=64MB", "jobs_per_disk=0", "priority=last"):
+        done = snaprebuild("verify", tmp_path, "--set", setting)
         assert done.exit_code == 2
-        assert option in done.stderr
+        assert f"{setting.partition('=')[0]}: expected " in done.stderr
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
             run = Run(process.returncode, out.read(), "")
         return run, peak, limits, held
 
-    run, peak, limits, held = rebuilt("bounded", "--jobs", "4", "--max-memory", str(most))
+    run, peak, limits, held = rebuilt("bounded", "--jobs", "4", "--set", f"max_memory={most}")
     assert peak <= most
     assert all(limits[pid] for pid in held), "the kernel bounds each of them"
     # The process that starts workers has what the command had at its begin, and workers have their own share.
@@ -183,7 +184,7 @@ def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
     assert len(workers) == 2, "there is room for two of the four"
     assert all(held[pid] <= most // 4 for pid in workers)
     assert run.exit_code == 5
-    assert run.messages("out-of-memory") == f"{logs / 'large-0'}: out of memory: --max-memory leaves no more for it"
+    assert run.messages("out-of-memory") == f"{logs / 'large-0'}: out of memory: max_memory leaves no more for it"
     assert run.codes["out-of-memory"] == 1
     assert set(run.actions("large-0").values()) == {"failed"}
     whole, *_ = rebuilt("unbounded", "--jobs", "2")

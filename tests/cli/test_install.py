@@ -20,6 +20,7 @@ from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapsho
 from manifests import FIXTURES, bundled
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.staging import staged_check
 from snaprebuild.snapshots.staging.install import InstallResult, install
@@ -247,7 +248,9 @@ def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_si
 
     def read_by_install(number: int) -> list[str]:
         read.clear()
-        done = install(load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), receipt=str(tmp_path / f"{number}.jsonl"))
+        done = install(
+            load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), judge_plans, receipt=str(tmp_path / f"{number}.jsonl")
+        )
         assert {made.action for each in done.partitions for made in each.boundaries} == {"written"}
         in_json("undo", tmp_path / f"{number}.jsonl")
         return sorted(read)
@@ -280,7 +283,11 @@ def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
     logs = copy_of("kafka27-mixed", tmp_path)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     plan = tmp_path / "staged" / "plan.jsonl"
-    return logs, plan.parent / "mixed-0.staged", lambda: install(load_staged_plan(str(plan)), receipt=f"{tmp_path}/receipt.jsonl")
+    return (
+        logs,
+        plan.parent / "mixed-0.staged",
+        lambda: install(load_staged_plan(str(plan)), judge_plans, receipt=f"{tmp_path}/receipt.jsonl"),
+    )
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM])
@@ -440,7 +447,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     before = tree(other)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", failing)
-        done = install(plan, receipt=str(tmp_path / "receipt.jsonl"))
+        done = install(plan, judge_plans, receipt=str(tmp_path / "receipt.jsonl"))
         refused = [each.code for each in done.findings if each.severity]
         assert (done.exit_code, set(refused)) == (5, {"storage-failed"}), done.findings
         assert tree(other) == before
@@ -463,7 +470,7 @@ def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: 
     plan, found = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), os.statvfs(logs)
     values = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values) if path == os.fspath(logs) else found)
-    done = install(plan, dry_run=True)
+    done = install(plan, judge_plans, dry_run=True)
     assert done.exit_code == 5
     assert {(each.path, each.message) for each in done.findings} == {(os.fspath(logs), "is mounted read-only")}
     assert {made.action for each in done.partitions for made in each.boundaries} == {"failed"}
@@ -480,7 +487,7 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
     moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    one = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    one = install(plan, judge_plans, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
     monkeypatch.undo()
     assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
@@ -497,7 +504,7 @@ def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monk
     plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
     moments = itertools.chain([1.0], itertools.repeat(3.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    done = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    done = install(plan, judge_plans, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
     monkeypatch.undo()
     (partition,) = done.partitions
     boundaries = [*bases_of(logs / "mixed-0")[1:], 8231]

@@ -47,7 +47,7 @@ def test_both_ways_to_name_it_give_the_same(tmp_path: Path, verb: str, prefix: s
     (store / "others-AAAAAAAAAAAAAAAAAAAAAA").mkdir(parents=True)
     options = LONG_AGO if verb == "tier audit" else ()
     plain = in_json(verb, PLAIN, *options)
-    with_option = in_json(verb, store, "--key-prefix", prefix, *options)
+    with_option = in_json(verb, store, "--set", f"key_prefix={prefix}", *options)
     in_store = in_json(verb, f"{store}/{prefix}", *options)
     for run in (with_option, in_store):
         assert run.exit_code == plain.exit_code
@@ -57,9 +57,9 @@ def test_both_ways_to_name_it_give_the_same(tmp_path: Path, verb: str, prefix: s
 def test_objects_with_other_prefixes_are_not_looked_at(tmp_path: Path) -> None:
     store = prefixed(PLAIN, tmp_path / "store", "cold-")
     shutil.copytree(bucket_below(AIVEN / "zstd" / "store"), store, dirs_exist_ok=True)
-    run = in_json("tier inventory", store, "--key-prefix", "cold-")
+    run = in_json("tier inventory", store, "--set", "key_prefix=cold-")
     assert run.document["partitions"] == in_json("tier inventory", PLAIN).document["partitions"]
-    nothing = snaprebuild("tier", "inventory", store, "--key-prefix", "hot-")
+    nothing = snaprebuild("tier", "inventory", store, "--set", "key_prefix=hot-")
     assert (nothing.exit_code, "no copy of a segment" in nothing.stderr) == (2, True)
 
 
@@ -81,7 +81,7 @@ def test_a_location_that_is_no_prefix_of_keys_is_not_there(tmp_path: Path) -> No
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_follower_gets_the_directory_of_the_true_topic(tmp_path: Path, prefix: str) -> None:
     store = prefixed(PLAIN, tmp_path / "store", prefix)
-    for number, (place, option) in enumerate(((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ()))):
+    for number, (place, option) in enumerate(((store, ()), (store, ("--set", f"key_prefix={prefix}")), (f"{store}/{prefix}", ()))):
         to = tmp_path / f"new{number}"
         to.mkdir()
         run = snaprebuild("follower", "build", place, to, "--topic-partition", "mixed-0", *option, *LONG_AGO)
@@ -103,7 +103,7 @@ def test_a_log_directory_is_matched(tmp_path: Path, prefix: str) -> None:
     (directory / f"{start:020d}.log").write_bytes(b"")
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {mixed['topic_id']}")
     options = ("--level", "reachable", "--log-dir", tmp_path / "logs", *LONG_AGO)
-    for place, option in ((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ())):
+    for place, option in ((store, ()), (store, ("--set", f"key_prefix={prefix}")), (f"{store}/{prefix}", ())):
         run = in_json("tier audit", place, *option, *options)
         found = [each["local_log_start_offset"] for each in run.document["partitions"] if each["topic_id"] == mixed["topic_id"]]
         assert start in found, json.dumps(run.document["findings"])
@@ -115,7 +115,7 @@ def test_a_bucket_with_a_prefix(object_store: ObjectStore, tmp_path: Path) -> No
     bucket = object_store.bucket()
     object_store.upload(tmp_path / "store", f"s3://{bucket}")
     expected = in_json("tier inventory", PLAIN).document["partitions"]
-    for place, option in ((f"s3://{bucket}", ()), (f"s3://{bucket}", ("--key-prefix", "cold-")), (f"s3://{bucket}/cold-", ())):
+    for place, option in ((f"s3://{bucket}", ()), (f"s3://{bucket}", ("--set", "key_prefix=cold-")), (f"s3://{bucket}/cold-", ())):
         assert in_json("tier inventory", place, *option).document["partitions"] == expected
 
 

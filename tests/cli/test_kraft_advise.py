@@ -30,7 +30,8 @@ def policy(run: Run, name: str) -> dict[str, Any]:
 def test_the_moved_log() -> None:
     """Segments of 12,281 and 6,366 bytes; checkpoints of 5,205 bytes at 640 and every 20 up to 760, and of 5,565 at 812."""
     before = tree(MOVED)
-    run = in_json("cluster advise", MOVED, *NOW, "--max-retention-bytes", "50000", "--replica", "2:705", "--listener", "broker:817")
+    assumed = ("max_retention_bytes=50000", "replica=2:705", "listener=broker:817")
+    run = in_json("cluster advise", MOVED, *NOW, *(word for each in assumed for word in ("--assume", each)))
     assert run.exit_code == 0
     assert run.document["start"] == {"offset": 640, "epoch": 4}
     assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
@@ -51,11 +52,14 @@ def test_the_moved_log() -> None:
     [
         (NOW, {"immediate": 812, "retention": None, "kafka-14932": 812}),
         (("--as-of", "2026-12-25"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
-        (("--as-of", "2026-12-25", "--max-retention-ms", "-1"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
-        ((*NOW, "--replica", "2:650"), {"immediate": 812, "retention": None, "kafka-14932": None}),
-        ((*NOW, "--replica", "2:650", "--lag-time-max-ms", "1000"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
-        ((*NOW, "--listener", "controller:760"), {"immediate": 812, "retention": None, "kafka-14932": 760}),
-        ((*NOW, "--max-retention-bytes", "0"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
+        (("--as-of", "2026-12-25", "--assume", "max_retention_ms=-1"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
+        ((*NOW, "--assume", "replica=2:650"), {"immediate": 812, "retention": None, "kafka-14932": None}),
+        (
+            (*NOW, "--assume", "replica=2:650", "--assume", "lag_time_max_ms=1000"),
+            {"immediate": 812, "retention": None, "kafka-14932": 812},
+        ),
+        ((*NOW, "--assume", "listener=controller:760"), {"immediate": 812, "retention": None, "kafka-14932": 760}),
+        ((*NOW, "--assume", "max_retention_bytes=0"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
     ],
 )
 def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, int | None]) -> None:
@@ -85,7 +89,7 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
     assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
     assert starts(run)["retention"] == 700
-    told = in_json("cluster advise", "--server-properties", path, "--max-retention-bytes", "-1", *NOW)
+    told = in_json("cluster advise", "--server-properties", path, "--assume", "max_retention_bytes=-1", *NOW)
     assert starts(told)["retention"] is None
     elsewhere = in_json("cluster advise", BUNDLED["node1"], "--server-properties", path, *NOW)
     assert (elsewhere.document["node_id"], elsewhere.document["end_offset"]) == (1, 348)
@@ -123,7 +127,7 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
     alone = in_json("cluster advise", leader, *NOW)
     assert alone.document["unknown_replicas"] == [2, 3]
     assert any("how far 2 replicas got is not known: 2, 3" in each for each in alone.document["assumptions"])
-    told = in_json("cluster advise", leader, *others, "--replica", "3:240", *NOW)
+    told = in_json("cluster advise", leader, *others, "--assume", "replica=3:240", *NOW)
     assert starts(told)["kafka-14932"] == 234
     assert policy(told, "immediate")["invalidated"] == ["3"]
 
@@ -132,11 +136,11 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
     ("arguments", "expected"),
     [
         ((), None),
-        (("--leader-start", "0:0"), None),
-        (("--leader-start", "200:4"), 195),
-        (("--leader-start", "200:4", "--followers", "literal"), 200),
-        (("--leader-start", "200:4", "--listener", "broker:199"), None),
-        (("--leader-start", "304:4"), None),
+        (("--assume", "leader_start=0:0"), None),
+        (("--assume", "leader_start=200:4"), 195),
+        (("--assume", "leader_start=200:4", "--followers", "literal"), 200),
+        (("--assume", "leader_start=200:4", "--assume", "listener=broker:199"), None),
+        (("--assume", "leader_start=304:4"), None),
     ],
 )
 def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expected: int | None) -> None:
@@ -176,7 +180,7 @@ def test_neither_a_directory_nor_a_configuration() -> None:
 
 
 def test_the_chart() -> None:
-    run = snaprebuild("cluster", "advise", MOVED, *NOW, "--replica", "2:705")
+    run = snaprebuild("cluster", "advise", MOVED, *NOW, "--assume", "replica=2:705")
     lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.startswith(" ") and "█" in line}
     assert list(lines) == ["now", "immediate", "retention", "kafka-14932"]
     assert len({len(line) for line in lines.values()}) == 1
@@ -201,7 +205,7 @@ def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
 def test_where_there_is_one(tmp_path: Path) -> None:
     directory = metadata_copy("kraft-metadata", tmp_path)
     remove(directory, *(f"*-000000000{epoch}.checkpoint" for epoch in (0, 1, 2)), checkpoint_name(444, 3), checkpoint_name(464, 3))
-    assert starts(in_json("cluster advise", directory, *NOW, "--max-retention-bytes", "0")) == {
+    assert starts(in_json("cluster advise", directory, *NOW, "--assume", "max_retention_bytes=0")) == {
         "immediate": 484,
         "retention": None,
         "kafka-14932": 484,
@@ -211,14 +215,14 @@ def test_where_there_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--replica", "x:1"), "--replica: expected ID:OFFSET, found 'x:1'"),
-        (("--replica", "2:1", "--replica", "2:2"), "--replica: 2 is named twice"),
-        (("--listener", "broker"), "--listener: expected NAME:OFFSET, found 'broker'"),
-        (("--listener", "broker:9223372036854775808"), "--listener: expected NAME:OFFSET"),
-        (("--leader-start", "5"), "--leader-start: expected OFFSET:EPOCH, found '5'"),
-        (("--leader-start", "5:2147483648"), "--leader-start: expected OFFSET:EPOCH"),
-        (("--max-retention-bytes", "-2"), "--max-retention-bytes: expected a number from -1 to"),
-        (("--lag-time-max-ms", "-1"), "--lag-time-max-ms: expected a number from 0 to"),
+        (("--assume", "replica=x:1"), "--assume replica: expected ID:OFFSET, found 'x:1'"),
+        (("--assume", "replica=2:1", "--assume", "replica=2:2"), "--assume replica: 2 is named twice"),
+        (("--assume", "listener=broker"), "--assume listener: expected NAME:OFFSET, found 'broker'"),
+        (("--assume", "listener=broker:9223372036854775808"), "--assume listener: expected NAME:OFFSET"),
+        (("--assume", "leader_start=5"), "--assume leader_start: expected OFFSET:EPOCH, found '5'"),
+        (("--assume", "leader_start=5:2147483648"), "--assume leader_start: expected OFFSET:EPOCH"),
+        (("--assume", "max_retention_bytes=-2"), "--assume max_retention_bytes: expected a number from -1 to"),
+        (("--assume", "lag_time_max_ms=-1"), "--assume lag_time_max_ms: expected a number from 0 to"),
         ((str(BUNDLED["node1"]),), "the directories are of 2 clusters"),
         ((str(MOVED),), "two directories are of node 1"),
     ],

@@ -15,7 +15,9 @@ from command import snaprebuild
 
 from snaprebuild.cli import main as command
 from snaprebuild.cli.options.common import as_of_ms
+from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
+from snaprebuild.cli.verb_command import VerbCommand
 
 FIXTURE = "fixtures/magic0"
 INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
@@ -218,8 +220,8 @@ RISKY = {
     "--replay-from",
 }
 RISKY |= {
-    "--late-after-ms",
-    "--max-timeout-ms",
+    "late_after_ms",
+    "max_timeout_ms",
     "--cache",
     "--metadata-log",
     "--allow-plain",
@@ -239,6 +241,15 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
         assert option.help is not None
         assert option.help[0].isupper() or re.match(r"[a-z-]+[:,.]|librdkafka ", option.help), "a value, or a setting of Kafka"
+    command = COMMANDS[verb]
+    assert isinstance(command, VerbCommand)
+    named = {name: SETTINGS[name].help for name in command.settings} | {
+        name: each.help for name, each in command.assumptions.items()
+    }
+    for name, text in named.items():
+        assert re.search(r"Default: .+\.$", text), name
+        assert ("Risk" in text) == (name in RISKY), name
+        assert re.search(rf"^  {name} ", snaprebuild(*verb.split(), "--help-all").stdout, re.MULTILINE), name
 
 
 def shown_in(page: str) -> list[str]:

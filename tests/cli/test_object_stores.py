@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,15 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from object_store import ObjectStore
+from plans import make_plan
 from typer.testing import CliRunner
 
-from snaprebuild import SnapshotRefusedError, UsageError, ensure_snapshot
+from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.cli.main import app
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.scan.scan import scan
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.full
 
 AS_OF = ("--as-of", "2026-11-21T00:00:00Z")
 LOG_DIRS = sorted({each.fixture for each in partition_fixtures()})
-PATH_STYLE = "--s3-path-style"
+PATH_STYLE = ("--set", "s3_path_style=true")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
     assert any(line["item"] == "leader_epoch" for line in lines)
     assert dumped(f"{place}/unnamed", whole).exit_code == 1
     assert snaprebuild("inspect", "dump", "s3://", whole).exit_code == 2
-    assert dumped(whole, "--max-requests", "1").exit_code == 3
+    assert dumped(whole, "--set", "max_requests=1").exit_code == 3
 
 
 @pytest.mark.s3
@@ -190,9 +191,9 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, s
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))[1:6]
     settings = S3Settings(max_requests=1000, run="door")
     for base in bases:
-        options: dict[str, Any] = {"as_of_ms": 1_795_219_200_000, "replay_from": "log-start"}
-        here = ensure_snapshot(logs / "mixed-0", base, **options)
-        there = ensure_snapshot(f"{location}/mixed-0", base, out=out, s3=settings, **options)
+        options = ReplayOptions(as_of_ms=1_795_219_200_000, replay_from="log-start")
+        here = ensure_snapshot(logs / "mixed-0", base, options=options)
+        there = ensure_snapshot(f"{location}/mixed-0", base, out=out, options=replace(options, s3=settings))
         assert (there.data, there.origin, there.snapshot_class, there.reasons) == (
             here.data,
             here.origin,
@@ -200,19 +201,19 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, s
             here.reasons,
         )
         assert there.path == f"{out}/{snapshot_name(base)}"
-        assert ensure_snapshot(f"{location}/mixed-0", base, out=out, **options).path == there.path
+        assert ensure_snapshot(f"{location}/mixed-0", base, out=out, options=options).path == there.path
     assert object_store.files(out) == {
-        snapshot_name(base): ensure_snapshot(logs / "mixed-0", base, **options).data for base in bases
+        snapshot_name(base): ensure_snapshot(logs / "mixed-0", base, options=options).data for base in bases
     }
     object_store.put(f"{out}/{snapshot_name(bases[0])}", b"another")
     with pytest.raises(SnapshotRefusedError, match="another file of this name is there"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], out=out, **options)
-    with pytest.raises(SnapshotRefusedError, match="--max-requests 2 is used up"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], s3=S3Settings(max_requests=2, run="few"), **options)
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=out, options=options)
+    with pytest.raises(SnapshotRefusedError, match="max_requests 2 is used up"):
+        ensure_snapshot(f"{location}/mixed-0", bases[0], options=replace(options, s3=S3Settings(max_requests=2, run="few")))
     with pytest.raises(SnapshotRefusedError, match="--out leads into"):
-        ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", **options)
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", options=options)
     with pytest.raises(UsageError, match="no object lies below it"):
-        ensure_snapshot(f"{location}/absent-0", bases[0], **options)
+        ensure_snapshot(f"{location}/absent-0", bases[0], options=options)
 
 
 @pytest.mark.s3
@@ -221,7 +222,7 @@ def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     location = object_store.upload(logs, f"s3://{object_store.bucket()}/a/logs")
     before = object_store.files(location)
-    run = in_json("rebuild", location, PATH_STYLE, *AS_OF, "--receipt", tmp_path / "receipt")
+    run = in_json("rebuild", location, *PATH_STYLE, *AS_OF, "--receipt", tmp_path / "receipt")
     assert (run.exit_code, run.totals) == (0, {"written": 14})
     local = in_json("rebuild", logs, *AS_OF)
     assert local.totals == {"written": 14}
@@ -293,7 +294,7 @@ def test_several_brokers_below_one_prefix(object_store: ObjectStore, tmp_path: P
 def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     location = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{object_store.bucket()}/logs")
     saved = tmp_path / "plan.json"
-    assert snaprebuild("plan", location, PATH_STYLE, "--save", saved, "--out", tmp_path / "out", *AS_OF).exit_code == 0
+    assert snaprebuild("plan", location, *PATH_STYLE, "--save", saved, "--out", tmp_path / "out", *AS_OF).exit_code == 0
     assert '"s3": {"endpoint_url": null, "path_style": true' in saved.read_text()
     assert snaprebuild("rebuild", "--plan", saved, "--dry-run").exit_code == 0
     name = "mixed-0/00000000000000000583.log"
@@ -307,16 +308,16 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
 @pytest.mark.s3
 def test_limits(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path) -> None:
     location = uploaded["kafka27-mixed"]
-    run = snaprebuild("scan", location, "--max-requests", "3")
+    run = snaprebuild("scan", location, "--set", "max_requests=3")
     assert run.exit_code == 3
-    assert "--max-requests 3 is used up" in run.stderr
+    assert "max_requests 3 is used up" in run.stderr
     size = sum(path.stat().st_size for path in (FIXTURES / "kafka27-mixed" / "logs").rglob("*.log"))
-    run = in_json("verify", location, "--max-read-bytes", str(size // 2), *AS_OF)
+    run = in_json("verify", location, "--set", f"max_read_bytes={size // 2}", *AS_OF)
     assert run.exit_code == 3
-    assert "--max-read-bytes" in run.messages("refused")
-    assert in_json("verify", location, "--max-read-bytes", str(2 * size), "--max-requests", "500", *AS_OF).exit_code == 0
+    assert "max_read_bytes" in run.messages("refused")
+    assert in_json("verify", location, "--set", f"max_read_bytes={2 * size}", "--set", "max_requests=500", *AS_OF).exit_code == 0
     out = f"s3://{object_store.bucket()}/out"
-    assert snaprebuild("rebuild", location, "--out", out, "--max-requests", "20", *AS_OF).exit_code == 3
+    assert snaprebuild("rebuild", location, "--out", out, "--set", "max_requests=20", *AS_OF).exit_code == 3
     assert all(name.startswith(".snaprebuild-probe-") for name in object_store.files(out))
 
 
@@ -410,7 +411,7 @@ def test_no_secret_is_told(
     told = []
     for arguments in (
         ("scan", uploaded["magic0"], "-vv"),
-        ("scan", uploaded["magic0"], "-vv", "--s3-sse-c-key-file", key, "--output", "json"),
+        ("scan", uploaded["magic0"], "-vv", "--set", f"s3_sse_c_key_file={key}", "--output", "json"),
         ("scan", uploaded["magic0"], "-vv", "--s3-endpoint-url", "http://user:hunter2@127.0.0.1:1"),
         ("plan", uploaded["magic0"], "-vv", "--save", tmp_path / "plan"),
     ):
@@ -458,7 +459,7 @@ def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch)
         store.ignores_conditions = True
         before = dict(store.objects)
         options = ("--out", "s3://b/out") if place == "out" else ()
-        run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", store.endpoint, *PATH_STYLE, *AS_OF)
         assert run.exit_code == 3
         assert "the store ignores If-None-Match" in run.stderr
         assert store.objects == before
@@ -472,7 +473,7 @@ def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch
     with faulty_store() as store:
         store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
         before = dict(store.objects)
-        place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, *PATH_STYLE, *AS_OF)
         store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
         run = in_json("rebuild", *place)
         assert (run.exit_code, run.totals) == (5, {"written": 13, "failed": 1})
@@ -526,7 +527,7 @@ def test_a_snapshot_costs_one_request(counted: FaultyStore) -> None:
 def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> None:
     """A wrong snapshot in a bucket is told, and nobody is led to --set-aside, which is refused there."""
     counted.objects["b/logs/mixed-0/00000000000000007637.snapshot"] = b"no snapshot"
-    place = ("s3://b/logs", "--topic", "mixed", "--s3-endpoint-url", counted.endpoint, PATH_STYLE, *AS_OF)
+    place = ("s3://b/logs", "--topic", "mixed", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
     run = in_json("rebuild", *place, "--dry-run")
     assert "objects are never replaced" in run.messages("corrupt-snapshot")
     assert "set-aside" not in run.messages("corrupt-snapshot")
@@ -565,21 +566,21 @@ def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: py
     """What the command line says is what is sent, also by the processes and plans that it makes; no key stands in any of it."""
     key = base64.b64encode(bytes(range(32))).decode()
     monkeypatch.setenv("SNAPREBUILD_S3_SSE_C_KEY", key)
-    place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, PATH_STYLE)
-    run = snaprebuild("scan", *place, "--s3-anonymous", "-vv")
+    place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE)
+    run = snaprebuild("scan", *place, "--set", "s3_anonymous=true", "-vv")
     assert run.exit_code in (0, 1), run.stderr
     assert not [headers for _, _, headers in counted.seen if "authorization" in headers]
     assert {headers.get("x-amz-server-side-encryption-customer-key") for _, _, headers in counted.seen} == {key, None}
     assert key not in run.stdout + run.stderr
     counted.seen.clear()
     saved = tmp_path / "plan"
-    run = snaprebuild("plan", *place, "--s3-requester-pays", "--save", saved, "--out", "s3://b/out", *AS_OF, "-vv")
+    run = snaprebuild("plan", *place, "--set", "s3_requester_pays=true", "--save", saved, "--out", "s3://b/out", *AS_OF, "-vv")
     assert run.exit_code in (0, 1), run.stderr
     assert {headers.get("x-amz-request-payer") for _, _, headers in counted.seen} == {"requester"}
     assert key not in run.stdout + run.stderr + saved.read_text()
-    run = snaprebuild("scan", *place, "--s3-anonymous", "--s3-requester-pays")
+    run = snaprebuild("scan", *place, "--set", "s3_anonymous=true", "--set", "s3_requester_pays=true")
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "nobody is there to pay" in run.stderr
+    assert "an anonymous request has no account that pays" in run.stderr
 
 
 @pytest.mark.s3

@@ -96,7 +96,7 @@ def test_a_marker_that_is_not_replicated_holds_the_last_stable_offset(mark: int)
     """Kafka keeps a transaction as unreplicated until its marker lies below the high watermark."""
     logs = FIXTURES / "kafka4-mixed" / "logs"
     topic, expected = ("deleted", 1360) if mark == 1450 else ("mixed", open_at(logs / "mixed-0", mark))
-    arguments = (logs, "--topic", topic, "--isolation", "read_committed", "--high-watermark", mark, "--timestamp", "-1")
+    arguments = (logs, "--topic", topic, "--isolation", "read_committed", "--assume", f"high_watermark={mark}", "--timestamp", "-1")
     run = in_json("follower offsets", *arguments)
     assert offsets_of(run.document) == {-1: expected}
     (partition,) = run.document["partitions"]
@@ -163,9 +163,11 @@ def test_indexes_only_shorten_the_way(gone: str, tmp_path: Path) -> None:
                 path.unlink()
     segments = [dumped(each) for each in sorted((FOLLOWER / "node1" / "payments-0").glob("*.log"))]
     timestamps = [-3, *asked_for(segments)]
-    run = in_json("follower offsets", tmp_path / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
+    run = in_json(
+        "follower offsets", tmp_path / "node1", "--topic", "payments", "--assume", "remote_storage=off", *options_of(timestamps)
+    )
     whole = in_json(
-        "follower offsets", FOLLOWER / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps)
+        "follower offsets", FOLLOWER / "node1", "--topic", "payments", "--assume", "remote_storage=off", *options_of(timestamps)
     )
     found = answers(run.document)
     assert found == answers(whole.document)
@@ -195,7 +197,7 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
         if not path.name[:20].isdecimal() or int(path.name[:20]) > end:
             shutil.copy(path, directory)
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {copies[0]['topic_id']}")
-    key = ("--private-key", AIVEN / "keys" / "key1.private.pem") if "encrypted" in name else ()
+    key = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}") if "encrypted" in name else ()
     timestamps = [each for each in asked_for(segments) if each <= max(copy["max_timestamp_ms"] for copy in copies)]
     run = in_json("follower offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
     found = answers(run.document)
@@ -220,7 +222,7 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
     last.with_suffix(".timeindex").unlink()
     late = max(time for _, time in dumped(last))
     os.utime(last, (1_000_000, 1_000_000))
-    options = ("--topic", "payments", "--remote-storage", "off", *options_of([-3, late]))
+    options = ("--topic", "payments", "--assume", "remote_storage=off", *options_of([-3, late]))
     assert answers(in_json("follower offsets", tmp_path / "node1", *options).document) == {
         -3: (next(offset for offset, time in records if time == greatest), greatest, 0),
         late: (-1, -1, -1),
@@ -229,12 +231,14 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
 
 def test_a_high_watermark_below_the_disk() -> None:
     """Kafka raises it to the log start, and no further."""
-    run = in_json("follower offsets", *LEADER, "--high-watermark", "100", "--timestamp", "-1")
+    run = in_json("follower offsets", *LEADER, "--assume", "high_watermark=100", "--timestamp", "-1")
     assert offsets_of(run.document) == {-1: 100}
 
 
 def test_what_is_never_tiered() -> None:
-    run = in_json("follower offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
+    run = in_json(
+        "follower offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--assume", "remote_storage=on"
+    )
     assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
     assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
 
@@ -249,7 +253,7 @@ def test_versions_and_unknown_timestamps() -> None:
 
 def test_a_new_leader() -> None:
     """Its epoch begins at the log end, above the high watermark: it tells no consumer where the end is."""
-    arguments = (*LEADER, "--leader-epoch", "5", "--high-watermark", "800", "--timestamp", "-1")
+    arguments = (*LEADER, "--assume", "leader_epoch=5", "--assume", "high_watermark=800", "--timestamp", "-1")
     assert in_json("follower offsets", *arguments).document["partitions"][0]["answers"][0]["error"] == "OFFSET_NOT_AVAILABLE"
     old = in_json("follower offsets", *arguments, "--api-version", "4")
     assert old.document["partitions"][0]["answers"][0]["error"] == "LEADER_NOT_AVAILABLE"
@@ -259,7 +263,7 @@ def test_a_new_leader() -> None:
 
 def test_the_proposal_does_not_compare_with_the_end() -> None:
     """Row 9: all closed segments are uploaded, and the active one is empty."""
-    arguments = (*LEADER, "--high-watermark", "790", "--timestamp", "-6")
+    arguments = (*LEADER, "--assume", "high_watermark=790", "--timestamp", "-6")
     assert offsets_of(in_json("follower offsets", *arguments).document) == {-6: -1}
     assert offsets_of(in_json("follower offsets", *arguments, "--profile", "kip-1023").document) == {-6: 790}
 

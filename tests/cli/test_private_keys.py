@@ -1,4 +1,4 @@
-"""``--private-key`` with several keys: the manifest names the pair, and a copy under a key that was not given is not read, alone."""
+"""``private_key`` with several keys: the manifest names the pair, and a copy under a key that was not given is not read, alone."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def verdicts(store: Path, *options: object) -> tuple[int, dict[str, str], str]:
 @pytest.mark.parametrize("level", ["full", "reachable", "structure"])
 def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[Path, Path, Path], level: str) -> None:
     store, manifest, key2 = rotated
-    expected = verdicts(AIVEN / "encrypted" / "store", "--private-key", KEY1, "--level", level)
+    expected = verdicts(AIVEN / "encrypted" / "store", "--set", f"private_key={KEY1}", "--level", level)
     for keys in ((f"key1={KEY1}", f"key2={key2}"), (KEY1, f"key2={key2}"), (key2, f"key1={KEY1}")):
-        options = [text for key in keys for text in ("--private-key", key)]
+        options = [text for key in keys for text in ("--set", f"private_key={key}")]
         assert verdicts(store, *options, "--level", level) == expected
     for keys, message in (
         (
             (f"key1={KEY1}",),
-            "is encrypted for the key 'key2': --private-key names the file of its private half (--private-key key2=FILE)",
+            "is encrypted for the key 'key2': the setting private_key names the file of its private half (--set private_key=key2=FILE)",
         ),
-        ((KEY1,), f"is encrypted for the key 'key2', and {KEY1} is another one: add --private-key key2=FILE"),
+        ((KEY1,), f"is encrypted for the key 'key2', and {KEY1} is another one: add --set private_key=key2=FILE"),
     ):
-        code, found, told = verdicts(store, "--private-key", *keys, "--level", level)
+        code, found, told = verdicts(store, "--set", f"private_key={keys[0]}", *keys[1:], "--level", level)
         assert (code, message in told) == (3, True), told
         assert found.pop(manifest.name[21:43]) == "not-read"
         assert "not-read" not in found.values()
@@ -52,9 +52,9 @@ def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[P
 def test_a_repair_goes_on_without_the_copy(rotated: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store, _, _ = rotated
     options = ("--receipt", tmp_path / "undo.jsonl", "--allow-unverified", *LONG_AGO)
-    run = in_json("tier repair", store, "--private-key", KEY1, *options)
+    run = in_json("tier repair", store, "--set", f"private_key={KEY1}", *options)
     assert (run.exit_code, run.document["copies"]) == (3, [])
-    assert "--private-key key2=FILE" in run.messages("refused")
+    assert "--set private_key=key2=FILE" in run.messages("refused")
 
 
 def test_an_inventory_needs_no_key(rotated: tuple[Path, Path, Path]) -> None:
@@ -69,33 +69,33 @@ def test_a_follower_is_refused_where_it_needs_the_copy(tmp_path: Path) -> None:
     move_to_key(last, "key2", key)
     (tmp_path / "new").mkdir()
     arguments = ("follower", "build", store, tmp_path / "new", "--topic-partition", "logappend-0", *LONG_AGO)
-    run = snaprebuild(*arguments, "--private-key", f"key1={KEY1}")
-    assert (run.exit_code, "--private-key key2=FILE" in run.stderr) == (3, True), run.stderr
-    done = snaprebuild(*arguments, "--private-key", f"key1={KEY1}", "--private-key", f"key2={tmp_path / 'key2.pem'}")
+    run = snaprebuild(*arguments, "--set", f"private_key=key1={KEY1}")
+    assert (run.exit_code, "--set private_key=key2=FILE" in run.stderr) == (3, True), run.stderr
+    done = snaprebuild(*arguments, "--set", f"private_key=key1={KEY1}", "--set", f"private_key=key2={tmp_path / 'key2.pem'}")
     assert done.exit_code == 0, done.stderr
     # The replay that rebuilds its snapshot needs the copies below, too.
     move_to_key(first, "key3", key)
     (tmp_path / "other").mkdir()
-    run = snaprebuild(*arguments[:3], tmp_path / "other", *arguments[4:], "--private-key", f"key2={tmp_path / 'key2.pem'}")
-    assert (run.exit_code, "--private-key key3=FILE" in run.stderr) == (3, True), run.stderr
+    run = snaprebuild(*arguments[:3], tmp_path / "other", *arguments[4:], "--set", f"private_key=key2={tmp_path / 'key2.pem'}")
+    assert (run.exit_code, "--set private_key=key3=FILE" in run.stderr) == (3, True), run.stderr
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ((KEY1, KEY1), "--private-key: two files without a name: write NAME=FILE"),
-        ((f"key1={KEY1}", f"key1={KEY1}"), "--private-key: two files for the key 'key1'"),
-        (("key1=",), "--private-key: expected FILE or NAME=FILE"),
-        ((f"={KEY1}",), "--private-key: expected FILE or NAME=FILE"),
+        ((KEY1, KEY1), "private_key: two files without a name: write NAME=FILE"),
+        ((f"key1={KEY1}", f"key1={KEY1}"), "private_key: two files for the key 'key1'"),
+        (("key1=",), "private_key: expected FILE or NAME=FILE"),
+        ((f"={KEY1}",), "private_key: expected FILE or NAME=FILE"),
         (("key1=/nowhere/key.pem",), "the private key cannot be read"),
     ],
 )
 def test_keys_that_contradict_each_other(keys: tuple[object, ...], message: str) -> None:
-    options = [text for key in keys for text in ("--private-key", key)]
+    options = [text for key in keys for text in ("--set", f"private_key={key}")]
     run = snaprebuild("tier", "audit", AIVEN / "encrypted" / "store", *options)
     assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
 
 
 def test_a_path_with_an_equals_sign_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "a=b.pem").write_bytes(KEY1.read_bytes())
-    assert verdicts(AIVEN / "encrypted" / "store", "--private-key", tmp_path / "a=b.pem")[0] == 0
+    assert verdicts(AIVEN / "encrypted" / "store", "--set", f"private_key={tmp_path / 'a=b.pem'}")[0] == 0

@@ -13,10 +13,10 @@ from command import Run, in_json, snaprebuild
 from documents import validator_of
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES, is_of_a_disease
+from plans import make_plan
 
 from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import result_table
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results

@@ -38,7 +38,7 @@ def test_nothing_is_selected(options: tuple[str, ...], message: str) -> None:
             *("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--level", "reachable"),
             *("--local-log-start", "nosuch-0=4"),
         ),
-        ("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--private-key", "/nowhere/key.pem"),
+        ("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--set", "private_key=/nowhere/key.pem"),
     ],
     ids=lambda words: f"{words[0]} {words[-2]}",
 )

@@ -1,14 +1,21 @@
-"""Settings: an option, before or after the verb, comes before the environment, and that before the configuration file."""
+"""Settings: the command line, before or after the verb, has precedence over the environment, and that over the configuration file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from command import in_json, snaprebuild
+from every_verb import command
 from manifests import FIXTURES
 
+from snaprebuild.cli.options.settings import SETTINGS
+from snaprebuild.cli.verb_command import VerbCommand
+
 LOGS = FIXTURES / "kafka27-mixed"
+GROUPS = [command(), *(each for each in command().commands.values() if isinstance(each, click.Group))]
+COMMANDS = {(group.name, name): each for group in GROUPS for name, each in group.commands.items() if isinstance(each, VerbCommand)}
 
 
 def settings_of(*arguments: object) -> dict[str, tuple[str, str]]:
@@ -33,20 +40,24 @@ def config(tmp_path: Path) -> Path:
 
 def test_a_file_of_settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {
-        "--max-read-rate": ("67108864", str(config)),
-        "--s3-path-style": ("True", str(config)),
-        "--max-requests": ("7", str(config)),
-        "--impact": ("low", str(config)),
-        "--master": ("local[2]", str(config)),
+        "max_read_rate": ("67108864", str(config)),
+        "s3_path_style": ("True", str(config)),
+        "max_requests": ("7", str(config)),
+        "impact": ("low", str(config)),
+        "master": ("local[2]", str(config)),
     }
     assert settings_of("scan", "--config", config) == expected
     assert settings_of("--config", config, "scan") == expected, "before the verb"
     monkeypatch.setenv("SNAPREBUILD_CONFIG", str(config))
     assert settings_of("scan") == expected
     monkeypatch.setenv("SNAPREBUILD_MAX_REQUESTS", "8")
-    assert settings_of("scan")["--max-requests"] == ("8", "$SNAPREBUILD_MAX_REQUESTS")
-    assert "--max-requests" not in settings_of("--max-requests", "9", "scan")
-    assert "--max-requests" not in settings_of("scan", "--max-requests=9")
+    assert settings_of("scan")["max_requests"] == ("8", "$SNAPREBUILD_MAX_REQUESTS")
+    for arguments in (("--set", "max_requests=9", "scan"), ("scan", "--set=max-requests=9")):
+        assert settings_of(*arguments)["max_requests"] == ("9", "--set")
+    monkeypatch.setenv("SNAPREBUILD_IMPACT", "full")
+    assert settings_of("scan")["impact"] == ("full", "$SNAPREBUILD_IMPACT")
+    assert settings_of("scan", "--set", "impact=normal")["impact"] == ("normal", "--set")
+    assert "impact" not in settings_of("--impact", "normal", "scan"), "an option is no setting"
 
 
 def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
@@ -55,8 +66,8 @@ def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
     run = snaprebuild("verify", FIXTURES / "magic0", "--config", path)
     assert (run.exit_code, run.stderr) == (0, "")
     assert in_json("verify", FIXTURES / "magic0", "--config", path).document["cache"] is None
-    run = snaprebuild("verify", FIXTURES / "magic0", "--config", path, "--spark-conf", "spark.executor.memory=2g")
-    assert (run.exit_code, "--spark-conf goes with --engine spark" in run.stderr) == (2, True)
+    run = snaprebuild("verify", FIXTURES / "magic0", "--config", path, "--set", "spark_conf=spark.executor.memory=2g")
+    assert (run.exit_code, "spark_conf needs --engine spark" in run.stderr) == (2, True)
 
 
 def test_the_current_directory_sets_nothing(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,23 +76,27 @@ def test_the_current_directory_sets_nothing(config: Path, monkeypatch: pytest.Mo
 
 
 def test_global_options_before_the_verb() -> None:
-    run = snaprebuild("--max-requests", "many", "tier", "inventory", "s3://bucket")
-    assert (run.exit_code, "--max-requests" in run.stderr) == (2, True)
-    run = snaprebuild("tier", "--s3-anonymous", "--s3-requester-pays", "inventory", "s3://bucket")
-    assert (run.exit_code, "--s3-anonymous: nobody is there to pay" in run.stderr) == (2, True)
+    run = snaprebuild("--set", "max_requests=many", "tier", "inventory", "s3://bucket")
+    assert (run.exit_code, "max_requests" in run.stderr) == (2, True)
+    run = snaprebuild("tier", "--set", "s3_anonymous=true", "--set", "s3_requester_pays=true", "inventory", "s3://bucket")
+    assert (run.exit_code, "s3_anonymous: an anonymous request has no account that pays" in run.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("allow_unproven = true", "sets 'allow_unproven', which only the command line may"),
-        ("expiration_ms = 5", "sets 'expiration_ms', which only the command line may"),
-        ("crc = 'skip'", "sets 'crc', which only the command line may"),
-        ("set_aside = true", "which only the command line may"),
-        ("max_requests = true", "max_requests: expected a text or a number, found True"),
-        ("s3_path_style = 1", "s3_path_style: expected true or false, found 1"),
-        ("max_requests = -1", "--max-requests"),
-        ("[s3]", "sets 's3'"),
+        ("allow_unproven = true", "'allow_unproven' is no setting; expected one of impact, jobs, "),
+        ("expiration_ms = 5", "'expiration_ms' is no setting"),
+        ("crc = 'skip'", "'crc' is no setting"),
+        ("set_aside = true", "'set_aside' is no setting"),
+        ("max_requests = true", "max_requests: expected a number from 1 to 9223372036854775807, found 'True' (from "),
+        ("s3_path_style = 1", "s3_path_style: expected true or false, found '1' (from "),
+        ("s3_profile = 1", "s3_profile: expected a text, found '1' (from "),
+        ("impact = 'none'", "impact: expected one of low, normal, full, found 'none' (from "),
+        ("max_requests = -1", "max_requests: expected a number from 1 "),
+        ("max_requests = [1]", "max_requests: expected a number from 1 "),
+        ("spark_conf = [1]", "spark_conf: expected a text, found '1'"),
+        ("[s3]", "'s3' is no setting"),
         ("a b", "is no TOML: "),
     ],
 )
@@ -92,6 +107,54 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("broker_epoch=5", "--set: 'broker_epoch' is no setting; expected one of impact, jobs, "),
+        ("crc=skip", "--set: 'crc' is no setting"),
+        ("max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
+        ("max_requests=few", "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)"),
+        ("s3_anonymous=yes", "s3_anonymous: expected true or false, found 'yes' (from --set)"),
+    ],
+)
+def test_what_cannot_be_set(text: str, said: str) -> None:
+    run = snaprebuild("rebuild", LOGS, "--dry-run", "--set", text)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_the_environment_sets_what_a_file_sets_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SNAPREBUILD_MAX_READ_RATE", "64MB")
+    run = snaprebuild("scan", LOGS)
+    assert (run.exit_code, "found '64MB' (from $SNAPREBUILD_MAX_READ_RATE)" in run.stderr) == (2, True)
+    monkeypatch.setenv("SNAPREBUILD_MAX_READ_RATE", "")
+    monkeypatch.setenv("SNAPREBUILD_ALLOW_UNPROVEN", "true")
+    monkeypatch.setenv("SNAPREBUILD_SET_ASIDE", "true")
+    assert settings_of("scan") == {}
+
+
+def test_a_command_ignores_settings_that_it_does_not_use(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('key_prefix = "cold-"\nmax_requests = 7\njobs = 2\n')
+    assert settings_of("scan", "--config", path, "--set", "jobs_per_disk=2") == {"max_requests": ("7", str(path))}
+
+
+def test_a_saved_plan_refuses_other_settings_of_the_store(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    assert snaprebuild("plan", LOGS, "--save", plan, "--out", tmp_path / "out").exit_code == 0
+    run = snaprebuild("rebuild", "--plan", plan, "--dry-run", "--set", "s3_profile=other")
+    assert (run.exit_code, "--plan carries the selection" in run.stderr) == (2, True)
+
+
+def test_every_setting_is_used_by_a_command_and_no_option_without_being_one() -> None:
+    """A setting is an option too, or the help of a verb lists it."""
+    used = {name for each in COMMANDS.values() for name in each.settings}
+    options = {option.name for each in COMMANDS.values() for option in each.params}
+    assert used == {name for name, each in SETTINGS.items() if not each.is_option}
+    assert {name for name, each in SETTINGS.items() if each.is_option} == options & set(SETTINGS)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from manifests import FIXTURES
+from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.staging import stage as module
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
 

@@ -17,7 +17,7 @@ from tiers import copied as copied_file
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
-KEY = ("--private-key", AIVEN / "keys" / "key1.private.pem")
+KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 LONG_AGO = ("--as-of", "2026-11-20")
 """Before the records, so that nobody has expired."""
 
@@ -85,11 +85,11 @@ def test_encrypted_segments_need_their_key(tmp_path: Path) -> None:
     store = AIVEN / "diseased-encrypted" / "store"
     run = in_json("tier audit", store, *LONG_AGO)
     assert run.exit_code == 3
-    assert "is encrypted for the key 'key1': --private-key names the file" in run.messages("refused")
+    assert "is encrypted for the key 'key1': the setting private_key names the file" in run.messages("refused")
     assert sorted(verdicts(run.document).values()) == ["not-read", "zero-bytes"]
-    missing = snaprebuild("tier", "audit", store, "--private-key", tmp_path / "none.pem")
+    missing = snaprebuild("tier", "audit", store, "--set", f"private_key={tmp_path / 'none.pem'}")
     assert (missing.exit_code, "the private key cannot be read" in missing.stderr) == (2, True)
-    public = snaprebuild("tier", "audit", store, "--private-key", AIVEN / "keys" / "key1.public.pem")
+    public = snaprebuild("tier", "audit", store, "--set", f"private_key={AIVEN / 'keys' / 'key1.public.pem'}")
     assert (public.exit_code, "expected an RSA key in PEM" in public.stderr) == (2, True)
 
 

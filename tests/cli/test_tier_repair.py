@@ -22,7 +22,7 @@ from tiers import copied
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
-KEY = ("--private-key", PEM)
+KEY = ("--set", f"private_key={PEM}")
 LONG_AGO = ("--as-of", "2026-11-20")
 """Before the records, so that nobody has expired."""
 
@@ -368,7 +368,7 @@ def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
     before = tree(store)
     run = repair(store, undo=tmp_path / "undo.jsonl")
     assert (run.exit_code, totals(run)) == (3, {"not-repaired": 1})
-    assert "--private-key names the file" in run.messages("refused")
+    assert "the setting private_key names the file" in run.messages("refused")
     assert tree(store) == before
 
 

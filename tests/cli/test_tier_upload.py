@@ -118,7 +118,7 @@ def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
     run = upload(logs, store, "--topic-partition", "mixed-0")
     assert (run.exit_code, run.codes["tier-upload-refused"], store.exists()) == (3, 1, False)
     assert "the topic id must be given (no-topic-id)" in run.messages("tier-upload-refused")
-    run = upload(logs, store, "--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/")
+    run = upload(logs, store, "--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--set", "key_prefix=tier/")
     assert run.exit_code == 0
     copies = read_copies(objects(store))
     assert {(each.head, each.topic_id) for each in copies} == {("tier/mixed", MIXED_ID)}
@@ -128,7 +128,7 @@ def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
 
 
 def test_chunk_size_prefix_and_broker(logs: Path, tmp_path: Path) -> None:
-    options = ("--chunk-size", 1000, "--key-prefix", "a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
+    options = ("--chunk-size", 1000, "--set", "key_prefix=a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
     run = upload(logs, tmp_path / "store", *options)
     copies = read_copies(objects(tmp_path / "store"))
     assert {(each.chunk_size, each.head, each.metadata["brokerId"]) for each in copies} == {(1000, "a/b-deleted", 77)}
@@ -233,7 +233,7 @@ def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
 
 
 KAFKA27 = FIXTURES / "kafka27-mixed" / "logs"
-KAFKA27_OPTIONS = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/")
+KAFKA27_OPTIONS = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--set", "key_prefix=tier/")
 PLUGIN = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]["diseased-zstd"]["segments"]
 
 
@@ -258,11 +258,11 @@ def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path)
 def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Path, prefix: str) -> None:
     """A forgotten or wrong prefix, or an empty store: everything would go up again where no broker reads it."""
     log, before = metadata_log(tmp_path / "broker", PLUGIN), tree(of_plugin)
-    options = (*KAFKA27_OPTIONS[:-1], prefix, "--metadata-log", log)
+    options = (*KAFKA27_OPTIONS[:-1], f"key_prefix={prefix}", "--metadata-log", log)
     for store in (of_plugin, tmp_path / "empty"):
         run = upload(KAFKA27, store, *options)
         assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
-        assert "STORE has no live copy of the partition: check STORE and --key-prefix" in run.messages("tier-upload-refused")
+        assert "STORE has no live copy of the partition: check STORE and key_prefix" in run.messages("tier-upload-refused")
     assert (tree(of_plugin), (tmp_path / "empty").exists()) == (before, False)
 
 
@@ -435,8 +435,8 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         (("--topic-id", "mixed"), 2, "expected TOPIC=ID"),
         (("--topic-id", "mixed=x"), 2, "expected 22 characters"),
         (("--uploader", "x" * 1001), 2, "--uploader: expected at most 1000 characters, found 1001"),
-        (("--key-prefix", "../"), 2, "--key-prefix: a part of it is empty"),
-        (("--key-prefix", "/a"), 2, "--key-prefix: a part of it is empty"),
+        (("--set", "key_prefix=../"), 2, "key_prefix: a part of it is empty"),
+        (("--set", "key_prefix=/a"), 2, "key_prefix: a part of it is empty"),
         (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),
         (("--produce-to", "localhost"), 2, "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'"),
         (("--produce-to", "a:9092,b:99999"), 2, "found 'b:99999'"),

@@ -96,10 +96,10 @@ LAST_MS = 1_795_259_503_210
     [
         (LAST_MS + 1_200_000, (), 0),
         (LAST_MS + 1_200_001, (), 1),
-        (LAST_MS + 360_000, ("--max-timeout-ms", 60_000), 0),
-        (LAST_MS + 360_001, ("--max-timeout-ms", 60_000), 1),
-        (LAST_MS + 5, ("--late-after-ms", 5), 0),
-        (LAST_MS + 6, ("--late-after-ms", 5), 1),
+        (LAST_MS + 360_000, ("--assume", "max_timeout_ms=60000"), 0),
+        (LAST_MS + 360_001, ("--assume", "max_timeout_ms=60000"), 1),
+        (LAST_MS + 5, ("--assume", "late_after_ms=5"), 0),
+        (LAST_MS + 6, ("--assume", "late_after_ms=5"), 1),
     ],
 )
 def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...], late: int) -> None:
@@ -116,7 +116,8 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=60000\n")
     run = in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS)
     assert (run.exit_code, run.document["late_after_ms"]) == (0, 360_000)
-    assert in_json("inspect transactions", "--server-properties", properties, "--late-after-ms", 7).document["late_after_ms"] == 7
+    assumed = in_json("inspect transactions", "--server-properties", properties, "--assume", "late_after_ms=7")
+    assert assumed.document["late_after_ms"] == 7
     properties.write_text(f"log.dirs={logs}\n")
     assert (
         in_json("inspect transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_after_ms"]
@@ -158,9 +159,9 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
 
 
 def test_two_ways_to_say_late() -> None:
-    run = snaprebuild("inspect", "transactions", MIXED, "--late-after-ms", 1, "--max-timeout-ms", 1)
+    run = snaprebuild("inspect", "transactions", MIXED, "--assume", "late_after_ms=1", "--assume", "max_timeout_ms=1")
     assert (run.exit_code, run.stdout) == (2, "")
-    assert "name one of them" in run.stderr
+    assert "give one of them" in run.stderr
 
 
 # ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)

@@ -46,9 +46,9 @@ def test_copies_are_those_that_the_cache_of_kafka_found() -> None:
         (832, "", "local", "local"),
         (833, "", "not-yet", "not-yet"),
         (834, "", "offset-out-of-range", "offset-out-of-range"),
-        (800, "--high-watermark 800", "not-yet", "local"),
-        (799, "--high-watermark 800", "local", "local"),
-        (455, "--remote-storage off", "offset-out-of-range", "offset-out-of-range"),
+        (800, "--assume high_watermark=800", "not-yet", "local"),
+        (799, "--assume high_watermark=800", "local", "local"),
+        (455, "--assume remote_storage=off", "offset-out-of-range", "offset-out-of-range"),
     ],
 )
 def test_on_disk_and_outside(offset: int, options: str, consumer: str, follower: str) -> None:

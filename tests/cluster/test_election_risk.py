@@ -59,11 +59,11 @@ def test_not_affected(storage: TopicStorage | None, release: str | None, level: 
     [
         (None, "4.3.1", None, "--metadata"),
         (None, None, None, "--metadata"),
-        (ON, "4.3.1", 30, "--retention-bytes"),
-        (SIZED, None, None, "--kafka-release"),
-        (SIZED, None, 30, "--kafka-release"),
-        (SIZED, None, 31, "--kafka-release"),
-        (SIZED, "3.5.0", 30, "--kafka-release"),
+        (ON, "4.3.1", 30, "--assume retention_bytes"),
+        (SIZED, None, None, "--assume kafka_release"),
+        (SIZED, None, 30, "--assume kafka_release"),
+        (SIZED, None, 31, "--assume kafka_release"),
+        (SIZED, "3.5.0", 30, "--assume kafka_release"),
     ],
 )
 def test_unknown(storage: TopicStorage | None, release: str | None, level: int | None, missing: str) -> None:

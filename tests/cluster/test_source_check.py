@@ -14,17 +14,17 @@ import pytest
 from log_dirs import cut
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
+from plans import make_plan
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
-from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.rules import RuleState
-from snaprebuild.cluster.source.source_check import SourceCheck, SourceQuestion, check_sources
-from snaprebuild.cluster.source.verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.cluster.source_check.check import SourceCheck, SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.rules import RuleState
+from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())

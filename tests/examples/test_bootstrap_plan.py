@@ -23,25 +23,25 @@ BUILD, RETRY, FOREVER = "build the state from remote storage and start after it"
 
 # Row, options, what follows by the proposal with its offset, and what brokers of 4.3 do where that is something else.
 ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None]] = [
-    (1, "--follower-end 456", (FETCH, 456), None),
-    (1, "--follower-end 500 --follower-offset 600", (FETCH, 600), None),
-    (2, "--feature off --log-start 100", (EMPTY_AT, 100), None),
-    (2, "--log-start 100 --follower-end 50", (EMPTY_AT, 100), None),
-    (2, "--log-start 100 --follower-end 150 --follower-offset 50", (FETCH, 150), None),
-    (3, "--feature off", (BUILD, 456), None),
-    (3, "--follower-end 20", (BUILD, 456), None),
-    (4, "--follower-end 900", (TRUNCATE, 833), None),
+    (1, "--assume follower_end=456", (FETCH, 456), None),
+    (1, "--assume follower_end=500 --assume follower_offset=600", (FETCH, 600), None),
+    (2, "--assume last_tiered_offset=off --assume log_start=100", (EMPTY_AT, 100), None),
+    (2, "--assume log_start=100 --assume follower_end=50", (EMPTY_AT, 100), None),
+    (2, "--assume log_start=100 --assume follower_end=150 --assume follower_offset=50", (FETCH, 150), None),
+    (3, "--assume last_tiered_offset=off", (BUILD, 456), None),
+    (3, "--assume follower_end=20", (BUILD, 456), None),
+    (4, "--assume follower_end=900", (TRUNCATE, 833), None),
     (5, "", (BUILD, 790), None),
-    (5, "--log-start 100", (BUILD, 790), None),
-    (6, "--log-start 456 --highest-remote unknown", (EMPTY_AT, 456), (BUILD, 456)),
-    (7, "--highest-remote unknown", (RETRY, None), None),
-    (8, "--log-start 500 --highest-remote 455", (EMPTY_AT, 500), (BUILD, 500)),
-    (9, "--log-end 790", (BUILD, 790), (RETRY, None)),
-    (10, "--follower-remote off", (RETRY, None), None),
-    (10, "--follower-remote off --feature off", (RETRY, None), None),
-    (11, "--follower-metadata off", (RETRY, None), None),
-    (11, "--follower-metadata off --feature off", (RETRY, None), None),
-    (12, "--highest-remote 700", (BUILD, 701), None),
+    (5, "--assume log_start=100", (BUILD, 790), None),
+    (6, "--assume log_start=456 --assume highest_remote=unknown", (EMPTY_AT, 456), (BUILD, 456)),
+    (7, "--assume highest_remote=unknown", (RETRY, None), None),
+    (8, "--assume log_start=500 --assume highest_remote=455", (EMPTY_AT, 500), (BUILD, 500)),
+    (9, "--assume log_end=790", (BUILD, 790), (RETRY, None)),
+    (10, "--assume follower_remote=off", (RETRY, None), None),
+    (10, "--assume follower_remote=off --assume last_tiered_offset=off", (RETRY, None), None),
+    (11, "--assume follower_metadata=off", (RETRY, None), None),
+    (11, "--assume follower_metadata=off --assume last_tiered_offset=off", (RETRY, None), None),
+    (12, "--assume highest_remote=700", (BUILD, 701), None),
 ]
 
 
@@ -54,7 +54,7 @@ def pairs(value: dict[str, Any]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=[f"row {row} {options}" for row, options, *_ in ROWS])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
     action, offset = seed if profile == "kip-1023" or kafka is None else kafka
-    run = in_json("follower plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())
+    run = in_json("follower plan", *LEADER, "--assume", "last_stable=833", "--profile", profile, *options.split())
     (partition,) = run.document["partitions"]
     decision = partition["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, action, offset)
@@ -73,11 +73,11 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
     ("options", "asks"),
     [
         ("", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
-        ("--feature off", [("-2 earliest", 0), ("-4 earliest local", 456), ("-1 latest", 833)]),
-        ("--log-start 100", [("-1 latest", 833), ("-2 earliest", 100), ("-6 earliest pending upload", 790)]),
-        ("--highest-remote unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
+        ("--assume last_tiered_offset=off", [("-2 earliest", 0), ("-4 earliest local", 456), ("-1 latest", 833)]),
+        ("--assume log_start=100", [("-1 latest", 833), ("-2 earliest", 100), ("-6 earliest pending upload", 790)]),
+        ("--assume highest_remote=unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
         (
-            "--profile kafka-4.3 --log-end 790",
+            "--profile kafka-4.3 --assume log_end=790",
             [("-1 latest", 790), ("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)],
         ),
         (
@@ -85,7 +85,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
             [("-1 latest", 833), ("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)],
         ),
         (
-            "--profile kafka-4.3 --feature off --log-start 100",
+            "--profile kafka-4.3 --assume last_tiered_offset=off --assume log_start=100",
             [
                 ("-1 latest", 833),
                 ("-2 earliest", 100),
@@ -95,13 +95,13 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
                 ("-1 latest", 833),
             ],
         ),
-        ("--follower-end 900", [("-1 latest", 833)]),
-        ("--follower-end 500", []),
+        ("--assume follower_end=900", [("-1 latest", 833)]),
+        ("--assume follower_end=500", []),
     ],
 )
 def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
     """Two tell where to start: the log start, and the end of remote storage, or the local start without the feature."""
-    (partition,) = in_json("follower plan", *LEADER, "--last-stable", 833, *options.split()).document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER, "--assume", "last_stable=833", *options.split()).document["partitions"]
     assert [(each["asks"], each["offset"]) for each in partition["calls"]] == asks
 
 
@@ -109,7 +109,8 @@ def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
 def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
     """Brokers look for the copy with the offset below the log start, and find none: for ever."""
     other = FIXTURES / "tiered-local" / "remote"  # nothing of the topic is in it
-    options = ("--remote-storage", "on", "--log-start", "456", "--highest-remote", highest, "--profile", "kafka-4.3")
+    assumed = ("remote_storage=on", "log_start=456", f"highest_remote={highest}")
+    options = (*(word for each in assumed for word in ("--assume", each)), "--profile", "kafka-4.3")
     run = in_json("follower plan", FOLLOWER / "node1", other, "--topic", "payments", *options)
     decision = run.document["partitions"][0]["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, FOREVER, 456)
@@ -119,7 +120,7 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
 
 def test_what_the_real_follower_did() -> None:
     """It started when the leader had uploaded up to 560 and its log ended at 610 (expected/events.txt)."""
-    options = ("--highest-remote", "560", "--log-end", "610", "--profile", "kafka-4.3")
+    options = ("--assume", "highest_remote=560", "--assume", "log_end=610", "--profile", "kafka-4.3")
     (partition,) = in_json("follower plan", *LEADER, *options).document["partitions"]
     state, told = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
     assert (state["segment_id"], state["start_offset"], state["end_offset"]) == (
@@ -144,34 +145,41 @@ def test_the_share_is_that_of_real_segments() -> None:
     }
     assert partition["drawback"].startswith("it has 1 of the")
     assert f"0 to 789 go to remote storage, {sum(sizes.values()) - sizes[790]} bytes of them" in partition["drawback"]
-    (partition,) = in_json("follower plan", *LEADER, "--feature", "off").document["partitions"]
+    (partition,) = in_json("follower plan", *LEADER, "--assume", "last_tiered_offset=off").document["partitions"]
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 
 
 def test_what_is_assumed_is_told() -> None:
-    shown = snaprebuild("follower", "plan", *LEADER[:4], "--last-stable", "833").stdout
+    shown = snaprebuild("follower", "plan", *LEADER[:4], "--assume", "last_stable=833").stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
 
 
 def test_topics_that_are_never_tiered_are_told() -> None:
-    arguments = (FIXTURES / "kafka4-compacted" / "logs", FOLLOWER / "remote", "--topic", "compacted", "--remote-storage", "on")
+    arguments = (
+        FIXTURES / "kafka4-compacted" / "logs",
+        FOLLOWER / "remote",
+        "--topic",
+        "compacted",
+        "--assume",
+        "remote_storage=on",
+    )
     run = in_json("follower plan", *arguments)
     assert (run.exit_code, run.codes["never-tiered"]) == (1, 1)
     assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
 
 
 def test_offsets_that_contradict_one_another() -> None:
-    run = in_json("follower plan", *LEADER, "--last-stable", "700")
+    run = in_json("follower plan", *LEADER, "--assume", "last_stable=700")
     assert (run.exit_code, run.codes) == (1, {"offsets-out-of-order": 1})
     assert "Ly >= Ry: remote storage reaches to 789, beyond the last stable offset 700" in run.messages("offsets-out-of-order")
-    impossible = snaprebuild("follower", "plan", *LEADER, "--log-end", "100")
+    impossible = snaprebuild("follower", "plan", *LEADER, "--assume", "log_end=100")
     assert (impossible.exit_code, impossible.stdout) == (2, "")
     assert "the log would end at 100, below its start 456" in impossible.stderr
 
 
 def test_the_last_stable_offset_is_that_of_the_high_watermark() -> None:
     """The transaction from 1360 on has its marker above 1450."""
-    arguments = (FIXTURES / "kafka4-mixed" / "logs", FOLLOWER / "remote", "--topic", "deleted", "--high-watermark", "1450")
+    arguments = (FIXTURES / "kafka4-mixed" / "logs", FOLLOWER / "remote", "--topic", "deleted", "--assume", "high_watermark=1450")
     (partition,) = in_json("follower plan", *arguments).document["partitions"]
     assert partition["last_stable"]["offset"] == 1360
 
@@ -254,7 +262,7 @@ def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -
 
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
-    (partition,) = in_json("follower plan", *example, "--feature", "off").document["partitions"]
+    (partition,) = in_json("follower plan", *example, "--assume", "last_tiered_offset=off").document["partitions"]
     assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
     assert pairs(partition["state"]) == [(0, 0)]
     assert [pairs(each) for each in partition["steps"]] == [[], [(0, 0)], [(0, 0), (1, 3), (2, 5), (3, 7)]]
@@ -264,7 +272,7 @@ def test_the_example_when_a_copy_is_gone(example: tuple[Path, Path]) -> None:
     """The leader still knows it: the follower asks again and again."""
     for path in example[1].rglob(f"*{SEG_3_5}*"):
         path.unlink()
-    run = in_json("follower plan", *example, "--highest-remote", "5")
+    run = in_json("follower plan", *example, "--assume", "highest_remote=5")
     assert run.exit_code == 1
     assert "no finished segment holds offset 5 of leader epoch 2" in run.messages("bootstrap-never-ends")
     assert run.document["partitions"][0]["state"] is None

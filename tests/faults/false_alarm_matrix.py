@@ -16,7 +16,7 @@ from every_verb import AS_OF, LONG_AGO, ONE_JOB, run_here
 from healthy_directories import LOGS, PLUGIN, REMOTE, files, lacks_snapshots, manifest_of, partitions_of, topic_partitions
 from manifests import FIXTURES
 
-KEY = ("--private-key", str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem"))
+KEY = ("--set", f"private_key={FIXTURES / 'aiven-layout' / 'keys' / 'key1.private.pem'}")
 METADATA = "__cluster_metadata-0"
 
 

@@ -96,7 +96,7 @@ STORE_WRITERS = {
 def ran(writer: StoreWriter, store: FaultyStore, root: Path, again: str) -> int:
     """The command, here; its exit code."""
     arguments = [each.replace("{again}", again).replace("{}", str(root)) for each in writer.arguments]
-    return run_here([*arguments, "--s3-endpoint-url", store.endpoint, "--s3-path-style"]).code
+    return run_here([*arguments, "--s3-endpoint-url", store.endpoint, "--set", "s3_path_style=true"]).code
 
 
 def masked(objects: dict[str, bytes], *, is_replacing: bool) -> dict[str, bytes | None]:

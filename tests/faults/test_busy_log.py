@@ -21,7 +21,7 @@ from log_dirs import entries_in
 from simulated_broker import Entries, SimulatedBroker
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild import UploadRefusedError, prepare_upload
+from snaprebuild import ReplayOptions, UploadRefusedError, prepare_upload
 
 CLOCK = ("--as-of", "0", "--expiration-ms", "9000000000000")
 """No producer has expired."""
@@ -357,7 +357,7 @@ def test_an_upload_of_a_segment_that_is_deleted_meanwhile(suffix: str, tmp_path:
     (broker.root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[-1]}\n")
     name = broker._path(0, suffix).name
     with broker.at_work(1, lambda path: path.endswith(name)), pytest.raises(UploadRefusedError) as refused:
-        prepare_upload(broker._path(0, ".log"), topic_id="pnG54XS0SyKCbPV6BzO-OQ", as_of_ms=0)
+        prepare_upload(broker._path(0, ".log"), topic_id="pnG54XS0SyKCbPV6BzO-OQ", options=ReplayOptions(as_of_ms=0))
     assert broker.deletions == 1
     assert refused.value.reason == "below-log-start"
     assert f"the log start offset is {bases[1]} now" in str(refused.value)

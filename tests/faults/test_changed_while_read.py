@@ -16,6 +16,7 @@ from every_verb import VERBS, all_verbs, filled, run_here, words_of, written
 
 import snaprebuild
 from formats.partition.file_names import FileKind
+from snaprebuild import ReplayOptions
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment, read_tasks
@@ -90,9 +91,10 @@ def test_a_function_of_the_library(function: str, tmp_path: Path, monkeypatch: p
         "validate_snapshot": (partition, partition / f"{116:020d}.snapshot", 116),
         "prepare_upload": (partition / f"{56:020d}.log",),
     }
-    assert getattr(snaprebuild, function)(*arguments[function], as_of_ms=AS_OF_MS) is not None
+    options = ReplayOptions(as_of_ms=AS_OF_MS)
+    assert getattr(snaprebuild, function)(*arguments[function], options=options) is not None
     with filled_again(monkeypatch), pytest.raises(RefusedError, match="changed") as caught:
-        getattr(snaprebuild, function)(*arguments[function], as_of_ms=AS_OF_MS)
+        getattr(snaprebuild, function)(*arguments[function], options=options)
     if function == "prepare_upload":
         assert isinstance(caught.value, UploadRefusedError)
         assert caught.value.reason == "changed"

@@ -46,7 +46,7 @@ def test_a_manifest_that_the_store_refuses_to_hand_out_is_not_damaged(words: tup
         store.choose = lambda method, path, _: "403" if method == "GET" and path.endswith(refused.partition("/")[2]) else ""
         verb, options = words[:2], words[2:]
         clock = () if verb == ("tier", "inventory") else LONG_AGO
-        place = ("--s3-endpoint-url", store.endpoint, "--s3-path-style")
+        place = ("--s3-endpoint-url", store.endpoint, "--set", "s3_path_style=true")
         run = run_here([*verb, f"s3://{BUCKET}", *clock, *options, *place, "--output", "json"])
     assert run.code == 5
     findings = json.loads(run.stdout)["findings"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from log_dirs import make_log_dir
+from plans import make_plan
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
@@ -14,7 +15,6 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from budgets import scaled
+from plans import make_plan
 
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.difference import Comparison, DifferenceKind, Knowledge, SnapshotStatus
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, Knowledge
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
 from snaprebuild.replay.window import is_expired
 
@@ -42,7 +42,7 @@ class Difference:
 class Answer:
     """What must be said of a snapshot."""
 
-    status: SnapshotStatus
+    status: ComparisonStatus
     proven_wrong: bool
     expected_entries: int
     found_entries: int
@@ -115,18 +115,18 @@ def specified(truth: SegmentEffect, found: Sequence[ProducerEntry], offset: int,
     known = known_of(truth)
     impossible = impossible_because(found, offset)
     if impossible is not None:
-        return Answer(SnapshotStatus.CORRUPT, True, len(known), len(found), 0, (), impossible)
+        return Answer(ComparisonStatus.CORRUPT, True, len(known), len(found), 0, (), impossible)
     if {row.entry for row in known.values()} == set(found):
-        return Answer(SnapshotStatus.EQUAL, False, len(known), len(found), 0, (), "equal to the replay")
+        return Answer(ComparisonStatus.EQUAL, False, len(known), len(found), 0, (), "equal to the replay")
     differences = list(differences_in_order(known, {entry.producer_id: entry for entry in found}, knowledge))
     certain = [difference for difference in differences if difference.is_certain]
     uncertain = [difference for difference in differences if not difference.is_certain]
     if not differences:
-        status, reason = SnapshotStatus.EQUAL_AFTER_EXPIRY, "different only in entries that have expired"
+        status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "different only in entries that have expired"
     elif knowledge.doubt is not None:
-        status, reason = SnapshotStatus.UNVERIFIABLE, knowledge.doubt
+        status, reason = ComparisonStatus.UNVERIFIABLE, knowledge.doubt
     elif not certain:
-        status, reason = SnapshotStatus.UNVERIFIABLE, "different only in what the retained log does not fix"
+        status, reason = ComparisonStatus.UNVERIFIABLE, "different only in what the retained log does not fix"
     else:
         status, reason = status_of(certain, len(found)), f"the log contradicts {len(certain)} entries"
     proven_wrong = bool(certain) and knowledge.doubt is None
@@ -146,13 +146,13 @@ def impossible_because(entries: Sequence[ProducerEntry], offset: int) -> str | N
     return None
 
 
-def status_of(certain: Iterable[Difference], found_entries: int) -> SnapshotStatus:
+def status_of(certain: Iterable[Difference], found_entries: int) -> ComparisonStatus:
     kinds = {difference.kind for difference in certain}
     if DifferenceKind.MISSING in kinds and found_entries == 0:
-        return SnapshotStatus.FALSE_EMPTY
+        return ComparisonStatus.FALSE_EMPTY
     if kinds & {DifferenceKind.STALE, DifferenceKind.FIELD}:
-        return SnapshotStatus.STALE
-    return SnapshotStatus.MISSING_ENTRIES if DifferenceKind.MISSING in kinds else SnapshotStatus.EXTRA
+        return ComparisonStatus.STALE
+    return ComparisonStatus.MISSING_ENTRIES if DifferenceKind.MISSING in kinds else ComparisonStatus.EXTRA
 
 
 def differences_in_order(known: dict[int, Known], found: dict[int, ProducerEntry], knowledge: Knowledge) -> Iterable[Difference]:

@@ -31,9 +31,9 @@ from snaprebuild.replay import difference as difference_module
 from snaprebuild.replay.difference import (
     DIFFERENCES_LISTED_MAX,
     Comparison,
+    ComparisonStatus,
     DifferenceKind,
     Knowledge,
-    SnapshotStatus,
     compare,
     impossible_entries,
 )
@@ -58,7 +58,7 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 
-GOOD = (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY, SnapshotStatus.UNVERIFIABLE)
+GOOD = (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY, ComparisonStatus.UNVERIFIABLE)
 BATCH_FIELDS = ("last_sequence", "last_offset", "offset_delta")
 
 
@@ -104,7 +104,7 @@ def what_a_live_broker_wrote_is_never_proven_wrong(seed: int, reached: Counter[s
         reached[comparison.status.value] += 1
         reached["after a deletion"] += deleted > 0
         if last.live == last.whole and deleted == 0:
-            assert comparison.status is SnapshotStatus.EQUAL
+            assert comparison.status is ComparisonStatus.EQUAL
 
 
 def what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong(seed: int, reached: Counter[str]) -> None:
@@ -178,7 +178,7 @@ def test_reborn_producers_of_the_vectors() -> None:
     ):
         knows = Knowledge(True, None, 0, 0, again, day)
         comparison = compare(effect_of([*before, batch]), array_of(vectors[name]), 101, knows)
-        assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.UNVERIFIABLE, False)
+        assert (comparison.status, comparison.proven_wrong) == (ComparisonStatus.UNVERIFIABLE, False)
         (difference,) = comparison.differences
         assert difference.field == ("last_sequence" if "batch" in name else "coordinator_epoch")
         # Without the silence between them the same difference is no excuse where a marker closed a transaction.
@@ -214,13 +214,13 @@ def every_lie_that_the_log_contradicts_is_proven(seed: int, reached: Counter[str
     own = [batch for batch in batches if batch.header.producer_id == producer]
 
     lacking = judged({key: other for key, other in right.items() if key != producer})
-    status = SnapshotStatus.FALSE_EMPTY if len(right) == 1 else SnapshotStatus.MISSING_ENTRIES
+    status = ComparisonStatus.FALSE_EMPTY if len(right) == 1 else ComparisonStatus.MISSING_ENTRIES
     assert (lacking.status, lacking.proven_wrong) == (status, True)
     assert (lacking.differences[0].producer_id, lacking.differences[0].kind) == (producer, DifferenceKind.MISSING)
     reached["missing"] += 1
     reached["missing without a batch"] += entry.last_offset < 0
     empty = judged({})
-    assert (empty.status, empty.proven_wrong) == (SnapshotStatus.FALSE_EMPTY, True)
+    assert (empty.status, empty.proven_wrong) == (ComparisonStatus.FALSE_EMPTY, True)
 
     for name, wrong in lies(entry, own, offset, rng):
         if name == "coordinator_epoch" and deleted and not any(batch.header.is_control for batch in own):
@@ -239,14 +239,14 @@ def every_lie_that_the_log_contradicts_is_proven(seed: int, reached: Counter[str
             continue
         comparison = judged({**right, producer: changed})
         assert comparison.proven_wrong, (name, wrong, comparison)
-        assert comparison.status in (SnapshotStatus.STALE, SnapshotStatus.CORRUPT)
+        assert comparison.status in (ComparisonStatus.STALE, ComparisonStatus.CORRUPT)
         reached[name] += 1
         reached["after a deletion"] += deleted > 0
 
     if not deleted:
         phantom = max(right) + 1
         comparison = judged({**right, phantom: ProducerEntry(phantom, 0, 0, 0, 0, as_of_ms)})
-        assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.EXTRA, True)
+        assert (comparison.status, comparison.proven_wrong) == (ComparisonStatus.EXTRA, True)
         reached["extra"] += 1
 
 
@@ -288,7 +288,7 @@ def a_stale_file_is_proven_wrong_where_a_producer_wrote_since(seed: int, reached
     assert comparison.proven_wrong
     assert {difference.producer_id for difference in comparison.differences if difference.is_certain} >= set(changed)
     reached[comparison.status.value] += 1
-    reached["missing or empty"] += comparison.status in (SnapshotStatus.MISSING_ENTRIES, SnapshotStatus.FALSE_EMPTY)
+    reached["missing or empty"] += comparison.status in (ComparisonStatus.MISSING_ENTRIES, ComparisonStatus.FALSE_EMPTY)
 
 
 # ---------------------------------------------------------------------------------------------------------------- single cases
@@ -319,21 +319,21 @@ def test_entries_that_no_snapshot_can_hold(entries: list[ProducerEntry], reason:
     assert impossible_entries(array_of(entries), 10) == reason
     comparison = compare(IDENTITY, array_of(entries), 10, knowledge(is_complete=False, as_of_ms=0))
     assert comparison.proven_wrong is (reason is not None)
-    assert (comparison.status is SnapshotStatus.CORRUPT) is (reason is not None)
+    assert (comparison.status is ComparisonStatus.CORRUPT) is (reason is not None)
 
 
 def test_doubt_proves_nothing_but_what_the_file_says_of_itself() -> None:
     truth, entry = one()
     doubting = replace(knowledge(as_of_ms=1000), doubt="compacted")
     missing = compare(truth, array_of([]), 1, doubting)
-    assert (missing.status, missing.proven_wrong, missing.reason) == (SnapshotStatus.UNVERIFIABLE, False, "compacted")
+    assert (missing.status, missing.proven_wrong, missing.reason) == (ComparisonStatus.UNVERIFIABLE, False, "compacted")
     assert compare(truth, array_of([replace(entry, last_offset=1)]), 1, doubting).proven_wrong
 
 
 def test_expired_entries_are_not_compared_and_equality_expires() -> None:
     truth, entry = one()
     wrong = replace(entry, epoch=3)
-    for age, status in ((EXPIRATION_MS - 1, SnapshotStatus.STALE), (EXPIRATION_MS, SnapshotStatus.EQUAL_AFTER_EXPIRY)):
+    for age, status in ((EXPIRATION_MS - 1, ComparisonStatus.STALE), (EXPIRATION_MS, ComparisonStatus.EQUAL_AFTER_EXPIRY)):
         assert compare(truth, array_of([wrong]), 1, knowledge(as_of_ms=1000 + age)).status is status
     # One side alive is enough: a file that keeps a producer too young, or an open transaction.
     for other in (replace(entry, timestamp=1001), replace(entry, current_txn_first_offset=0)):
@@ -355,7 +355,7 @@ def test_a_producer_without_a_batch_counts_where_all_of_the_retained_log_does() 
     for log_start, is_wrong in ((0, True), (1, False)):
         comparison = compare(truth, array_of([]), 2, knowledge(log_start=log_start, as_of_ms=1000))
         assert comparison.proven_wrong is is_wrong
-    assert compare(truth, array_of([]), 2, knowledge(as_of_ms=1000)).status is SnapshotStatus.FALSE_EMPTY
+    assert compare(truth, array_of([]), 2, knowledge(as_of_ms=1000)).status is ComparisonStatus.FALSE_EMPTY
 
 
 def test_phantom_transaction_of_a_producer_that_writes_outside_of_transactions() -> None:
@@ -530,7 +530,7 @@ def equals_the_specification(seed: int, reached: Counter[object]) -> None:
 
 FIELDS = tuple(name for name in ProducerEntry.__dataclass_fields__ if name != "producer_id")
 SPECIFIED = {
-    *SnapshotStatus,
+    *ComparisonStatus,
     "not all listed",
     *((what, is_certain) for what in (*DifferenceKind, *FIELDS) for is_certain in (True, False)),
 } - {(DifferenceKind.STALE, False)}  # a stale field is one that differs for certain
@@ -616,9 +616,9 @@ def test_memory_where_all_producers_differ() -> None:
 # ---------------------------------------------------------------------------------------------------------------- bundled
 
 
-def statuses() -> dict[str, Counter[SnapshotStatus]]:
+def statuses() -> dict[str, Counter[ComparisonStatus]]:
     """Every snapshot that a broker left in a bundled directory, by the answer of ``verify``; compacted ones apart."""
-    found: dict[str, Counter[SnapshotStatus]] = {}
+    found: dict[str, Counter[ComparisonStatus]] = {}
     for root in sorted(path for path in FIXTURES.iterdir() if (path / "logs").is_dir() or path.name == "follower-lost-state"):
         result = verify(open_source([str(bundled(root.name))]), Clock(1_795_266_500_000, 7 * 86_400_000), jobs=1)
         for partition in result.partitions:
@@ -636,10 +636,10 @@ def statuses() -> dict[str, Counter[SnapshotStatus]]:
 
 def test_no_alarm_in_directories_that_brokers_wrote() -> None:
     found = statuses()
-    total: Counter[SnapshotStatus] = sum(found.values(), Counter())
-    equal = total[SnapshotStatus.EQUAL] + total[SnapshotStatus.EQUAL_AFTER_EXPIRY]
+    total: Counter[ComparisonStatus] = sum(found.values(), Counter())
+    equal = total[ComparisonStatus.EQUAL] + total[ComparisonStatus.EQUAL_AFTER_EXPIRY]
     compacted = {name for name in found if "compacted" in name or "__transaction_state-1" in name}
-    unsure = {name for name, counts in found.items() if counts[SnapshotStatus.UNVERIFIABLE]}
+    unsure = {name for name, counts in found.items() if counts[ComparisonStatus.UNVERIFIABLE]}
     # Not of compacted partitions: of those whose first segments went to the tier or were deleted, at the first offset and below.
     assert unsure - compacted == {
         "follower-lost-state/node1/payments-0",

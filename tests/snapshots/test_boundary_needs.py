@@ -12,6 +12,7 @@ import pytest
 from budgets import each_seed
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, snapshot_name
 from manifests import FIXTURES
+from plans import make_plan
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.scan import scan_document
@@ -23,7 +24,6 @@ from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
 from snaprebuild.snapshots.engine.partition_replay import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source

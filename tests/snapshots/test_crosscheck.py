@@ -19,7 +19,7 @@ from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.findings import Finding
-from snaprebuild.replay.difference import Comparison, Difference, DifferenceKind, SnapshotStatus
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference, DifferenceKind
 from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine import crosscheck
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, ListedDifferences
@@ -91,7 +91,7 @@ def test_witness_that_names_a_transaction_from_below_the_window_is_no_alarm(tmp_
     for offset in (boundary, log.end):
         comparison = cross.snapshot(result.at(offset))
         assert comparison is not None
-        assert comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY
+        assert comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY
     wrong = replace(entries[boundary][9], current_txn_first_offset=-1)
     (tmp_path / "t-0" / snapshot_name(boundary)).write_bytes(snapshot_bytes([wrong]))
     found = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS)).snapshot(result.at(boundary))
@@ -114,7 +114,7 @@ def test_what_a_run_lists_is_the_beginning_of_its_result_whatever_is_compared_fi
         for place, offset in data.draw(st.permutations(sorted(sizes))):
             count = sizes[place, offset]
             differences = tuple(Difference(each, DifferenceKind.EXTRA, None, None, 5, True, "") for each in range(count))
-            comparison = Comparison(SnapshotStatus.EXTRA, True, 0, count, count, differences, "", count)
+            comparison = Comparison(ComparisonStatus.EXTRA, True, 0, count, count, differences, "", count)
             comparisons[place, offset] = comparison
             listed.add(place, offset, comparison)
             assert sum(len(each.differences) for each in comparisons.values()) <= limit

@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from budgets import FACTORS, TIER
 from manifests import FIXTURES
+from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
-from snaprebuild.cluster.source import metadata_logs as cluster_truth
-from snaprebuild.cluster.source.evidence import Purpose
-from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
-from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict
-from snaprebuild.cluster.source.verifier import confirmation_needed
+from snaprebuild.cluster.source_check import metadata_logs as cluster_metadata_logs
+from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.source.source import Selection, open_source
 from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier.upload.source_check import UploadSources
@@ -183,7 +182,7 @@ def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
             known[key] = read_image(location, offset, *others)
         return known[key]
 
-    monkeypatch.setattr(cluster_truth, "read_image", remembered)
+    monkeypatch.setattr(cluster_metadata_logs, "read_image", remembered)
 
 
 def rank_of(verdict: SourceVerdict) -> float:
@@ -232,7 +231,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         paths=(str(log_dir),), topics=(case.topic,), partitions=(0,), boundaries="all", as_of_ms=NOW_MS, metadata=metadata
     )
     plan = make_plan(request, judges_all=True)
-    verdict = plan.partitions[0].verdict if plan.partitions else None
+    verdict = cast("SourceVerdict | None", plan.partitions[0].verdict) if plan.partitions else None
     written = sum(len(each.boundaries) for each in plan.partitions)
     found["plan"] = replace(answer_of(verdict, exit_code_of(plan.findings)), written=written)
     source = open_source([str(log_dir)], selection=case.selection)
@@ -241,9 +240,11 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
     )
     for each in source.partitions:
         verdict = sources.judge(each)
-        needed = confirmation_needed(verdict, "", Severity.REFUSED)
+        needed = verdict.confirmation_finding("", Severity.REFUSED)
         is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.asserted)
-        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.verifier.findings]))
+        found["tier upload"] = answer_of(
+            verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.collector.findings])
+        )
     return found
 
 

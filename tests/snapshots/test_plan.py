@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
+from plans import make_plan
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan import planner
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-from snaprebuild.snapshots.plan.planner import make_plan
 
 NOW_MS = 1_795_270_000_000
 

@@ -28,6 +28,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, bundled, partition_fixtures
+from plans import make_plan
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
@@ -36,7 +37,6 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult

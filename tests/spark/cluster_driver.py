@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -78,7 +79,7 @@ def wait_for_executors(session: SparkSession, count: int) -> None:
 
 def main(master: str, logs: str, out: str, pid: str, tasks: str) -> None:
     job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
-    plan = make_plan(Request((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS))
+    plan = make_plan(Request((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS), judge_plans)
     killed: list[str] = []
     over = threading.Event()
     with opened_session(master) as session:

@@ -17,6 +17,7 @@ from pathlib import Path
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, is_stage_of, wait_for_executors
 from pyspark.sql import SparkSession
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -89,7 +90,7 @@ def main(asked: dict[str, object]) -> None:
     with opened_session(str(asked["master"])) as session:
         wait_for_executors(session, int(str(asked["executors"])))
         request = Request((str(asked["source"]),), out=None if out is None else str(out), as_of_ms=AS_OF_MS, s3=settings, **mode)
-        plan = make_plan(request)
+        plan = make_plan(request, judge_plans)
         if "begin" in asked:
             begin = Path(str(asked["begin"]))
             (begin / f"{os.getpid()}.ready").touch()

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
+from plans import make_plan
 from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
@@ -25,7 +26,6 @@ from without_spark import WithoutSpark
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent

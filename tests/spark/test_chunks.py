@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
 from manifests import FIXTURES
+from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
@@ -28,7 +29,6 @@ from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.remote_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
 from snaprebuild.snapshots.rebuild.task import RebuildJob

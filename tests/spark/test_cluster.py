@@ -24,10 +24,10 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import python_workers
 from object_store import ObjectStore, split
+from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.session import code_archive
 
@@ -320,7 +320,8 @@ def test_two_runs_at_once_beside_the_same_segments(object_store: ObjectStore, dr
 
 def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: FaultyStore, tmp_path: Path) -> None:
     """Though no executor was told of it, by an option or by its environment; credentials are another matter."""
-    options = ("--s3-anonymous", "--s3-path-style", "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
+    settings = ("--set", "s3_anonymous=true", "--set", "s3_path_style=true")
+    options = (*settings, "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
     place = {"AWS_ENDPOINT_URL_S3": store.endpoint, "AWS_DEFAULT_REGION": "us-east-1"}
     arguments = ("s3://b/logs", "--out", str(tmp_path), *options, "--engine", "spark", "--master", cluster.master)
     done = run("-m", "snaprebuild", "rebuild", *arguments, **place)

@@ -170,7 +170,7 @@ def test_where_the_driver_listens() -> None:
     settings = {"spark_driver_host": "localhost", "spark_driver_bindAddress": "127.0.0.1"}
     with listening(Context(master="spark://h:7077", **settings)) as channel:  # type: ignore[arg-type]
         assert channel.host == "localhost"
-        channel.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+        channel.count(secrets.token_hex(4), 0, 1, 1, "max_requests")
     with listening(Context()) as taken:  # type: ignore[arg-type]
         assert taken.host == "127.0.0.1"
         told = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
@@ -180,7 +180,7 @@ def test_where_the_driver_listens() -> None:
     for _ in range(2):
         with listening(at(str(taken.port))) as channel:  # type: ignore[arg-type]
             assert channel.port == taken.port
-            channel.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+            channel.count(secrets.token_hex(4), 0, 1, 1, "max_requests")
 
 
 def test_tasks_read_as_the_run_does() -> None:

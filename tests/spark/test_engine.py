@@ -34,6 +34,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from plans import make_plan
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild
@@ -47,7 +48,6 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
 from snaprebuild.snapshots.source.source import open_source

@@ -73,7 +73,7 @@ def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
         }
         # Tests before this one may have led this process to another store, or to settings of their session.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_", "SPARK_"))}
-        options = ("--as-of", "1795270000000", "--s3-path-style", "--receipt", str(receipt), "--output", "json")
+        options = ("--as-of", "1795270000000", "--set", "s3_path_style=true", "--receipt", str(receipt), "--output", "json")
         command = (
             sys.executable,
             "-m",

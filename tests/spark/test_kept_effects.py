@@ -20,12 +20,12 @@ from documents import check
 from log_dirs import batch, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
+from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job
@@ -281,10 +281,10 @@ def test_in_an_object_store(
     source = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{bucket}/a/logs")
     effects = f"s3://{bucket}/effects/of a"
     before = object_store.files(source)
-    options = ("--cache", effects, "--s3-path-style", *ALL, *OPTIONS)
+    options = ("--cache", effects, "--set", "s3_path_style=true", *ALL, *OPTIONS)
     runs = [command("rebuild", source, "--out", tmp_path / str(name), *options) for name in range(2)]
     assert not runs[0].exit_code, runs[0].stderr
-    again = command("rebuild", source, "--out", tmp_path / "2", "--max-read-bytes", "200000", *options)
+    again = command("rebuild", source, "--out", tmp_path / "2", "--set", "max_read_bytes=200000", *options)
     assert [run.exit_code for run in (*runs, again)] == [0, 0, 0], again.stderr
     assert told(runs[0])[1] == 0
     assert [told(run)[0] for run in (runs[1], again)] == [0, 0]

@@ -33,7 +33,7 @@ OF_SPEED = ("rate_bytes_per_second", "estimated_seconds")
 """Fields that a plan estimates from a sample that it reads."""
 VERBS = ("scan", "plan", "rebuild", "verify")
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
-OPTIONS = ("--as-of", "1795270000000", "--s3-path-style", "--output", "json", "--engine", "spark")
+OPTIONS = ("--as-of", "1795270000000", "--set", "s3_path_style=true", "--output", "json", "--engine", "spark")
 ALL = ("--boundaries", "all", "--replay-from", "log-start")
 Rebuild = Callable[..., Run]
 
@@ -200,14 +200,14 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
 def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[..., Run], verb: str) -> None:
     """Whoever sends the requests, the driver or its tasks: those that a run takes suffice, and with less no more are sent."""
     before = dict(store.objects)
-    options = ("--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json", "--engine", "spark")
+    options = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, "--output", "json", "--engine", "spark")
     options += () if verb == "scan" else ("--as-of", "1795270000000")
     options += ("--out", "s3://b/out", *ALL) if verb == "rebuild" else ()
 
     def run_with(most: int) -> Run:
         store.objects = dict(before)
         store.seen.clear()
-        return command(verb, "s3://b/logs", *options, "--max-requests", most)
+        return command(verb, "s3://b/logs", *options, "--set", f"max_requests={most}")
 
     whole = run_with(100_000)
     needed = len(store.seen)
@@ -218,7 +218,7 @@ def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[.
     for most in (needed - 1, needed * 2 // 3):
         few = run_with(most)
         assert few.exit_code == 3
-        assert f"--max-requests {most} " in few.stderr
+        assert f"max_requests {most} " in few.stderr
         assert len(store.seen) <= most
         assert {name: store.objects[name] for name in before} == before
 
@@ -255,7 +255,8 @@ def odd_bucket() -> dict[str, bytes]:
 def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run], tmp_path: Path) -> None:
     """Every copy is rebuilt, below its prefix; what is no file below a directory is told, and what is no segment refused."""
     store.objects = before = odd_bucket()
-    options = ("--as-of", "1795270000000", "--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json", *ALL)
+    place = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint)
+    options = ("--as-of", "1795270000000", *place, "--output", "json", *ALL)
     runs = {}
     for engine in ("process", "spark"):
         out = tmp_path / engine
@@ -298,7 +299,7 @@ def test_both_engines_agree_whatever_the_listing(
         store.choose = slow_listings
     else:
         store.order = lambda keys: sorted(keys, reverse=True)
-    common = ("--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json")
+    common = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, "--output", "json")
     codes = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0} if listing == "slow" else dict.fromkeys(VERBS, 5)
     for verb in VERBS:
         runs = {}
@@ -332,7 +333,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     found = {name: frozenset(entries_in((tmp_path / name).read_bytes())) for name in files_below(tmp_path)}
     assert found == {name: each for name, each in expected().items() if 500 <= int(name[-29:-9]) <= 600}
     assert not result.findings
-    with pytest.raises(RefusedError, match="--max-requests 9"):
+    with pytest.raises(RefusedError, match="max_requests 9"):
         notebook.rebuild(spark, "s3://b/logs", s3=replace(settings, max_requests=9), **options)
     for wrong, told in (
         ({"set_aside": True}, "--out does not change those"),

@@ -46,8 +46,8 @@ def test_what_suffices_and_one_less() -> None:
         size_bytes = sum(sizes) + more[1] + used * 100
         for most, told in (
             ((requests, size_bytes), None),
-            ((requests - 1, size_bytes), f"--max-requests {requests - 1} does not suffice: {requests - used} are needed"),
-            ((requests, size_bytes - 1), f"--max-read-bytes {size_bytes - 1} does not suffice"),
+            ((requests - 1, size_bytes), f"max_requests {requests - 1} does not suffice: {requests - used} are needed"),
+            ((requests, size_bytes - 1), f"max_read_bytes {size_bytes - 1} does not suffice"),
             ((None, size_bytes), None),
             ((requests, None), None),
         ):

@@ -70,10 +70,10 @@ def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
     ("words", "told"),
     [
         (
-            ("--spark-conf", "driver.memory=2g"),
-            "--spark-conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'",
+            ("--set", "spark_conf=driver.memory=2g"),
+            "spark_conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'",
         ),
-        (("--spark-conf", "spark.driver.memory"), "--spark-conf: expected KEY=VALUE"),
+        (("--set", "spark_conf=spark.driver.memory"), "spark_conf: expected KEY=VALUE"),
         (("--master", "spark://127.0.0.1:9"), "the Spark master does not answer at spark://127.0.0.1:9: Connection refused"),
     ],
 )
@@ -88,7 +88,9 @@ def test_settings_and_masters_that_cannot_be(words: tuple[str, str], told: str) 
 def test_settings_of_the_command_reach_spark() -> None:
     shown = "print(*map(it.conf.get, ('spark.driver.memory', 'spark.x')), file=sys.stderr)"
     noted = f"import snaprebuild.spark.session as session\nsession.ship_code = lambda it: {shown}"
-    run = command(*ARGUMENTS, *SPARK, "--spark-conf", "spark.driver.memory=700m", "--spark-conf", "spark.x=a=b", before=noted)
+    run = command(
+        *ARGUMENTS, *SPARK, "--set", "spark_conf=spark.driver.memory=700m", "--set", "spark_conf=spark.x=a=b", before=noted
+    )
     assert (run.returncode, run.stderr) == (0, "700m a=b\n")
 
 
@@ -189,14 +191,14 @@ def test_a_master_that_is_none() -> None:
 
 @pytest.mark.spark
 def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
-    """A real Python without crc32c, which ``--spark-conf`` names; it has precedence over the variable."""
+    """A real Python without crc32c, which ``spark_conf`` names; it has precedence over the variable."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=SECONDS_MAX)
     (packages,) = tmp_path.glob("lib/*/site-packages")
     for each in Path(sysconfig.get_path("purelib")).iterdir():
         if not each.name.startswith("crc32c"):
             (packages / each.name).symlink_to(each)
     python = tmp_path / "bin" / "python"
-    run = command(*ARGUMENTS, *SPARK, "--spark-conf", f"spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
+    run = command(*ARGUMENTS, *SPARK, "--set", f"spark_conf=spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
     assert run.returncode == 5, run.stderr
     assert f"the Python of an executor ({python}) has no module crc32c: it needs the dependencies of snaprebuild" in run.stderr
     assert "Traceback" not in run.stderr

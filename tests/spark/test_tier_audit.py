@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 AIVEN = FIXTURES / "aiven-layout"
 SPARK = ("--engine", "spark")
-OPTIONS = ("--as-of", "2026-11-20", "--private-key", AIVEN / "keys" / "key1.private.pem", "--output", "json")
+OPTIONS = ("--as-of", "2026-11-20", "--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}", "--output", "json")
 Command = Callable[..., Run]
 
 
@@ -86,7 +86,7 @@ def store(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faul
 @pytest.mark.parametrize("engine", [(), SPARK], ids=["process", "spark"])
 def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command, engine: tuple[str, ...]) -> None:
     """Each manifest is read once, each request was told, and one less is refused before any segment is read."""
-    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--s3-path-style", "--s3-endpoint-url", store.endpoint, *engine)
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, *engine)
     run = command(*line)
     assert run.exit_code == 1
     methods = [(method, path) for method, path, _ in store.seen]
@@ -98,11 +98,11 @@ def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: C
     assert requests == 2 + len(manifests) + needed, "one listing tells whether the path is a directory or a prefix"
     manifest_bytes = sum(len(data) for key, data in store.objects.items() if key.endswith(".rsm-manifest"))
     size = manifest_bytes + document["estimate"]["read_bytes"]
-    for option, enough in (("--max-requests", requests), ("--max-read-bytes", size)):
-        assert told(command(*line, option, enough)) == told(run)
+    for setting, enough in (("max_requests", requests), ("max_read_bytes", size)):
+        assert told(command(*line, "--set", f"{setting}={enough}")) == told(run)
         store.seen.clear()
-        refused = command(*line, option, enough - 1)
-        assert (refused.exit_code, f"{option} {enough - 1}" in refused.stderr) == (3, True)
+        refused = command(*line, "--set", f"{setting}={enough - 1}")
+        assert (refused.exit_code, f"{setting} {enough - 1}" in refused.stderr) == (3, True)
         assert len(store.seen) <= requests
         if engine:
             assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"
@@ -110,12 +110,12 @@ def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: C
 
 def test_tasks_together_stay_within_the_limit(store: FaultyStore, command: Command) -> None:
     """Where requests have to be repeated, as many are sent as the limit allows, by whatever task, and the others stop and say so."""
-    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--s3-path-style", "--s3-endpoint-url", store.endpoint, *SPARK)
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, *SPARK)
     assert command(*line).exit_code == 1
     requests = len(store.seen)
     store.choose = lambda _, path, __: "503" if path.endswith(".log") else ""
     store.seen.clear()
-    run = command(*line, "--max-requests", requests + 4)
+    run = command(*line, "--set", f"max_requests={requests + 4}")
     assert run.exit_code == 3
-    assert f"the limit of --max-requests {requests + 4} is used up" in run.stderr
+    assert f"the limit of max_requests {requests + 4} is used up" in run.stderr
     assert len(store.seen) == requests + 4

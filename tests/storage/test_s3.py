@@ -174,11 +174,11 @@ def test_a_reader_that_looks_something_up_gets_little(faulty: FaultyStore) -> No
 def test_limits_count_every_attempt(faulty: FaultyStore) -> None:
     faulty.objects["bucket/log"] = bytes(100)
     faulty.faults["GET"], faulty.lasting = ["503"], {"GET"}
-    with pytest.raises(RefusedError, match="--max-requests 3 is used up"):
+    with pytest.raises(RefusedError, match="max_requests 3 is used up"):
         read(store_of(faulty, max_requests=3, run="attempts"), "s3://bucket/log")
     assert len(faulty.seen) == 3  # one HEAD among them
     faulty.faults.clear()
-    with pytest.raises(RefusedError, match="--max-read-bytes 150 is used up"):
+    with pytest.raises(RefusedError, match="max_read_bytes 150 is used up"):
         [read(store_of(faulty, max_read_bytes=150, run="bytes"), "s3://bucket/log") for _ in range(2)]
 
 
@@ -449,7 +449,7 @@ def test_what_is_no_key(faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest
     key = tmp_path / "key"
     for bad in (b"hunter2", b"", KEY_32 + b"0", base64.b64encode(KEY_32[:31])):
         key.write_bytes(bad)
-        with pytest.raises(UsageError, match="--s3-sse-c-key-file: expected 32 bytes, raw or in base64") as caught:
+        with pytest.raises(UsageError, match="s3_sse_c_key_file: expected 32 bytes, raw or in base64") as caught:
             store_of(faulty, sse_c_key_file=str(key)).read_small("s3://bucket/small", 10)
         assert "hunter2" not in str(caught.value)
     for bad_text in ("hunter2", KEY_32.decode(), "\udcff"):
@@ -530,7 +530,7 @@ def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
         if faulty.at_once >= 4:
             break
     assert faulty.at_once >= 4
-    with pytest.raises(RefusedError, match="--max-requests 20 is used up"):
+    with pytest.raises(RefusedError, match="max_requests 20 is used up"):
         list(store_of(faulty, max_requests=20, run="listing").list_below("s3://bucket/copies"))
     faulty.seen.clear()
     assert len(list(store_of(faulty).list_below("s3://bucket/copies/broker-0/t0-0"))) == 5
@@ -604,12 +604,12 @@ def test_a_listing_without_end(faulty: FaultyStore, monkeypatch: pytest.MonkeyPa
     for fault, ask in itertools.product(("endless", "endless-empty"), ("list", "names")):
         faulty.faults, faulty.lasting = {"GET": [fault]}, {"GET"}
         faulty.seen.clear()
-        with pytest.raises((RefusedError, ReadFailedError), match=r"--max-requests|a listing without end"):
+        with pytest.raises((RefusedError, ReadFailedError), match=r"max_requests|a listing without end"):
             ASKS[ask](store_of(faulty))
         assert len(faulty.seen) <= 21
     faulty.faults, faulty.lasting = {}, set()
     faulty.objects |= {f"bucket/t-0/{number:03d}": b"" for number in range(51)}
-    with pytest.raises(RefusedError, match="select fewer, or set --max-requests to allow more"):
+    with pytest.raises(RefusedError, match="select fewer, or set max_requests to allow more"):
         ASKS["list"](store_of(faulty))
     assert len(list(store_of(faulty, max_requests=1000, run="more").list_below("s3://bucket/t-0"))) == 51
 

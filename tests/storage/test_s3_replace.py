@@ -107,9 +107,9 @@ def test_an_object_that_is_another_one_or_gone(faulty: FaultyStore) -> None:
 def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> None:
     was = read(replacing(faulty))
     faulty.faults["PUT"] = ["500"]
-    with pytest.raises(OutcomeUnknownError, match=r"--max-requests 1 is used up"):
+    with pytest.raises(OutcomeUnknownError, match=r"max_requests 1 is used up"):
         replacing(faulty, max_requests=1, run="one").replace(LOCATION, b"new", was)
-    with pytest.raises(RefusedError, match=r"--max-requests 0 is used up"):
+    with pytest.raises(RefusedError, match=r"max_requests 0 is used up"):
         replacing(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
 
 

@@ -16,7 +16,7 @@ from metadata_logs import compact, uuid_bytes
 from watched_store import Calls, CrashError, Watched
 
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild import prepare_upload
+from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -119,7 +119,7 @@ class Connection:
 
 
 def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
+    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
 
 
 def run(

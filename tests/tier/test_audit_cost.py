@@ -85,7 +85,7 @@ def test_as_many_requests_as_were_told(name: str, level: AuditLevel) -> None:
 @pytest.mark.parametrize("name", ["STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE"])
 def test_cold_classes_need_a_limit(name: str) -> None:
     store = ClassedStore(name)
-    with pytest.raises(RefusedError, match=f"bytes in {name}.*--max-read-bytes"):
+    with pytest.raises(RefusedError, match=f"bytes in {name}.*max_read_bytes"):
         tier_audit(store, ROOT, CLOCK, jobs=1)
     assert store.asked == []
     cost = announced(name, max_read_bytes=1 << 30)
@@ -104,7 +104,7 @@ def cold_tier(**settings: Any) -> Tier:
 
 def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
     told: list[AuditCost] = []
-    with pytest.raises(RefusedError, match=r"bytes in GLACIER.*--max-read-bytes"):
+    with pytest.raises(RefusedError, match=r"bytes in GLACIER.*max_read_bytes"):
         plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
     plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
     logs = list((FOLLOWER / "remote").rglob("*.log"))
@@ -117,7 +117,7 @@ def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
     source, told = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
     (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=told.append).replicas
     assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
-    assert [each.severity for each in refused.findings if "--max-read-bytes" in each.message] == [Severity.REFUSED]
+    assert [each.severity for each in refused.findings if "max_read_bytes" in each.message] == [Severity.REFUSED]
     (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=told.append).replicas
     assert looked_at.remote is not None  # no segment is read
     (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=told.append).replicas

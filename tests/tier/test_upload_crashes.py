@@ -14,7 +14,7 @@ from log_dirs import batch, copy_of, make_log_dir
 from object_store import ObjectStore
 from watched_store import Calls, CrashError, Watched
 
-from snaprebuild import prepare_upload
+from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.s3 import requests as s3_requests
@@ -32,7 +32,7 @@ KINDS = ("log", "indexes", "rsm-manifest")
 
 
 def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
+    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
 
 
 def run(logs: Path, root: str, settings: S3Settings, calls: Calls | None = None, part_bytes: int = 16 << 20) -> TierUpload:

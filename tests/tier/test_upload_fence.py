@@ -18,9 +18,9 @@ from object_store import ObjectStore
 from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild import prepare_upload
+from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -93,7 +93,7 @@ def run(
 
 
 def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
+    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
 
 
 def actions(result: TierUpload) -> list[Action]:

@@ -33,7 +33,6 @@ __all__ = [
     "OutputOption",
     "Partition",
     "Paths",
-    "PrivateKey",
     "ReceiptFile",
     "Report",
     "S3Options",
@@ -45,7 +44,6 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
-    "key_files",
     "locations_of",
     "offsets_range",
     "open_selected",
@@ -64,13 +62,14 @@ NOT_MS = range(10**6, 10**11)
 """As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
+_DIGITS, _SIGNED = re.compile(r"[0-9]{1,19}"), re.compile(r"-?[0-9]{1,19}")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
 
 
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
     """A number from ``least`` to ``most``."""
 
-    name = "integer"
+    name = "N"
 
     def __init__(self, least: int, most: int) -> None:
         self.least = least
@@ -79,7 +78,8 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number; a usage error where it is none, or out of the range."""
         text = str(value)
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most):
+        pattern = _DIGITS if self.least >= 0 else _SIGNED
+        if pattern.fullmatch(text) is None or not self.least <= int(text) <= self.most:
             self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
         return int(text)
 
@@ -100,12 +100,14 @@ class Amount(WholeNumber):
 class Size(Amount):
     """Bytes."""
 
+    name = "BYTES"
     units: Mapping[str, int] = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 class Duration(Amount):
     """Milliseconds."""
 
+    name = "MS"
     units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -197,15 +199,6 @@ Report = Annotated[
         help="Write the JSON document to FILE too; an older one is replaced. Default: none.",
     ),
 ]
-PrivateKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--private-key",
-        metavar="[NAME=]FILE",
-        help="RSA key in PEM for segments that Aiven's plugin encrypted; repeatable. Needs snaprebuild[encryption]. NAME "
-        "is the key pair in the manifests; without one FILE is for all others. Default: none.",
-    ),
-]
 ReceiptFile = Annotated[
     str | None,
     typer.Option(
@@ -228,7 +221,7 @@ Jobs = Annotated[
 
 @dataclass(frozen=True)
 class S3Options:
-    """The options of every verb that reads from object stores; each field is one."""
+    """The option and the settings of every verb that reads from object stores."""
 
     s3_endpoint_url: Annotated[
         str | None,
@@ -238,52 +231,13 @@ class S3Options:
             help="Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
         ),
     ] = None
-    s3_path_style: Annotated[
-        bool,
-        typer.Option(
-            "--s3-path-style", help="Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."
-        ),
-    ] = False
-    s3_profile: Annotated[
-        str | None,
-        typer.Option(
-            "--s3-profile",
-            metavar="NAME",
-            help="Profile of the shared AWS configuration. Default: as the SDK decides.",
-        ),
-    ] = None
-    s3_anonymous: Annotated[bool, typer.Option("--s3-anonymous", help="Sign no request. For public buckets. Default: no.")] = False
-    s3_requester_pays: Annotated[
-        bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket of somebody else. Default: no.")
-    ] = False
-    s3_sse_c_key_file: Annotated[
-        str | None,
-        typer.Option(
-            "--s3-sse-c-key-file",
-            metavar="FILE",
-            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: "
-            "$SNAPREBUILD_S3_SSE_C_KEY in base64, else none.",
-        ),
-    ] = None
-    max_requests: Annotated[
-        int | None,
-        typer.Option(
-            "--max-requests",
-            metavar="N",
-            click_type=WholeNumber(1, INT64_MAX),
-            help="Requests that the run may send to object stores; at the limit it stops with exit code 3. Default: any number.",
-        ),
-    ] = None
-    max_read_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-read-bytes",
-            metavar="N",
-            click_type=Size(1, INT64_MAX),
-            help="Bytes (or 64MiB) that the run may read from object stores; at the limit it stops with exit code 3. Default: "
-            "any number.",
-        ),
-    ] = None
+    s3_path_style: bool = False
+    s3_profile: str | None = None
+    s3_anonymous: bool = False
+    s3_requester_pays: bool = False
+    s3_sse_c_key_file: str | None = None
+    max_requests: int | None = None
+    max_read_bytes: int | None = None
 
     def settings(self) -> S3Settings:
         """How object stores are reached in this run.
@@ -297,7 +251,7 @@ class S3Options:
 
         check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
         if self.s3_anonymous and self.s3_requester_pays:
-            raise UsageError("--s3-anonymous: nobody is there to pay, as --s3-requester-pays asks for")
+            raise UsageError("s3_anonymous: an anonymous request has no account that pays, as s3_requester_pays asks for")
         key_file = self.s3_sse_c_key_file
         return S3Settings(
             endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
@@ -435,13 +389,6 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: the path is empty")
         if path is not None and name not in ("out", "elections") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
-
-
-def key_files(options: list[str] | None) -> list[str]:
-    """The files that ``--private-key`` names."""
-    from snaprebuild.storage.private_keys import split_private_key
-
-    return [split_private_key(each)[1] for each in options or ()]
 
 
 def locations_of(paths: list[str]) -> list[str]:

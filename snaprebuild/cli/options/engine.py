@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snaprebuild.storage.parallel_map import Each
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["EffectsOption", "EngineName", "EngineOption", "Master", "SparkConf", "engine_of"]
+__all__ = ["CachingEngine", "EngineName", "EngineOptions", "engine_of"]
 
 
 class EngineName(StrEnum):
@@ -51,16 +51,7 @@ Master = Annotated[
     ),
 ]
 
-SparkConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark-conf",
-        metavar="KEY=VALUE",
-        help="A setting of Spark, such as spark.driver.memory=2g; repeatable. Default: spark-defaults.conf.",
-    ),
-]
-
-EffectsOption = Annotated[
+CacheOption = Annotated[
     str | None,
     typer.Option(
         "--cache",
@@ -69,6 +60,33 @@ EffectsOption = Annotated[
         "Spark runs. Risk: later damage of old segments is not seen. Default: none, every segment is read.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Who reads and replays."""
+
+    engine: EngineOption = EngineName.PROCESS
+    master: Master = None
+    spark_conf: Sequence[str] = ()
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Where effects are kept between runs; None if the verb keeps none."""
+        return None
+
+
+@dataclass(frozen=True)
+class CachingEngine(EngineOptions):
+    """The same for a verb that can keep the effects of segments."""
+
+    cache: CacheOption = None
+
+    @property
+    def cache_dir(self) -> str | None:
+        """As ``--cache``."""
+        return self.cache
+
 
 AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
@@ -157,34 +175,32 @@ class EngineChoice:
 
 
 @contextlib.contextmanager
-def engine_of(
-    name: EngineName, master: str | None, effects: str | None = None, conf: Sequence[str] | None = None
-) -> Iterator[EngineChoice]:
-    """What ``--engine``, ``--master``, ``--cache`` and ``--spark-conf`` choose.
+def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
+    """The engine that the options choose.
 
     A cache and settings of Spark from the environment or the configuration file count only for runs on Spark.
 
     Raises:
         UsageError: the command line gives a cache or settings to a run without Spark, or a setting is not ``KEY=VALUE``.
     """
-    given = given_options(("conf", "effects"))
-    settings = dict(_setting_of(each) for each in conf or ())
+    given, name, cache = given_options(("spark_conf", "cache")), options.engine, options.cache_dir
+    settings = dict(_setting_of(each) for each in options.spark_conf)
     if settings and name is EngineName.PROCESS:
-        if "conf" in given:
-            raise UsageError("--spark-conf goes with --engine spark or auto")
+        if "spark_conf" in given:
+            raise UsageError("spark_conf needs --engine spark or auto")
         settings = {}
-    if effects == "":
+    if cache == "":
         raise UsageError("--cache: the path is empty")
-    if effects is not None and name is not EngineName.SPARK:
-        if "effects" in given:
-            raise UsageError("--cache goes with --engine spark: worker processes of this machine keep nothing")
-        effects = None
+    if cache is not None and name is not EngineName.SPARK:
+        if "cache" in given:
+            raise UsageError("--cache needs --engine spark: worker processes of this machine keep nothing")
+        cache = None
     with contextlib.ExitStack() as stack:
-        yield EngineChoice(name, master, effects, settings, stack)
+        yield EngineChoice(name, options.master, cache, settings, stack)
 
 
 def _setting_of(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key.startswith("spark.") or not equals:
-        raise UsageError(f"--spark-conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
+        raise UsageError(f"spark_conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
     return key, value

@@ -9,22 +9,7 @@ from typing import Annotated
 
 import typer
 
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import JOBS_MAX, Size, WholeNumber
-
-__all__ = ["Impact", "Load", "LoadAlone", "Priority"]
-
-
-MEMORY_BYTES_MIN = 64 << 20
-"""The command itself, and a block of a segment."""
-
-
-class Priority(StrEnum):
-    """Who comes first."""
-
-    AUTO = "auto"
-    IDLE = "idle"
-    USUAL = "usual"
+__all__ = ["Impact", "Load", "LoadAlone"]
 
 
 class Impact(StrEnum):
@@ -37,7 +22,7 @@ class Impact(StrEnum):
 
 @dataclass(frozen=True)
 class LoadAlone:
-    """How much a verb without workers may read at once, and who comes first; each field is an option."""
+    """How much a verb without workers may read at once, and who comes first."""
 
     impact: Annotated[
         Impact | None,
@@ -49,43 +34,10 @@ class LoadAlone:
             "while a broker runs.",
         ),
     ] = None
-
-    max_read_rate: Annotated[
-        int | None,
-        typer.Option(
-            "--max-read-rate",
-            metavar="BYTES",
-            click_type=Size(1, INT64_MAX),
-            help="Bytes (or 64MiB) per second that the run may read from files, all workers and disks together. Default: 64 "
-            "MiB for each disk while a broker runs, else any number.",
-        ),
-    ] = None
-    priority: Annotated[
-        Priority,
-        typer.Option(
-            "--priority",
-            show_default=False,
-            help="auto: idle while a broker runs, else usual. idle: lowest priority for processor, disk and memory. usual: "
-            "that of the shell. Default: auto.",
-        ),
-    ] = Priority.AUTO
-    max_memory: Annotated[
-        int | None,
-        typer.Option(
-            "--max-memory",
-            metavar="BYTES",
-            click_type=Size(MEMORY_BYTES_MIN, INT64_MAX),
-            help="Memory limit of the run with all workers (bytes, or 2GiB), at least 64MiB. A partition that needs more fails "
-            "alone. Default: any amount.",
-        ),
-    ] = None
-    fill_page_cache: Annotated[
-        bool,
-        typer.Option(
-            "--fill-page-cache",
-            help="Keep what is read in the page cache for the next run. Default: leave the page cache as it was.",
-        ),
-    ] = False
+    max_read_rate: int | None = None
+    priority: str = "auto"
+    max_memory: int | None = None
+    fill_page_cache: bool = False
 
     @property
     def readers_per_disk(self) -> int | None:
@@ -99,11 +51,11 @@ class LoadAlone:
         wanted = Manners(
             leaves_page_cache=not (self.fill_page_cache or self.impact is Impact.FULL),
             bytes_per_second=self.max_read_rate,
-            stands_last=self.priority is Priority.IDLE,
+            stands_last=self.priority == "idle",
             readers_per_disk=self.readers_per_disk,
             max_memory_bytes=self.max_memory,
             minds_brokers=self.impact in (None, Impact.LOW),
-            priority_is_open=self.priority is Priority.AUTO and self.impact in (None, Impact.LOW),
+            priority_is_open=self.priority == "auto" and self.impact in (None, Impact.LOW),
             is_low=self.impact is Impact.LOW,
         )
         return reading_so(wanted)
@@ -113,17 +65,9 @@ class LoadAlone:
 class Load(LoadAlone):
     """The same for a verb with workers."""
 
-    jobs_per_disk: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs-per-disk",
-            metavar="N",
-            click_type=WholeNumber(1, JOBS_MAX),
-            help="Worker processes per disk. Default: one for a rotating disk, else as --jobs.",
-        ),
-    ] = None
+    jobs_per_disk: int | None = None
 
     @property
     def readers_per_disk(self) -> int | None:
-        """As ``--jobs-per-disk``."""
+        """As ``jobs_per_disk``."""
         return self.jobs_per_disk

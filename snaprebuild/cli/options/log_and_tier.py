@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber
-from snaprebuild.cli.options.remote_storage import opened_tier
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,12 +19,8 @@ if TYPE_CHECKING:
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "HighWatermark",
     "LogPath",
-    "OnOff",
     "OptionalStore",
-    "RemoteStorage",
-    "is_on",
     "known_offset",
     "known_text",
     "opened_log_and_tier",
@@ -36,52 +30,16 @@ __all__ = [
 ]
 
 
-class OnOff(StrEnum):
-    """A setting."""
-
-    ON = "on"
-    OFF = "off"
-
-
 LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
 
 
 OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
 
 
-HighWatermark = Annotated[
-    int | None,
-    typer.Option(
-        "--high-watermark",
-        metavar="N",
-        click_type=WholeNumber(0, INT64_MAX),
-        help="High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
-    ),
-]
-
-
-RemoteStorage = Annotated[
-    OnOff | None,
-    typer.Option(
-        "--remote-storage",
-        show_default=False,
-        help="remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as "
-        "with remote storage.",
-    ),
-]
-
-
-def is_on(setting: OnOff | None) -> bool | None:
-    """A setting as a value; None where it is not given."""
-    return None if setting is None else setting is OnOff.ON
-
-
 def opened_log_and_tier(
     path: str,
     store: str | None,
-    metadata_log: list[str] | None,
-    private_key: list[str] | None,
-    key_prefix: str,
+    options: TierOptions,
     topic: list[str] | None,
     partition: list[int] | None,
     s3: S3Options,
@@ -94,19 +52,18 @@ def opened_log_and_tier(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.errors import UsageError
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
-    from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.remote_partition import open_tier
 
-    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
-    if store is None and (metadata_log or private_key or key_prefix):
-        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    check_paths([path, *([] if store is None else [store]), *(options.metadata_log or [])])
+    if store is None and options.metadata_log:
+        raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
+    keys = options.keys()
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
     yield_to_brokers(source)
     if store is None:
         return source, None
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
+    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
+    return source, open_tier(place, root, options.metadata_log or (), settings, keys, prefix, may_be_empty=True)
 
 
 def known_offset(known: Known) -> doc.KnownOffset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from snaprebuild.followers.check import CheckedReplica
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
+    from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.storage.store import S3Settings, Store
     from snaprebuild.tier.cost import AuditCost
     from snaprebuild.tier.remote_partition import Tier
@@ -28,11 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FollowerDir",
-    "KeyPrefix",
     "LevelOption",
-    "MetadataLog",
     "RemoteLevel",
     "TierLocation",
+    "TierOptions",
     "announced",
     "estimate_of",
     "leader_epochs_of",
@@ -64,20 +65,57 @@ LevelOption = Annotated[
 ]
 
 
-def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: list[str] | None, key_prefix: str) -> Tier:
+MetadataLog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata-log",
+        metavar="DIR",
+        help="Log directory with partitions of __remote_log_metadata; repeatable. All its partitions are needed. Risk: if "
+        "the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans. "
+        "Default: none, copies are not verified.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class TierOptions:
+    """What the verbs that read remote storage know of it, besides its place."""
+
+    metadata_log: MetadataLog = None
+    key_prefix: str = ""
+    private_key: Sequence[str] = ()
+
+    @property
+    def key_files(self) -> list[str]:
+        """The files that ``private_key`` names."""
+        from snaprebuild.storage.private_keys import split_private_key
+
+        return [split_private_key(each)[1] for each in self.private_key]
+
+    def keys(self) -> PrivateKeys:
+        """The private keys, checked before anything is asked of a store.
+
+        Raises:
+            UsageError: a file is no private key, or a name is missing.
+        """
+        from snaprebuild.storage.private_keys import PrivateKeys
+
+        return PrivateKeys.of(self.private_key)
+
+
+def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
     """Lists the remote storage that a verb names.
 
     Raises:
         UsageError: nothing is there, or the private key is none.
         ReadFailedError, RefusedError: as ``tier.remote_partition.open_tier``.
     """
-    from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.remote_partition import open_tier as opened
 
-    check_paths([store, *(metadata_log or [])])
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    return opened(place, root, metadata_log or (), settings, keys, prefix)
+    check_paths([store, *(options.metadata_log or [])])
+    keys = options.keys()
+    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
+    return opened(place, root, options.metadata_log or (), settings, keys, prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
@@ -204,30 +242,6 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
-
-
-KeyPrefix = Annotated[
-    str,
-    typer.Option(
-        "--key-prefix",
-        metavar="TEXT",
-        show_default=False,
-        help="The plugin's key.prefix below STORE. It goes before the topic as it is, without a slash. Default: the last "
-        "part of STORE where keys begin with it; else none.",
-    ),
-]
-
-
-MetadataLog = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata-log",
-        metavar="DIR",
-        help="Log directory with partitions of __remote_log_metadata; repeatable. All its partitions are needed. Risk: if "
-        "the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans. "
-        "Default: none, copies are not verified.",
-    ),
-]
 
 
 def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, str, S3Settings, str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict, overload
+from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.rebuild.result import BoundaryResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
@@ -82,25 +82,6 @@ def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
     )
 
 
-@overload
-def source_verdict(verdict: SourceVerdict) -> doc.SourceVerdict: ...
-
-
-@overload
-def source_verdict(verdict: SourceVerdict | None) -> doc.SourceVerdict | None: ...
-
-
-def source_verdict(verdict: SourceVerdict | None) -> doc.SourceVerdict | None:
+def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
-    if verdict is None:
-        return None
-    return doc.SourceVerdict(
-        purpose=verdict.purpose.value,
-        outcome=verdict.outcome.value,
-        trusted_below=verdict.offset,
-        rule=None if verdict.rule is None else verdict.rule.name,
-        reason=verdict.why or None,
-        unknown_rules=[rule.name for rule in verdict.not_known],
-        rules_without_evidence=[rule.name for rule in verdict.unknown],
-        asserted_by_operator=verdict.asserted,
-    )
+    return None if verdict is None else verdict.document()

@@ -90,7 +90,8 @@ def before_start(
     first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
     where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
     """
-    from snaprebuild.snapshots.before_start import prepare_log_dirs as prepare
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.snapshots.before_start import prepare_log_dirs
 
     command = wrapped_command()
     if command is None and fail_closed:
@@ -102,8 +103,15 @@ def before_start(
     until = None if deadline is None else time.monotonic() + deadline
     out.begin({"--receipt": receipt})
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
-    by_blocked = order is Order.BYTES_BLOCKED
-    result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
+    result = prepare_log_dirs(
+        request,
+        judge_plans,
+        by_bytes_blocked=order is Order.BYTES_BLOCKED,
+        deadline=until,
+        dry_run=dry_run,
+        receipt=receipt,
+        jobs=jobs,
+    )
     return Result(
         lambda: _document(result, deadline, order),
         result.findings,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths, quoted
+from snaprebuild.cli.options.assumptions import Assumption
+from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_paths, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verbs.cluster_check import epoch_text
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers, offset_and_epoch, start_move
@@ -20,10 +23,8 @@ from snaprebuild.cluster.quorum.log_start import (
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snaprebuild.cluster.quorum.advise import KraftAdvice, PolicyAdvice
-    from snaprebuild.cluster.quorum.log_start import LogStart, Progress, StartSettings
+    from snaprebuild.cluster.quorum.advise import KraftAdvice, PolicyAdvice, Readers
+    from snaprebuild.cluster.quorum.log_start import Progress, StartSettings
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_advise"]
@@ -31,8 +32,86 @@ __all__ = ["cluster_advise"]
 COLUMNS = 64
 """Of the chart."""
 
-_PROGRESS = re.compile(r"([A-Za-z0-9._-]{1,60}):([0-9]{1,19})")
-_NUMBER = re.compile(r"-1|[0-9]{1,19}")
+
+class ReadTo(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """How far a reader is: NAME:OFFSET."""
+
+    def __init__(self, name: str, pattern: str) -> None:
+        self.name = name
+        self._pattern = re.compile(f"({pattern}):([0-9]{{1,19}})")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Both parts; a usage error if it has others."""
+        match = self._pattern.fullmatch(value)
+        if match is None or int(match[2]) > INT64_MAX:
+            self.fail(f"expected {self.name}, found {quoted(value)}", param, ctx)
+        return match[1], int(match[2])
+
+
+@dataclass(frozen=True)
+class AdviseAssumptions:
+    """What the directories do not show of the quorum."""
+
+    replica: Annotated[
+        Sequence[tuple[str, int]],
+        Assumption(
+            ReadTo("ID:OFFSET", "[0-9]{1,60}"),
+            "Next offset that a live replica fetches; repeatable. Default: the end of OTHER.",
+            is_list=True,
+        ),
+    ] = ()
+    listener: Annotated[
+        Sequence[tuple[str, int]],
+        Assumption(
+            ReadTo("NAME:OFFSET", "[A-Za-z0-9._-]{1,60}"),
+            "Next offset that a listener of this node reads; repeatable. Default: none.",
+            is_list=True,
+        ),
+    ] = ()
+    leader_start: Annotated[
+        tuple[str, int] | None, Assumption(ReadTo("OFFSET:EPOCH", "[0-9]{1,19}"), "Start of the leader's log. Default: from OTHER.")
+    ] = None
+    max_retention_bytes: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(-1, INT64_MAX),
+            "metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
+        ),
+    ] = None
+    max_retention_ms: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(-1, INT64_MAX),
+            "metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
+        ),
+    ] = None
+    lag_time_max_ms: Annotated[
+        int | None,
+        Assumption(WholeNumber(0, INT64_MAX), "Longest time that kafka-14932 waits for readers. Default: 604800000, 7 days."),
+    ] = None
+
+    def readers(self) -> Readers:
+        """How far others have read.
+
+        Raises:
+            UsageError: a reader is named twice, or the start of the leader's log is no offset and epoch.
+        """
+        from snaprebuild.cluster.quorum.advise import Readers
+        from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+
+        start = None if self.leader_start is None else OffsetAndEpoch(int(self.leader_start[0]), self.leader_start[1])
+        if start is not None and (start.offset > INT64_MAX or start.epoch > INT32_MAX):
+            raise UsageError(f"--assume leader_start: expected OFFSET:EPOCH, found {quoted(f'{start.offset}:{start.epoch}')}")
+        return Readers(_progress("replica", self.replica), _progress("listener", self.listener), start)
+
+    def settings(self, configured: StartSettings) -> StartSettings:
+        """The configured settings with the values that are given."""
+        return replace(
+            configured,
+            retention_bytes=configured.retention_bytes if self.max_retention_bytes is None else self.max_retention_bytes,
+            retention_ms=configured.retention_ms if self.max_retention_ms is None else self.max_retention_ms,
+            lag_time_max_ms=configured.lag_time_max_ms if self.lag_time_max_ms is None else self.lag_time_max_ms,
+        )
 
 
 @verb()
@@ -40,22 +119,6 @@ def cluster_advise(
     *,
     directory: Annotated[str | None, typer.Argument(metavar="[DIR]")] = None,
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
-    replica: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--replica", metavar="ID:OFFSET", help="Next offset that a live replica fetches; repeatable. Default: the end of OTHER."
-        ),
-    ] = None,
-    listener: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--listener", metavar="NAME:OFFSET", help="Next offset that a listener of this node reads; repeatable. Default: none."
-        ),
-    ] = None,
-    leader_start: Annotated[
-        str | None,
-        typer.Option("--leader-start", metavar="OFFSET:EPOCH", help="Start of the leader's log. Default: from OTHER."),
-    ] = None,
     server_properties: Annotated[
         str | None,
         typer.Option(
@@ -63,28 +126,6 @@ def cluster_advise(
             metavar="FILE",
             help="Configuration of the broker of DIR; refused if another of its log.dirs has the partition. Default: none, "
             "only DIR is checked.",
-        ),
-    ] = None,
-    retention_bytes: Annotated[
-        str | None,
-        typer.Option(
-            "--max-retention-bytes",
-            metavar="N",
-            help="metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
-        ),
-    ] = None,
-    retention_ms: Annotated[
-        str | None,
-        typer.Option(
-            "--max-retention-ms",
-            metavar="N",
-            help="metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
-        ),
-    ] = None,
-    lag_time_max_ms: Annotated[
-        str | None,
-        typer.Option(
-            "--lag-time-max-ms", metavar="N", help="Longest time that kafka-14932 waits for readers. Default: 604800000, 7 days."
         ),
     ] = None,
     followers: Followers = FollowerMode.STRICT,
@@ -96,6 +137,7 @@ def cluster_advise(
             help="Time of the decision: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. Default: now.",
         ),
     ] = None,
+    assumed: AdviseAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -105,19 +147,12 @@ def cluster_advise(
     node of the quorum: what it holds is what it has fetched. With --server-properties and no DIR it is the one that this configuration
     names. The policies are those of `simulate metadata-log`.
     """
-    from snaprebuild.cluster.quorum.advise import Readers
     from snaprebuild.cluster.quorum.advise import kraft_advise as ask
 
     out.begin()
     location, configured = _configured(directory, server_properties)
     check_paths([location, *(others or ())])
-    readers = Readers(_progress("--replica", replica), _progress("--listener", listener), _start(leader_start))
-    settings = replace(
-        configured,
-        retention_bytes=_number("--max-retention-bytes", retention_bytes, configured.retention_bytes, -1),
-        retention_ms=_number("--max-retention-ms", retention_ms, configured.retention_ms, -1),
-        lag_time_max_ms=_number("--lag-time-max-ms", lag_time_max_ms, configured.lag_time_max_ms, 0),
-    )
+    readers, settings = assumed.readers(), assumed.settings(configured)
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
@@ -140,38 +175,15 @@ def _configured(directory: str | None, server_properties: str | None) -> tuple[s
     return location, start_settings_of(properties, server_properties)
 
 
-def _progress(option: str, values: list[str] | None) -> tuple[Progress, ...]:
+def _progress(name: str, values: Sequence[tuple[str, int]]) -> tuple[Progress, ...]:
     from snaprebuild.cluster.quorum.log_start import Progress
 
     found: dict[str, Progress] = {}
-    for value in values or ():
-        match = _PROGRESS.fullmatch(value)
-        if match is None or int(match[2]) > INT64_MAX or (option == "--replica" and not match[1].isdecimal()):
-            expected = "ID:OFFSET" if option == "--replica" else "NAME:OFFSET"
-            raise UsageError(f"{option}: expected {expected}, found {quoted(value)}")
-        if match[1] in found:
-            raise UsageError(f"{option}: {match[1]} is named twice")
-        found[match[1]] = Progress(match[1], int(match[2]))
+    for each, offset in values:
+        if each in found:
+            raise UsageError(f"--assume {name}: {each} is named twice")
+        found[each] = Progress(each, offset)
     return tuple(found.values())
-
-
-def _start(value: str | None) -> LogStart | None:
-    from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,19}):([0-9]{1,10})", value)
-    if match is None or int(match[1]) > INT64_MAX or int(match[2]) > INT32_MAX:
-        raise UsageError(f"--leader-start: expected OFFSET:EPOCH, found {quoted(value)}")
-    return OffsetAndEpoch(int(match[1]), int(match[2]))
-
-
-def _number(option: str, value: str | None, default: int, least: int) -> int:
-    if value is None:
-        return default
-    if _NUMBER.fullmatch(value) is None or not least <= int(value) <= INT64_MAX:
-        raise UsageError(f"{option}: expected a number from {least} to {INT64_MAX}, found {quoted(value)}")
-    return int(value)
 
 
 def _document(advice: KraftAdvice) -> doc.ClusterAdvise:

@@ -27,7 +27,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.source.source_check import CheckedSource, SourceCheck
+    from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_source"]
@@ -37,7 +37,7 @@ RULES_TABLES_MAX = 1
 
 
 class PurposeName(StrEnum):
-    """Twin of ``cluster.source.evidence.Purpose``, which would import construct for a help text."""
+    """Twin of ``cluster.source_check.evidence.Purpose``, which would import construct for a help text."""
 
     REBUILD = "rebuild"
     UPLOAD = "upload"
@@ -87,8 +87,8 @@ def cluster_source(
     replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.cluster.source.evidence import Purpose
-    from snaprebuild.cluster.source.source_check import SourceQuestion, check_sources
+    from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+    from snaprebuild.cluster.source_check.evidence import Purpose
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -133,7 +133,6 @@ def _document(result: SourceCheck) -> doc.ClusterSource:
 
 def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents import cluster as doc
     from snaprebuild.documents.common import names_of
 
@@ -159,7 +158,7 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             proof=metadata.proof,
         ),
         metadata_log_missing=checked.metadata.why_none if metadata is None else None,
-        verdict=source_verdict(checked.verdict),
+        verdict=checked.verdict.document(),
         verdict_text=str(checked.verdict),
         rules=[
             doc.SourceRule(

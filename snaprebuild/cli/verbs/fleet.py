@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
+from snaprebuild.cli.options.assumptions import Assumption
+from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths, quoted
+from snaprebuild.cli.options.settings import Text
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -25,6 +27,27 @@ ROWS_MAX = 40
 
 RATE_MAX = 1_000_000
 """MiB per second."""
+
+
+@dataclass(frozen=True)
+class FleetAssumptions:
+    """What the scans do not show of the brokers."""
+
+    rate: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(1, RATE_MAX),
+            "MiB/s that a rebuild reads on these brokers, as `plan` measures it. Default: none, no minutes are shown.",
+        ),
+    ] = None
+    kafka_release: Annotated[
+        str | None,
+        Assumption(Text("X.Y.Z"), "Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata."),
+    ] = None
+    retention_bytes: Annotated[
+        int | None,
+        Assumption(WholeNumber(-1, INT64_MAX), "log.retention.bytes of the brokers, -1 for none. Default: from --metadata."),
+    ] = None
 
 
 @verb()
@@ -49,15 +72,6 @@ def fleet(
             help="A broker that is also a controller and is restarted last; repeatable. Default: from --metadata.",
         ),
     ] = None,
-    rate: Annotated[
-        int | None,
-        typer.Option(
-            "--rate",
-            metavar="MIB",
-            click_type=WholeNumber(1, RATE_MAX),
-            help="MiB/s that a rebuild reads on these brokers, as `plan` measures it. Default: none, no minutes are shown.",
-        ),
-    ] = None,
     html: Annotated[
         str | None,
         typer.Option(
@@ -73,23 +87,6 @@ def fleet(
             "--metadata. Default: none.",
         ),
     ] = None,
-    kafka_release: Annotated[
-        str | None,
-        typer.Option(
-            "--kafka-release",
-            metavar="X.Y.Z",
-            help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata.",
-        ),
-    ] = None,
-    retention_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--retention-bytes",
-            metavar="BYTES",
-            click_type=WholeNumber(-1, INT64_MAX),
-            help="log.retention.bytes of the brokers, -1 for none. Default: from --metadata.",
-        ),
-    ] = None,
     allow_election_risk: Annotated[
         bool,
         typer.Option(
@@ -98,6 +95,7 @@ def fleet(
             "retention is lost. Default: no.",
         ),
     ] = False,
+    assumed: FleetAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -116,18 +114,18 @@ def fleet(
     check_paths(files, html=html, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
-    release = None if kafka_release is None else parse_release(kafka_release)
-    if kafka_release is not None and release is None:
-        raise UsageError(f"--kafka-release: expected a release like 4.3.1, found {kafka_release}")
+    release = None if assumed.kafka_release is None else parse_release(assumed.kafka_release)
+    if assumed.kafka_release is not None and release is None:
+        raise UsageError(f"--assume kafka_release: expected a release like 4.3.1, found {quoted(assumed.kafka_release)}")
     out.begin({"--html": html}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(
         files or [],
         view,
         frozenset(controller or ()),
-        None if rate is None else rate << 20,
+        None if assumed.rate is None else assumed.rate << 20,
         release=release,
-        retention_bytes=retention_bytes,
+        retention_bytes=assumed.retention_bytes,
         allows_risk=allow_election_risk,
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, PrivateKey, S3Options, WholeNumber, as_of_ms, key_files, quoted
+from snaprebuild.cli.options.assumptions import Assumption
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import (
-    KeyPrefix,
     LevelOption,
-    MetadataLog,
     RemoteLevel,
     TierLocation,
+    TierOptions,
     announced,
     leader_epochs_of,
     open_tier,
@@ -28,12 +29,24 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from formats.partition.checkpoint_file import OffsetCheckpointEntry
-    from snaprebuild.cluster.source.verdict import SourceVerdict
+    from snaprebuild.cluster.source_check.verdict import SourceVerdict
     from snaprebuild.documents import followers as doc
     from snaprebuild.findings import Finding
     from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
 
 __all__ = ["follower_build"]
+
+
+@dataclass(frozen=True)
+class BuildAssumptions:
+    """What remote storage does not show."""
+
+    log_start: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(0, INT64_MAX), "Log start offset of the leader. Default: the first copy; refused if others are below a gap."
+        ),
+    ] = None
 
 
 @verb()
@@ -63,19 +76,9 @@ def follower_build(
             "the copies of the newest leader epoch.",
         ),
     ] = None,
-    log_start: Annotated[
-        int | None,
-        typer.Option(
-            "--log-start",
-            metavar="OFFSET",
-            click_type=WholeNumber(0, INT64_MAX),
-            help="Log start offset of the leader. Default: the first copy; refused if others are below a gap.",
-        ),
-    ] = None,
-    metadata_log: MetadataLog = None,
+    assumed: BuildAssumptions,
+    tier_options: TierOptions,
     level: LevelOption = RemoteLevel.FULL,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
     server_properties: Annotated[
         str | None,
         typer.Option(
@@ -117,16 +120,16 @@ def follower_build(
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.storage.store import absolute, is_object
 
-    out.begin(private_key=key_files(private_key))
+    out.begin(private_key=tier_options.key_files)
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
-    wanted = _wanted(topic_partition, topic_id, target, log_start)
+    wanted = _wanted(topic_partition, topic_id, target, assumed.log_start)
     properties = None if server_properties is None else read_server_properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
-    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
+    tier = open_tier(store, s3, tier_options)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
     verdict, found = None, list["Finding"]()

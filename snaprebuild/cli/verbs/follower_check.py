@@ -13,22 +13,19 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Partition,
-    PrivateKey,
     S3Options,
     Topic,
     as_of_ms,
-    key_files,
     open_selected,
     selection_of,
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import (
     FollowerDir,
-    KeyPrefix,
     LevelOption,
-    MetadataLog,
     RemoteLevel,
     TierLocation,
+    TierOptions,
     announced,
     open_tier,
     print_lost,
@@ -49,10 +46,8 @@ def follower_check(
     *,
     directory: FollowerDir,
     store: TierLocation,
-    metadata_log: MetadataLog = None,
+    tier_options: TierOptions,
     level: LevelOption = RemoteLevel.FULL,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
     expiration_ms: ExpirationMs = None,
@@ -72,9 +67,9 @@ def follower_check(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    out.begin(private_key=key_files(private_key))
+    out.begin(private_key=tier_options.key_files)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
+    tier = open_tier(store, s3, tier_options)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)

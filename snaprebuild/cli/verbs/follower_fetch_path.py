@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
+from snaprebuild.cli.options.common import Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.log_and_tier import (
-    HighWatermark,
     LogPath,
     OptionalStore,
-    RemoteStorage,
-    is_on,
     opened_log_and_tier,
     print_assumed,
     view_offsets,
     viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
+from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
@@ -29,6 +28,14 @@ if TYPE_CHECKING:
     from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["follower_fetch_path"]
+
+
+@dataclass(frozen=True)
+class FetchAssumptions:
+    """What the files of the leader do not show."""
+
+    high_watermark: HighWatermark = None
+    remote_storage: RemoteStorage = None
 
 
 @verb(LoadAlone)
@@ -46,11 +53,8 @@ def follower_fetch_path(
             help="Offset to fetch. Default: 0.",
         ),
     ] = 0,
-    high_watermark: HighWatermark = None,
-    remote_storage: RemoteStorage = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    assumed: FetchAssumptions,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     out: OutputOptions,
@@ -64,9 +68,9 @@ def follower_fetch_path(
     """
     from snaprebuild.followers.fetch_path import fetch_path as look
 
-    out.begin(private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
-    result = look(source, tier, offset, high_watermark, is_on(remote_storage))
+    out.begin(private_key=tier_options.key_files)
+    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
+    result = look(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
     return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
 
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files, quoted
+from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
+from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
-    HighWatermark,
     LogPath,
     OptionalStore,
-    RemoteStorage,
-    is_on,
     known_offset,
     known_text,
     opened_log_and_tier,
     print_assumed,
     viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog
+from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
@@ -40,18 +38,19 @@ __all__ = [
 ]
 
 
-class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
-    """Milliseconds since 1970, or one of the special timestamps below 0."""
+@dataclass(frozen=True)
+class OffsetsAssumptions:
+    """What the files of the leader do not show."""
 
-    name = "integer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number; a usage error where it is none, or no int64."""
-        text = str(value)
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and -INT64_MAX - 1 <= int(text) <= INT64_MAX):
-            self.fail(f"expected milliseconds since 1970, or -6 to -1, found {quoted(text)}", param, ctx)
-        return int(text)
+    leader_epoch: Annotated[
+        int | None,
+        Assumption(
+            WholeNumber(0, INT32_MAX),
+            "Current leader epoch. An epoch above the checkpoint begins at the log end. Default: the last one of the checkpoint.",
+        ),
+    ] = None
+    high_watermark: HighWatermark = None
+    remote_storage: RemoteStorage = None
 
 
 @verb(Load)
@@ -64,7 +63,7 @@ def follower_offsets(
         typer.Option(
             "--timestamp",
             metavar="T",
-            click_type=Timestamp(),
+            click_type=WholeNumber(-INT64_MAX - 1, INT64_MAX),
             help="Timestamp to look up in ms since 1970, or -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 "
             "latest tiered, -6 earliest pending upload; repeatable. Default: -1 to -6.",
         ),
@@ -96,21 +95,8 @@ def follower_offsets(
             "nor raises it to the log start. Default: kafka-4.3.",
         ),
     ] = Profile.KAFKA,
-    leader_epoch: Annotated[
-        int | None,
-        typer.Option(
-            "--leader-epoch",
-            metavar="N",
-            click_type=WholeNumber(0, INT32_MAX),
-            help="Current leader epoch. An epoch above the checkpoint begins at the log end. Default: the last one of the "
-            "checkpoint.",
-        ),
-    ] = None,
-    high_watermark: HighWatermark = None,
-    remote_storage: RemoteStorage = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    assumed: OffsetsAssumptions,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
@@ -127,10 +113,12 @@ def follower_offsets(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    out.begin(private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    out.begin(private_key=tier_options.key_files)
+    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
-    question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
+    question = OffsetsQuestion(
+        asked, isolation, api_version, profile, assumed.leader_epoch, assumed.high_watermark, assumed.remote_storage
+    )
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
     return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
 

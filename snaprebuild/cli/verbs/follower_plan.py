@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -10,14 +11,11 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Jobs, Partition, PrivateKey, S3Options, Topic, WholeNumber, key_files
+from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, OnOff, RemoteStorage
+from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
-    HighWatermark,
     LogPath,
-    OnOff,
-    RemoteStorage,
-    is_on,
     known_offset,
     known_text,
     opened_log_and_tier,
@@ -25,7 +23,7 @@ from snaprebuild.cli.options.log_and_tier import (
     view_offsets,
     viewed_partition,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, leader_epochs_of
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, leader_epochs_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 
@@ -44,17 +42,49 @@ __all__ = ["follower_plan"]
 class OffsetOrUnknown(WholeNumber):
     """An offset, or ``unknown`` for -1."""
 
+    name = "N|unknown"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number; a usage error where it is none."""
         return -1 if value in ("unknown", -1) else super().convert(value, param, ctx)
 
 
-def _offset(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="N", click_type=WholeNumber(0, INT64_MAX), help=text)
+OFFSET = WholeNumber(0, INT64_MAX)
 
 
-def _switch(name: str, text: str) -> Any:
-    return typer.Option(name, show_default=False, help=text)
+@dataclass(frozen=True)
+class PlanAssumptions:
+    """What the files of the leader do not show of it and of the follower."""
+
+    follower_end: Annotated[int, Assumption(OFFSET, "Log end offset of the follower; at 0 it is empty. Default: 0.")] = 0
+    follower_offset: Annotated[
+        int | None, Assumption(OFFSET, "Offset that the follower asks for. Default: that of follower_end.")
+    ] = None
+    follower_remote: Annotated[
+        bool, Assumption(OnOff(), "Whether the follower knows of the topic's remote storage. Default: on.")
+    ] = True
+    follower_metadata: Annotated[
+        bool, Assumption(OnOff(), "Whether the follower has read the remote log metadata. Default: on.")
+    ] = True
+    last_tiered_offset: Annotated[
+        bool,
+        Assumption(OnOff(), "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
+    ] = True
+    highest_remote: Annotated[
+        int | None,
+        Assumption(
+            OffsetOrUnknown(0, INT64_MAX),
+            "Last offset that the leader knows to be in remote storage, or unknown after an election. Default: from the "
+            "metadata log and the store.",
+        ),
+    ] = None
+    log_start: Annotated[int | None, Assumption(OFFSET, "Log start of the leader. Default: that of its files.")] = None
+    log_end: Annotated[int | None, Assumption(OFFSET, "Log end of the leader. Default: the end of its last segment.")] = None
+    last_stable: Annotated[int | None, Assumption(OFFSET, "Last stable offset. Default: by a replay of the segments on disk.")] = (
+        None
+    )
+    high_watermark: HighWatermark = None
+    remote_storage: RemoteStorage = None
 
 
 @verb(Load)
@@ -71,40 +101,8 @@ def follower_plan(
             "nothing usable. Default: kip-1023.",
         ),
     ] = Profile.PROPOSAL,
-    feature: Annotated[
-        OnOff,
-        _switch("--feature", "The follower.fetch.last.tiered.offset.enable of the follower. Default: on, which brokers have off."),
-    ] = OnOff.ON,
-    follower_end: Annotated[int, _offset("--follower-end", "Log end offset of the follower; at 0 it is empty. Default: 0.")] = 0,
-    follower_offset: Annotated[
-        int | None, _offset("--follower-offset", "Offset that the follower asks for. Default: that of --follower-end.")
-    ] = None,
-    follower_remote: Annotated[
-        OnOff, _switch("--follower-remote", "Whether the follower knows of the topic's remote storage. Default: on.")
-    ] = OnOff.ON,
-    follower_metadata: Annotated[
-        OnOff, _switch("--follower-metadata", "Whether the follower has read the remote log metadata. Default: on.")
-    ] = OnOff.ON,
-    highest_remote: Annotated[
-        int | None,
-        typer.Option(
-            "--highest-remote",
-            metavar="N",
-            click_type=OffsetOrUnknown(0, INT64_MAX),
-            help="Last offset that the leader knows to be in remote storage, or unknown after an election. Default: from the "
-            "metadata log and the store.",
-        ),
-    ] = None,
-    log_start: Annotated[int | None, _offset("--log-start", "Log start of the leader. Default: as its files tell.")] = None,
-    log_end: Annotated[int | None, _offset("--log-end", "Log end of the leader. Default: as its segments tell.")] = None,
-    last_stable: Annotated[
-        int | None, _offset("--last-stable", "Last stable offset. Default: by a replay of the segments on disk.")
-    ] = None,
-    high_watermark: HighWatermark = None,
-    remote_storage: RemoteStorage = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    assumed: PlanAssumptions,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
@@ -122,17 +120,24 @@ def follower_plan(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
 
-    out.begin(private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
+    out.begin(private_key=tier_options.key_files)
+    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     assert tier is not None
     follower = Follower(
-        fetch_offset=follower_end if follower_offset is None else follower_offset,
-        log_end=follower_end,
-        last_tiered_enabled=feature is OnOff.ON,
-        has_remote=follower_remote is OnOff.ON,
-        metadata_is_ready=follower_metadata is OnOff.ON,
+        fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,
+        log_end=assumed.follower_end,
+        last_tiered_enabled=assumed.last_tiered_offset,
+        has_remote=assumed.follower_remote,
+        metadata_is_ready=assumed.follower_metadata,
     )
-    supposed = Supposed(log_start, log_end, highest_remote, high_watermark, last_stable, is_on(remote_storage))
+    supposed = Supposed(
+        assumed.log_start,
+        assumed.log_end,
+        assumed.highest_remote,
+        assumed.high_watermark,
+        assumed.last_stable,
+        assumed.remote_storage,
+    )
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
     return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan))

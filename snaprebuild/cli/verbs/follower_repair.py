@@ -13,21 +13,18 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Partition,
-    PrivateKey,
     ReceiptFile,
     S3Options,
     Topic,
     as_of_ms,
-    key_files,
     open_selected,
     selection_of,
 )
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.options.remote_storage import (
     FollowerDir,
-    KeyPrefix,
-    MetadataLog,
     TierLocation,
+    TierOptions,
     announced,
     open_tier,
     print_replicas,
@@ -50,9 +47,7 @@ def follower_repair(
     *,
     directory: FollowerDir,
     store: TierLocation,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
-    private_key: PrivateKey = None,
+    tier_options: TierOptions,
     topic: Topic = None,
     partition: Partition = None,
     set_aside: SetAside = False,
@@ -81,14 +76,14 @@ def follower_repair(
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
 
-    out.begin({"--receipt": receipt}, private_key=key_files(private_key))
+    out.begin({"--receipt": receipt}, private_key=tier_options.key_files)
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)
-    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
+    tier = open_tier(store, s3, tier_options)
     started = time.perf_counter()
     check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)

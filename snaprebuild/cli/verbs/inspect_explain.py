@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -27,6 +28,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
+from snaprebuild.cli.options.settings import Text
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -44,6 +46,15 @@ DETAILED_MAX = 3
 EPOCH_MAX = 2**15 - 1
 
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
+
+
+@dataclass(frozen=True)
+class ExplainAssumptions:
+    """What the log does not show of the broker."""
+
+    kafka_release: Annotated[
+        str | None, Assumption(Text("X.Y"), "Release of the broker that answers, 2.4 to 4.4. Default: 4.4.")
+    ] = None
 
 
 @verb(Load)
@@ -66,14 +77,6 @@ def inspect_explain(
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
             help="Show the state before this offset, as in the name of a snapshot. Default: the log end.",
-        ),
-    ] = None,
-    broker_version: Annotated[
-        str | None,
-        typer.Option(
-            "--broker-version",
-            metavar="V",
-            help="Release of the broker that answers, 2.4 to 4.4. Default: 4.4.",
         ),
     ] = None,
     sequence: Annotated[
@@ -101,6 +104,7 @@ def inspect_explain(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
+    assumed: ExplainAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -116,9 +120,9 @@ def inspect_explain(
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
-    question = Question(producer_id, at, _version(broker_version), sequence, epoch)
+    question = Question(producer_id, at, _version(assumed.kafka_release), sequence, epoch)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    if expiration_ms is None and broker_version is not None:
+    if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
@@ -136,7 +140,7 @@ def _version(text: str | None) -> tuple[int, int]:
     match = _VERSION.fullmatch(text)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version not in VERSIONS:
-        raise UsageError(f"--broker-version: expected a version of Kafka from 2.4 to 4.4; found {quoted(text)}")
+        raise UsageError(f"--assume kafka_release: expected a release of Kafka from 2.4 to 4.4; found {quoted(text)}")
     return version
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
     Jobs,
@@ -37,31 +38,34 @@ COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
+@dataclass(frozen=True)
+class TransactionAssumptions:
+    """What the log does not show."""
+
+    late_after_ms: Annotated[
+        int | None,
+        Assumption(
+            Duration(0, INT64_MAX),
+            "Time without a batch after which a transaction is late (ms, or 30m). Risk: with less, live transactions are "
+            "reported as late. Default: max_timeout_ms and five minutes, as brokers count.",
+        ),
+    ] = None
+    max_timeout_ms: Annotated[
+        int | None,
+        Assumption(
+            Duration(1, INT64_MAX),
+            "transaction.max.timeout.ms of the brokers (ms, or 15m). Risk: with less, live transactions are reported as late. "
+            "Default: that of --server-properties, else 900000 (15 minutes).",
+        ),
+    ] = None
+
+
 @verb(Load)
 def inspect_transactions(
     *,
     paths: Paths = None,
     server_properties: ServerProperties = None,
-    late_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--late-after-ms",
-            metavar="MS",
-            click_type=Duration(0, INT64_MAX),
-            help="Time without a batch after which a transaction is late. Risk: with less, live transactions are reported as "
-            "late. Default: --max-timeout-ms and five minutes, as brokers count.",
-        ),
-    ] = None,
-    max_timeout_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--max-timeout-ms",
-            metavar="MS",
-            click_type=Duration(1, INT64_MAX),
-            help="transaction.max.timeout.ms of the brokers. Risk: with less, live transactions are reported as late. Default: "
-            "that of --server-properties, else 900000 (15 minutes).",
-        ),
-    ] = None,
+    assumed: TransactionAssumptions,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -101,8 +105,9 @@ def inspect_transactions(
 
     out.begin()
     check_paths(transaction_state)
+    late_ms, max_timeout_ms = assumed.late_after_ms, assumed.max_timeout_ms
     if late_ms is not None and max_timeout_ms is not None:
-        raise UsageError("--late-after-ms and --max-timeout-ms both say when a transaction is late: name one of them")
+        raise UsageError("--assume: late_after_ms and max_timeout_ms both set when a transaction is late; give one of them")
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if late_ms is None:
         if max_timeout_ms is None:

@@ -49,6 +49,7 @@ def install(
     """
     from snaprebuild.cli.render.install import install_document, print_install
     from snaprebuild.cli.result import shown
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.snapshots.staging.install import install as carry_out
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
@@ -61,7 +62,7 @@ def install(
     loaded = time.perf_counter() - began
     kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
     try:
-        result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
+        result = carry_out(staged, judge_plans, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
     except KeyboardInterrupt:
         if kept is not None:
             tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")

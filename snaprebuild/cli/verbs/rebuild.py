@@ -26,7 +26,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
-from snaprebuild.cli.options.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
+from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption, DryRun, SetAside
@@ -214,9 +214,7 @@ def plan(
     to: StageTo = None,
     broker_running: BrokerRunning = False,
     save: Save = None,
-    engine: EngineOption = EngineName.PROCESS,
-    master: Master = None,
-    conf: SparkConf = None,
+    engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -227,16 +225,19 @@ def plan(
     that tells the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_document, print_plan
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
     request = asked.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
-    if to and engine is EngineName.SPARK:
-        raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
-    with engine_of(engine, master, conf=conf) as chosen:
-        made = make_plan(request, measure_rate=True, each=chosen.planning())
+    if to and engine.engine is EngineName.SPARK:
+        if given_options(["engine"]):
+            raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
+        engine = EngineOptions()
+    with engine_of(engine) as chosen:
+        made = make_plan(request, judge_plans, measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
@@ -254,10 +255,7 @@ def rebuild(
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
-    engine: EngineOption = EngineName.PROCESS,
-    master: Master = None,
-    conf: SparkConf = None,
-    effects: EffectsOption = None,
+    engine: CachingEngine,
     results: Results = None,
     out: OutputOptions,
     s3: S3Options,
@@ -279,7 +277,7 @@ def rebuild(
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
     out.begin({"--receipt": receipt, "--results": table}, plan=plan)
-    with engine_of(engine, master, effects, conf) as chosen:
+    with engine_of(engine) as chosen:
         asks = {"to_dir": directory, "broker_running": broker_running}
         made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
@@ -323,7 +321,7 @@ def stage(
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
     out.begin({"--results": table}, plan=plan)
-    with engine_of(EngineName.PROCESS, None) as here, ExitStack() as held:
+    with engine_of(EngineOptions()) as here, ExitStack() as held:
         made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
@@ -340,19 +338,20 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
 
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), each=engine.planning())
+        return make_plan(asked.request(s3, **asks), judge_plans, each=engine.planning())
     if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
-            "--spark-conf, --cache, load and output options go with it"
+            "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved)
+    made = load_plan(saved, judge_plans)
     if bool(made.request.stage) != is_staged:
         other = "stage" if made.request.stage else "rebuild"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)

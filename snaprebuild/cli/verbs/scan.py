@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
-from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
+from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
@@ -30,9 +30,7 @@ def scan(
     topic: Topic = None,
     partition: Partition = None,
     details: Details = False,
-    engine: EngineOption = EngineName.PROCESS,
-    master: Master = None,
-    conf: SparkConf = None,
+    engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -47,7 +45,7 @@ def scan(
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    with engine_of(engine, master, conf=conf) as chosen:
+    with engine_of(engine) as chosen:
         result = scan_source(source, chosen.planning())
     words = [*(paths or ()), *(("--server-properties", server_properties) if server_properties else ())]
     words += [word for pattern in topic or () for word in ("--topic", pattern)]

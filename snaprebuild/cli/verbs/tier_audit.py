@@ -14,15 +14,13 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Partition,
-    PrivateKey,
     S3Options,
     Topic,
     as_of_ms,
-    key_files,
     selection_of,
 )
-from snaprebuild.cli.options.engine import EngineName, EngineOption, Master, SparkConf, engine_of
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, estimate_of, opened_tier
+from snaprebuild.cli.options.engine import EngineOptions, engine_of
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
@@ -41,8 +39,7 @@ def tier_audit(
     store: TierLocation,
     topic: Topic = None,
     partition: Partition = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
+    tier_options: TierOptions,
     level: Annotated[
         AuditLevel,
         typer.Option(
@@ -70,13 +67,10 @@ def tier_audit(
             "none.",
         ),
     ] = None,
-    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
-    engine: EngineOption = EngineName.PROCESS,
-    master: Master = None,
-    conf: SparkConf = None,
+    engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -90,26 +84,25 @@ def tier_audit(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
-    from snaprebuild.storage.private_keys import PrivateKeys
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
 
-    out.begin(private_key=key_files(private_key))
-    check_paths([store, *(metadata_log or []), *(log_dir or [])])
+    out.begin(private_key=tier_options.key_files)
+    check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
     started = time.perf_counter()
-    with engine_of(engine, master, conf=conf) as chosen:
+    with engine_of(engine) as chosen:
         result = audit(
             place,
             root,
             clock,
             level=level,
             selection=selection_of(topic, partition, None),
-            metadata_logs=metadata_log or (),
+            metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,
             settings=settings,

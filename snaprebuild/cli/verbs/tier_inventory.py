@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ __all__ = ["tier_inventory"]
 def tier_inventory(
     *,
     store: TierLocation,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
+    tier_options: TierOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -34,9 +33,9 @@ def tier_inventory(
     from snaprebuild.tier.inventory import tier_inventory as look
 
     out.begin()
-    check_paths([store, *(metadata_log or [])])
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    inventory = look(place, root, metadata_log or (), settings, prefix)
+    check_paths([store, *(tier_options.metadata_log or [])])
+    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    inventory = look(place, root, tier_options.metadata_log or (), settings, prefix)
     return Result(lambda: _document(inventory), inventory.findings, lambda: _print(inventory), notes=True)
 
 

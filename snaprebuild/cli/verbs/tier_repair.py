@@ -13,14 +13,12 @@ from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
     Partition,
-    PrivateKey,
     S3Options,
     Topic,
     as_of_ms,
-    key_files,
     selection_of,
 )
-from snaprebuild.cli.options.remote_storage import KeyPrefix, MetadataLog, TierLocation, announced, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, opened_tier
 from snaprebuild.cli.render.tier_undo import EFFECT, repair_totals
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
@@ -41,8 +39,7 @@ def tier_repair(
     store: TierLocation,
     topic: Topic = None,
     partition: Partition = None,
-    metadata_log: MetadataLog = None,
-    key_prefix: KeyPrefix = "",
+    tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be written, and write nothing. Default: write it.")
@@ -56,7 +53,6 @@ def tier_repair(
             "(~/.local/state/snaprebuild); without a home, in the current directory.",
         ),
     ] = None,
-    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -72,13 +68,12 @@ def tier_repair(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.window_proof import Clock
-    from snaprebuild.storage.private_keys import PrivateKeys
 
-    out.begin(private_key=key_files(private_key), receipt=receipt)
-    check_paths([store, *(metadata_log or [])], receipt=receipt)
-    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    out.begin(private_key=tier_options.key_files, receipt=receipt)
+    check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
+    keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 
@@ -87,7 +82,7 @@ def tier_repair(
         root,
         clock,
         selection=selection_of(topic, partition, None),
-        metadata_logs=metadata_log or (),
+        metadata_logs=tier_options.metadata_log or (),
         private_keys=keys,
         key_prefix=prefix,
         settings=settings,

@@ -23,7 +23,7 @@ from snaprebuild.cli.options.metadata import (
     voter_log_of,
 )
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
-from snaprebuild.cli.options.remote_storage import MetadataLog
+from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -43,15 +43,6 @@ METADATA_PARTITIONS = 50
 UPLOADER_MAX = 1000
 """So that a claim is far below what is read of one."""
 
-KeyPrefix = Annotated[
-    str,
-    typer.Option(
-        "--key-prefix",
-        metavar="TEXT",
-        show_default=False,
-        help="The plugin's key.prefix below STORE. It goes before the topic as it is, without a slash. Default: none.",
-    ),
-]
 AllowPlain = Annotated[
     bool,
     typer.Option(
@@ -129,11 +120,10 @@ def tier_upload(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
     topic_partition: TopicPartitions = None,
-    metadata_log: MetadataLog = None,
+    tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     allow_plain: AllowPlain = False,
     topic_id: TopicIds = None,
-    key_prefix: KeyPrefix = "",
     chunk_size: ChunkSize = CHUNK_SIZE,
     uploader: UploaderName = None,
     broker_id: BrokerId = None,
@@ -169,7 +159,7 @@ def tier_upload(
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_document
-    from snaprebuild.hooks import prepare_upload
+    from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
@@ -182,9 +172,9 @@ def tier_upload(
     from snaprebuild.tier.upload.upload import tier_upload as upload
 
     out.begin({"--records-file": None if dry_run else records})
-    check_paths([path, store, *(metadata_log or []), *(peer or [])])
+    check_paths([path, store, *(tier_options.metadata_log or []), *(peer or [])])
     check_metadata(metadata)
-    if produce_to is not None and (records is not None or metadata_log):
+    if produce_to is not None and (records is not None or tier_options.metadata_log):
         raise UsageError(
             "with --produce-to the topic itself is read and told: neither --records-file nor --metadata-log go with it"
         )
@@ -193,13 +183,13 @@ def tier_upload(
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
-    clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
+    options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=settings)
     source = open_source([path], settings=settings)
     yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
-    _check_target(root, key_prefix, partitions, target)
-    logs, found = read_remote_logs(metadata_log or (), settings)
+    _check_target(root, tier_options.key_prefix, partitions, target)
+    logs, found = read_remote_logs(tier_options.metadata_log or (), settings)
     by = Uploader(
         name=uploader or "",
         run=settings.run,
@@ -208,9 +198,7 @@ def tier_upload(
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-        return prepare_upload(
-            log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings, source=source
-        )
+        return prepare_upload(log, options=options, after=after, topic_id=topic_id, source=source)
 
     other_voters = tuple(voter_log_of(each) for each in voter or ())
     sources = UploadSources(
@@ -228,14 +216,14 @@ def tier_upload(
             store=target,
             large=large_objects_of(target),
             root=root,
-            prefix=key_prefix,
+            prefix=tier_options.key_prefix,
             uploader=by,
             host=socket.gethostname(),
             topic_ids=topic_ids,
             metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
             is_dry_run=dry_run,
             logs=logs if announcer is None else announcer.logs,
-            knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
+            knows_all=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.is_whole,
             allow_unverified=allow_unverified,
             allow_plain=allow_plain,
             announcer=announcer,
@@ -246,7 +234,7 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.findings, *sources.verifier.logs.findings, *sources.verifier.findings]
+    found += [*sources.findings, *sources.collector.logs.findings, *sources.collector.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     return Result(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
@@ -323,7 +311,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
 
     *above, last = prefix.split("/")
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
-        raise UsageError(f"--key-prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
+        raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
     check_output(root, [root], partitions, target, option="STORE")
 
 

@@ -23,7 +23,7 @@ from snaprebuild.cli.options.common import (
     open_selected,
     selection_of,
 )
-from snaprebuild.cli.options.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
+from snaprebuild.cli.options.engine import CachingEngine, engine_of
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -51,10 +51,7 @@ def verify(
     partition: Partition = None,
     offsets: Offset = None,
     jobs: Jobs = None,
-    engine: EngineOption = EngineName.PROCESS,
-    master: Master = None,
-    conf: SparkConf = None,
-    effects: EffectsOption = None,
+    engine: CachingEngine,
     receipt: Annotated[
         str | None,
         typer.Option(
@@ -88,7 +85,7 @@ def verify(
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     size_bytes = source.size_bytes
-    with engine_of(engine, master, effects, conf) as chosen, bytes_progress("verifying", size_bytes) as progress:
+    with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)

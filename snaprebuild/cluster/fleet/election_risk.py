@@ -108,13 +108,13 @@ def election_risk(
         (
             retention is None,
             Risk.UNKNOWN,
-            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known (--retention-bytes)",
+            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known (--assume retention_bytes)",
             f"{tool} --entity-type brokers --entity-name {broker}",
         ),
         (
             is_affected is None,
             Risk.UNKNOWN,
-            f"the release of broker {broker} is not known (--kafka-release)",
+            f"the release of broker {broker} is not known (--assume kafka_release)",
             "kafka-topics.sh --version, on that broker",
         ),
         (True, Risk.AFFECTED, f"the new leader may count its local log twice against {retention} bytes", None),

@@ -364,7 +364,7 @@ _OF_RESTARTS = (
         "restart-risk-unknown",
         Severity.NOTE,
         "whether the restarts may delete data of",
-        " (KAFKA-20732) is not known: state --kafka-release and --retention-bytes",
+        " (KAFKA-20732) is not known: state --assume kafka_release and --assume retention_bytes",
     ),
 )
 

@@ -341,7 +341,7 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
     cases = (
         (
             is_new and not leads and at is None,
-            "unknown: the start of the leader's log is not given (use --leader-start, or name its directory)",
+            "unknown: the start of the leader's log is not given (use --assume leader_start, or name its directory)",
         ),
         (
             is_new and not leads and at is not None and at.offset <= model.start.offset,
@@ -367,14 +367,15 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
     assumptions = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
         assumptions.append(
-            "no reader of the log is known: kafka-14932 is shown as if all had read everything (--replica and --listener name readers)"
+            "no reader of the log is known: kafka-14932 is shown as if all had read everything "
+            "(--assume replica and --assume listener name readers)"
         )
     elif not advice.listeners:
-        assumptions.append("the listeners of this node are taken to have read everything (--listener)")
+        assumptions.append("the listeners of this node are taken to have read everything (--assume listener)")
     if advice.unknown:
         ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
         assumptions.append(
-            f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--replica, or their directories)"
+            f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--assume replica, or their directories)"
         )
     if advice.unknown is None:
         assumptions.append("which replicas there are is not known, as no image can be read")

@@ -13,7 +13,7 @@ from formats.partition.transaction_index import AbortedTransaction, read_transac
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
@@ -77,7 +77,7 @@ class CrossCheck:
         try:
             found = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
         except FormatError as error:
-            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         return None if found is None else self.judge(state, found)
 
     def judge(self, state: BoundaryState, found: np.ndarray) -> Comparison:
@@ -86,9 +86,9 @@ class CrossCheck:
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.doubt is None:
             reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
-            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
+            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
         comparison = compare(state.effect, found, state.offset, knowledge)
-        if comparison.status is SnapshotStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
+        if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
             return self._as_settled(state, found, comparison)
         return comparison
 
@@ -96,7 +96,7 @@ class CrossCheck:
         """The window alone does not have what the snapshot after it settled."""
         if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
             return comparison
-        status, reason = SnapshotStatus.EQUAL_AFTER_EXPIRY, "the only differences are entries that may have expired"
+        status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "the only differences are entries that may have expired"
         return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:

@@ -287,7 +287,7 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
         most = manners().max_memory_bytes
-        return OutOfMemoryError("out of memory" if most is None else "out of memory: --max-memory leaves no more for it")
+        return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 

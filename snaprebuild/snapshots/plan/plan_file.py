@@ -20,7 +20,7 @@ from formats.text_lines import shown
 from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -228,8 +228,8 @@ def save_plan(plan: Plan, path: str) -> None:
     write_text_file(path, plan_lines(header, partitions))
 
 
-def load_plan(path: str) -> Plan:
-    """Loads a plan and makes it again from the disk as it is now.
+def load_plan(path: str, gate: SourceGate) -> Plan:
+    """Loads a plan and makes it again from the disk as it is now, with the gate of ``make_plan``.
 
     Raises:
         UsageError: no such file, or no plan: cut off, changed, of another version; the line is named.
@@ -241,7 +241,7 @@ def load_plan(path: str) -> Plan:
         header = saved.header(_PlanHeader, SCHEMA)
         count = saved.check_whole()
         request = saved.request(header.request)
-        plan = make_plan(replace(request, expiration_ms=header.expiration_ms))
+        plan = make_plan(replace(request, expiration_ms=header.expiration_ms), gate)
         _check_unchanged(plan, saved, count)
     return replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
 

@@ -1,28 +1,40 @@
 """The plan of a rebuild as values: the request, and the steps for it.
 
-``plan`` makes them. ``cluster.source.plan_gate`` removes the boundaries for which a replica is not trusted. ``rebuild`` carries them out.
+``plan`` makes them. A ``SourceGate`` removes the snapshots for which a replica is not trusted. ``rebuild`` carries them out.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from msgspec import Meta
 
-from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_replay import Clock, InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
-from snaprebuild.snapshots.source.source import PartitionSource, Selection
+from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
+from snaprebuild.storage.parallel_map import Each
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
-__all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "empty_plan", "remote_log_start"]
+__all__ = [
+    "DEFAULT_RETENTION_MS",
+    "BoundaryPlan",
+    "GateVerdict",
+    "PartitionPlan",
+    "Plan",
+    "Request",
+    "SourceGate",
+    "empty_plan",
+    "remote_log_start",
+]
 
 BOUNDARIES = ("missing", "all")
 
@@ -143,6 +155,33 @@ class Request:
         return Selection(self.topics, frozenset(self.partitions), self.offset_from, self.offset_to)
 
 
+class GateVerdict(Protocol):
+    """Whether a replica may be the source of snapshots, as far as a plan and its tables need it. ``str`` gives it in one word."""
+
+    @property
+    def is_rejected(self) -> bool:
+        """Nothing may be written next to its segments."""
+        ...
+
+    @property
+    def offset(self) -> int | None:
+        """Nothing above this offset is trusted; None for no such limit."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """The reason, as a sentence; empty if there is none."""
+        ...
+
+    def rejection_finding(self, path: str) -> Finding:
+        """The finding of a replica that is rejected."""
+        ...
+
+    def document(self) -> SourceVerdictDocument:
+        """What plans and results show of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryPlan:
     """A boundary that is wanted.
@@ -198,10 +237,44 @@ class PartitionPlan:
     retention_frees_ms: int | None
     fault: str | None = None
     given: InitialState | None = None
-    verdict: SourceVerdict | None = None
+    verdict: GateVerdict | None = None
     resumed: ReplayCheckpoint | None = None
     already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
+
+
+class SourceGate(Protocol):
+    """Judges whether replicas may be the source of what is planned. The command supplies it: the evidence is the cluster's."""
+
+    def __call__(
+        self,
+        plans: Sequence[PartitionPlan],
+        request: Request,
+        source: Source,
+        reported: Sequence[Finding],
+        each: Each,
+        deadline: float | None = None,
+        *,
+        holds_locks: bool = False,
+    ) -> tuple[dict[str, PartitionPlan], list[Finding]]:
+        """Sets the verdict of each plan; a replica that is rejected gets no snapshot in place.
+
+        Args:
+            plans: of the partitions for which something would be written.
+            request: what is asked for.
+            source: the partitions with their log directories.
+            reported: findings so far: their reasons are not repeated.
+            each: judges the partitions.
+            deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+            holds_locks: the caller holds the locks of the log directories, so that no broker does.
+
+        Returns:
+            The plans that were judged, by path of the partition, and the findings.
+
+        Raises:
+            UsageError, RefusedError, StorageError: the evidence that was named cannot be used.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +284,7 @@ class Plan:
     Attributes:
         request: what was asked.
         clock: expiry.
+        gate: judges the source of a partition that has to be planned again.
         partitions: one plan for each, ordered by path.
         findings: what was skipped, refused or found on the way.
         rate_bytes_per_second: measured on a sample of the segments; None without any.
@@ -219,6 +293,7 @@ class Plan:
 
     request: Request
     clock: Clock
+    gate: SourceGate
     partitions: tuple[PartitionPlan, ...]
     findings: tuple[Finding, ...]
     rate_bytes_per_second: float | None = None

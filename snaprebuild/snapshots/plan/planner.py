@@ -13,8 +13,6 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.cluster.source.plan_gate import judged_plans
-from snaprebuild.cluster.source.verifier import is_judged
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.block_effect import effect_of_block
@@ -30,6 +28,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     PartitionPlan,
     Plan,
     Request,
+    SourceGate,
     empty_plan,
     remote_log_start,
 )
@@ -58,6 +57,7 @@ RATE_SAMPLE_BYTES = 32 << 20
 
 def make_plan(
     request: Request,
+    gate: SourceGate,
     *,
     measure_rate: bool = False,
     each: Each | None = None,
@@ -70,6 +70,7 @@ def make_plan(
 
     Args:
         request: what is asked for.
+        gate: judges whether the replicas may be written to.
         measure_rate: read a sample, to estimate how long the rebuild takes.
         each: plans the partitions; None for this process.
         most_first: the order of the plan: the partition with the greatest of these values first; None for the order of the paths.
@@ -101,13 +102,15 @@ def make_plan(
     for planned, found in each(_planned, tasks):
         plans.append(planned)
         findings += found
-    busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
-    plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
+    busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
+    judged, found = gate(busy, request, source, findings, each, deadline if judged_by is None else judged_by)
+    plans = [judged.get(plan.source.directory.path, plan) for plan in plans]
+    findings += found
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
 
 def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
@@ -128,9 +131,9 @@ def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[P
         return empty_plan(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, plan.retention_ms, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
-    due = [planned] if planned.boundaries and is_judged(planned.source.directory) else []
-    judged = judged_plans([planned], due, request, Source((planned.source,), (), None, properties), here, findings, deadline)
-    return _with_needs(judged, request)[0], findings
+    due = [planned] if planned.boundaries else []
+    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, here, deadline)
+    return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
 
 
 def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[PartitionPlan]:

@@ -9,7 +9,7 @@ import os
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
-from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.plan.placement_rules import why_not_due, why_not_trusted
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
@@ -66,7 +66,7 @@ class InPlaceWriter:
         """
         wanted, comparison = rebuilt.wanted, rebuilt.found
         if comparison is not None and not comparison.proven_wrong:
-            same = comparison.status in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY)
+            same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
             return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)

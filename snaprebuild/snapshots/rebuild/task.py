@@ -25,7 +25,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
@@ -238,7 +238,7 @@ class RebuildTask(ReplayTask):
 
     def _report_wrong(self, offset: int, comparison: Comparison) -> None:
         status = comparison.status
-        if status is SnapshotStatus.CORRUPT and offset in self._job.reported_corrupt:
+        if status is ComparisonStatus.CORRUPT and offset in self._job.reported_corrupt:
             return
         is_local = self.source.directory.store.is_local
         remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"

@@ -316,13 +316,27 @@ def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSou
     """The one partition whose directory is at ``path``.
 
     Raises:
-        UsageError: there is no such directory.
-        RefusedError: it is not a partition directory, or none that may be a source.
+        UsageError: there is no such directory, or it is not the directory of one partition of a topic.
+        RefusedError: the partition may not be a source.
+        ReadFailedError: it cannot be listed.
     """
-    source = open_source([path], settings=settings)
-    if not source.partitions or source.partitions[0].directory.path != path:
-        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is not a partition directory", path=path)
-    return source.partitions[0]
+    expected = "expected the directory of one partition of a topic, <topic>-<partition>"
+    try:
+        source = open_source([path], settings=settings)
+    except UsageError as error:
+        raise UsageError(f"{error.message}: {expected}", path=path) from error
+    below = [each.topic_partition for each in source.partitions if each.directory.path != path]
+    if source.partitions and not below:
+        if source.partitions[0].topic_kind is TopicKind.CLUSTER_METADATA:
+            raise UsageError(f"is the metadata log of the cluster: {expected}", path=path)
+        return source.partitions[0]
+    for finding in source.findings if not below else ():
+        if finding.severity is Severity.STORAGE:
+            raise ReadFailedError(finding.message, path=finding.path)
+        if finding.path == path and finding.code != "nothing-found":
+            raise RefusedError(finding.message, path=path)
+    found = f"{pluralize(len(below), 'partition')} below it ({first_of(sorted(set(below)))})" if below else "no segment in it"
+    raise UsageError(f"{expected}, found {found}", path=path)
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
@@ -344,7 +358,7 @@ def live_broker_notes(source: Source) -> list[Finding]:
     message = "a live broker holds this log directory: its files may change while they are read, and nothing is written into it"
     rate = manners().bytes_per_second
     if rate is not None:
-        message += f"; segments are read at {rate} bytes a second at most (--max-read-rate)"
+        message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
     return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]
 
 

@@ -32,7 +32,7 @@ from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_err
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, WriteSettled
@@ -123,6 +123,7 @@ class InstallResult:
 
 def install(
     plan: StagedPlan,
+    gate: SourceGate,
     *,
     deadline: float | None = None,
     dry_run: bool = False,
@@ -133,6 +134,7 @@ def install(
 
     Args:
         plan: from ``load_staged_plan``.
+        gate: judges whether the replicas of what is replayed may be written to.
         deadline: no further partition is taken, and nothing replayed, once ``time.monotonic()`` is past it; None for none.
         dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
         receipt: path of the receipt; needed unless it is a dry run.
@@ -146,7 +148,7 @@ def install(
     result = InstallResult(plan, dry_run)
     with contextlib.ExitStack() as stack:
         locks, cannot = _locks(plan, result, stack)
-        return _Install(result, locks, cannot, deadline, receipt, jobs).done()
+        return _Install(result, gate, locks, cannot, deadline, receipt, jobs).done()
 
 
 def _locks(
@@ -182,6 +184,7 @@ class _Install:
     def __init__(
         self,
         result: InstallResult,
+        gate: SourceGate,
         locks: Mapping[str, HeldLock],
         cannot: Mapping[str, WriteFailedError],
         deadline: float | None,
@@ -194,7 +197,7 @@ class _Install:
         self._cannot = cannot
         self._deadline = deadline
         self._jobs = jobs
-        self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, (), ())
+        self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, gate, (), ())
         self._receipt = None
         if not result.is_dry_run:
             assert receipt is not None, "a receipt records what is linked"
@@ -273,8 +276,10 @@ class _Install:
             for each in later:
                 by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
             for (request, clock), several in by_run.items():
-                whole = Plan(replace(request, stage=()), clock, (), ())
-                replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
+                general = tuple(self._result.general)
+                whole = replace(self._whole, request=replace(request, stage=()), clock=clock, findings=general)
+                found = replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs)
+                self._result.general += found
 
     def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
         """From here on the receipt has every name that may appear."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.cluster.source.plan_gate import judged_plans
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
@@ -230,18 +229,19 @@ def replay_rolled_since(
     receipt: Receipt,
     deadline: float | None,
     jobs: int | None,
-    findings: list[Finding],
-) -> None:
+) -> list[Finding]:
     """Writes what is due and was not staged. Adds to the results of the partitions.
 
     Args:
         partitions: those that have ``rolled_since``.
-        whole: the request that all of them were staged for, and the clock.
+        whole: the request that all of them were staged for, the clock, the gate, and the findings so far.
         locks: on their log directories.
         receipt: gets what is written.
         deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         jobs: worker processes, None for as many as processors.
-        findings: gets what is about no partition.
+
+    Returns:
+        Findings of the verdicts on the replicas.
     """
     request = whole.request
     try:
@@ -249,13 +249,13 @@ def replay_rolled_since(
     except (UsageError, ReadFailedError, FormatError) as error:
         for each in partitions:
             _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
-        return
+        return []
     plans = [found for each in partitions if (found := _plan_of(each)) is not None]
     if not plans:
-        return
+        return []
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
-    judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
-    plan = replace(whole, partitions=tuple(judged))
+    judged, findings = whole.gate(plans, request, source, whole.findings, here, deadline, holds_locks=True)
+    plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
     done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
@@ -267,6 +267,7 @@ def replay_rolled_since(
                 why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
                 action = SKIPPED if result.plan.verdict is None else REFUSED
                 checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
+    return findings
 
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:

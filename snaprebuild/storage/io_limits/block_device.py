@@ -1,8 +1,9 @@
-"""Whether a disk has a spindle, which decides how many readers it is given at once.
+"""Whether a disk has a spindle: it decides how many readers use the disk at once.
 
-Linux says so of each block device, and is not to be believed of a virtual machine's: virtio disks call themselves rotating because that is
-what a queue begins with and nobody tells it otherwise. Behind them is a share of some storage system, which one reader at a time leaves
-idle. So only a disk of real hardware is believed, and ``READERS_VARIABLE`` is for those who know better.
+Linux reports this for each block device, but the report of a virtual machine is not reliable. Virtio disks report that they rotate,
+because that is the default of a queue and nothing changes it. Such a disk is a share of some storage system, and one reader at a
+time leaves that idle.
+So only a disk of real hardware is believed. ``READERS_VARIABLE`` overrides the report.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from snaprebuild.errors import UsageError
 
 __all__ = ["READERS_VARIABLE", "is_rotational", "readers_at_once"]
 
-READERS_VARIABLE = "SNAPREBUILD_READERS_PER_DISK"
-"""Of the environment: so many readers for each device, whatever it is."""
+READERS_VARIABLE = "SNAPREBUILD_JOBS_PER_DISK"
+"""Environment variable: number of readers for each device, whatever the device is."""
 
 VIRTUAL_BUSES = ("virtio", "xen", "vmbus", "nvme")
 """Kernel subsystems of disks that never rotate, or whose host does not say whether they do."""
@@ -25,15 +26,15 @@ VIRTUAL_VENDORS = ("qemu", "msft", "vmware", "google", "xen", "amazon", "alibaba
 """What virtual SCSI and ATA disks name as vendor, or first in their model (``QEMU HARDDISK``)."""
 
 STACKED_MAX = 8
-"""Devices upon devices (LVM upon RAID upon LUKS ...) that are gone down."""
+"""Levels of devices upon devices (LVM upon RAID upon LUKS ...) that are followed down."""
 
 
 def readers_at_once(device: int, most: int) -> int:
-    """How many may read from a device side by side: one where it has a spindle.
+    """How many readers may use a device at the same time: one if it has a spindle.
 
     Args:
         device: its number.
-        most: where it has none.
+        most: the result for a device without a spindle.
 
     Raises:
         UsageError: ``READERS_VARIABLE`` is set, and is no whole number from 1 on.
@@ -51,10 +52,10 @@ def is_rotational(device: int, sys: Path = Path("/sys")) -> bool:
 
     Args:
         device: its number, ``st_dev`` of a file there.
-        sys: where the kernel tells of devices.
+        sys: where the kernel describes devices.
 
     Returns:
-        False where nothing tells (network and memory file systems), and of virtual disks, whatever they say.
+        False if it is unknown (network and memory file systems), and for virtual disks, whatever they report.
     """
     node = sys / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     return node.exists() and _rotates(node.resolve(), STACKED_MAX)
@@ -63,7 +64,7 @@ def is_rotational(device: int, sys: Path = Path("/sys")) -> bool:
 def _rotates(node: Path, deep: int) -> bool:
     disk = node if (node / "queue").is_dir() else node.parent  # a partition has no queue of its own: its disk has
     below = _below(disk)
-    if below:  # LVM, RAID and encryption take over what the disks below them say
+    if below:  # LVM, RAID and encryption take over the values of the disks below them
         return deep > 0 and any(_rotates(each.resolve(), deep - 1) for each in below)
     return _text(disk / "queue" / "rotational") == "1" and not _is_virtual(disk)
 

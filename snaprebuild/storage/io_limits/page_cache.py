@@ -1,16 +1,17 @@
 """Reading that leaves the page cache of the operating system as it was.
 
-What a broker wrote last, and what its consumers read, lies in that cache. Whoever reads terabytes beside it in the usual way pushes that
-out. So what was not cached before is not cached afterwards, and what was cached stays: it is read from there, and never dropped.
+That cache contains what a broker wrote last, and what its consumers read. Usual reads of terabytes push these pages out. So pages
+that were not cached before are dropped after the read, and pages that were cached are read from the cache and never dropped.
 
-* The kernel does that itself where it knows ``RWF_DONTCACHE`` (Linux 6.14 on some file systems). It is used from 6.16 on, with which the
-  first faults of that flag were mended.
-* Elsewhere ``mincore`` tells which pages of a stretch are there before anything of it is read; the others are read by a request for just
-  these, as the kernel must not read ahead by itself (what it read would look as if it had been there before), and dropped behind the reader
-  (``POSIX_FADV_DONTNEED``). Linux tells of residency only whom a file belongs to, or who may write it (5.2), and says "all of it" to
-  others: then nothing is dropped.
+* The kernel does that itself if it knows ``RWF_DONTCACHE`` (Linux 6.14 on some file systems). It is used from 6.16 on, which fixed
+  the first faults of that flag.
+* Elsewhere ``mincore`` shows which pages of a stretch are cached before any of it is read. The others are requested one run at a
+  time, because the kernel must not read ahead by itself: such pages would look as if they had been cached before. After the reader
+  they are dropped (``POSIX_FADV_DONTNEED``). Since 5.2 Linux reports residency only to the owner of a file or to a user that may
+  write it, and reports "all of it" to others. Then nothing is dropped.
 
-Direct I/O is no third way: it would read again what lies in the cache, and makes the kernel write out what a broker has just appended.
+Direct I/O is no alternative: it would read again what is in the cache, and makes the kernel write out what a broker has just
+appended.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from typing import Protocol
 __all__ = ["PageReader", "page_reader", "resident_bytes"]
 
 RWF_DONTCACHE = 0x80
-"""Of ``preadv2``: what this call brings into the page cache leaves it with the call."""
+"""Flag of ``preadv2``: pages that this call brings into the page cache leave it with the call."""
 
 DONTCACHE_SINCE = (6, 16)
-"""Version of Linux from which it is trusted."""
+"""First version of Linux in which it is trusted."""
 
 _NO_DONTCACHE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 STRETCH_BYTES = 4 << 20
-"""What is looked at in one piece: as large as the blocks that segments are read in (``formats.limits.HEADER_BLOCK_BYTES``)."""
+"""Size of a stretch: as large as the blocks in which segments are read (``formats.limits.HEADER_BLOCK_BYTES``)."""
 
 READ_AHEAD_BYTES_MIN = 64 << 10
-"""Who reads less at once looks something up, and nothing is read ahead for it."""
+"""A smaller read is a lookup, and nothing is read ahead for it."""
 
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -50,7 +51,7 @@ class PageReader(Protocol):
         """As ``os.preadv``: how many bytes were read, 0 at the end."""
 
     def close(self) -> None:
-        """Leaves nothing behind in the page cache. The descriptor stays open, and is not its own."""
+        """Drops the pages that it brought into the page cache. The caller owns the descriptor, which stays open."""
 
 
 def page_reader(fd: int, size_bytes: int) -> PageReader:
@@ -58,7 +59,7 @@ def page_reader(fd: int, size_bytes: int) -> PageReader:
 
     Args:
         fd: descriptor, open for reading.
-        size_bytes: of the file; what was appended later is read as usual.
+        size_bytes: of the file; bytes appended later are read as usual.
     """
     return DontCacheReader(fd, size_bytes) if _dontcache_is_trusted() else DroppingReader(fd, size_bytes)
 
@@ -70,10 +71,11 @@ def _dontcache_is_trusted() -> bool:
 
 
 class DontCacheReader:
-    """By the kernel's own means, as long as the file system has them; see ``PageReader``.
+    """By means of the kernel, as long as the file system supports them; see ``PageReader``.
 
-    What the kernel reads ahead leaves the cache when it is read, and stays where that never comes. So it may read ahead only where one
-    large block follows another; who gives up in the middle of a file leaves one window of its (``read_ahead_kb`` of the device) at most.
+    Pages that the kernel reads ahead leave the cache when they are read; pages that are never read stay. So it may read ahead only
+    while one large block follows another. A reader that stops in the middle of a file leaves one window of pages (``read_ahead_kb``
+    of the device) at most.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
@@ -108,7 +110,7 @@ class DontCacheReader:
 
 
 class DroppingReader:
-    """Drops what was not there before; see ``PageReader``."""
+    """Drops the pages that were not cached before; see ``PageReader``."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
@@ -126,7 +128,7 @@ class DroppingReader:
         goes_on = position_bytes == self._next_bytes
         for stretch in range(first, last + 1):
             self._ask(stretch)
-        if goes_on and len(buffer) >= READ_AHEAD_BYTES_MIN:  # the device works while the reader looks at what it has
+        if goes_on and len(buffer) >= READ_AHEAD_BYTES_MIN:  # the device works while the caller uses the bytes
             self._ask(last + 1)
         count = os.preadv(self._fd, [buffer], position_bytes)
         self._next_bytes = position_bytes + count
@@ -135,7 +137,7 @@ class DroppingReader:
         return count
 
     def _ask(self, stretch: int) -> None:
-        """Notes what of a stretch is not in the cache, and has it read: one behind the other, as far as they are not there."""
+        """Notes which pages of a stretch are not in the cache, and requests these, run by run."""
         begin = stretch * STRETCH_BYTES
         if stretch in self._brought or begin >= self._size_bytes or self._residency is None:
             return
@@ -147,7 +149,7 @@ class DroppingReader:
     def _drop(self, stretch: int) -> None:
         for start, length in self._brought.pop(stretch):
             with contextlib.suppress(OSError):
-                os.pread(self._fd, 1, start + length - 1)  # what is still on its way from the device cannot be dropped
+                os.pread(self._fd, 1, start + length - 1)  # pages that the device is still reading cannot be dropped
                 os.posix_fadvise(self._fd, start, length, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
@@ -160,13 +162,13 @@ class DroppingReader:
 
 
 def _advise(fd: int, advice: int, start_bytes: int = 0, length_bytes: int = 0) -> None:
-    """Tells the kernel; whether it listens or not, what is read is the same."""
+    """Gives the kernel a hint; whether the kernel uses it or not, the same bytes are read."""
     with contextlib.suppress(OSError):
         os.posix_fadvise(fd, start_bytes, length_bytes, advice)
 
 
 class _Residency:
-    """Asks the kernel which pages of a file are in memory, through a mapping of it that nobody ever touches."""
+    """Asks the kernel which pages of a file are in memory, through a mapping of it that is never touched."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self._address = address
@@ -174,7 +176,7 @@ class _Residency:
 
     @classmethod
     def of(cls, fd: int, size_bytes: int) -> _Residency | None:
-        """None where nothing can be told: an empty file, a file system without mappings, no C library."""
+        """None if residency is unknown: an empty file, a file system without mappings, no C library."""
         if size_bytes <= 0:
             return None
         try:
@@ -184,7 +186,7 @@ class _Residency:
         return None if address is None or address == _MAP_FAILED else cls(address, size_bytes)
 
     def absent(self, begin_bytes: int, length_bytes: int) -> list[tuple[int, int]]:
-        """The runs of pages that are not in memory: begin and length of each in bytes. The begin asked for is that of a page."""
+        """The runs of pages that are not in memory: begin and length of each in bytes. ``begin_bytes`` is the begin of a page."""
         page = os.sysconf("SC_PAGE_SIZE")
         length = min(length_bytes, self._size_bytes - begin_bytes)
         pages = ctypes.create_string_buffer(-(-length // page))
@@ -214,7 +216,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def resident_bytes(path: str) -> tuple[int, int]:
-    """Bytes of a file that lie in the page cache, and its size; all of them where the kernel does not tell."""
+    """Bytes of a file that are in the page cache, and its size; all of them if the kernel does not report it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size

@@ -1,7 +1,8 @@
-"""How a run reads beside others that want the same disks: what it leaves in the page cache, how fast it is, who comes first.
+"""How a run reads from disks that other processes use: its effect on the page cache, its rate, its priority.
 
-One value for each process, as it is the process that the system slows down or kills. The library reads as anybody does, unless it is told
-otherwise; the command says at its begin how it wants to read, and what was left open is settled when it finds a live broker.
+There is one value for each process, because the system slows down or kills processes. The library reads like any program unless its
+caller sets something else. The command sets its values at the start; values that were left open are settled when it finds a live
+broker.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ __all__ = [
 ]
 
 RATE_BESIDE_BROKER_BYTES = 64 << 20
-"""Bytes a second for each disk, where a broker is at work and nobody says otherwise: a third of what a spinning disk gives."""
+"""Bytes a second for each disk with a live broker, unless the user sets a rate: a third of what a spinning disk gives."""
 
 WORKER_BYTES = 96 << 20
-"""Memory that a worker is to have: twice of what it needs for a segment with some thousand producers."""
+"""Memory that a worker should have: twice of what it needs for a segment with some thousand producers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,13 @@ class Manners:
     """How a run reads.
 
     Attributes:
-        leaves_page_cache: as it was; else what is read stays there, as for any program.
+        leaves_page_cache: the page cache stays as it was; else what is read stays in it, as for any program.
         bytes_per_second: read by all processes of the run together; None for any number.
-        stands_last: behind all other processes, for processor, disk and memory.
-        readers_per_disk: at once; None for what suits the disk.
-        max_memory_bytes: held by all processes of the run together, beyond the files that they map; None for any number.
-        minds_brokers: beside a live broker, what is left open here is settled in its favour.
-        priority_is_open: ``stands_last`` is; ``bytes_per_second`` is where it is None.
+        stands_last: lowest priority of all processes, for processor, disk and memory.
+        readers_per_disk: at once; None for a number that suits the disk.
+        max_memory_bytes: held by all processes of the run together, without the files that they map; None for any number.
+        minds_brokers: while a live broker runs, open values are settled in its favour.
+        priority_is_open: ``stands_last`` is open; ``bytes_per_second`` is open if it is None.
         is_low: settled in favour of a broker whether one runs or not.
     """
 
@@ -64,7 +65,7 @@ class Manners:
     is_low: bool = False
 
     def beside_broker(self, disks: int) -> Manners:
-        """With what was left open settled, for a run that reads from so many disks."""
+        """With the open values settled, for a run that reads from this number of disks."""
         if not self.minds_brokers:
             return self
         rate = RATE_BESIDE_BROKER_BYTES * max(disks, 1) if self.bytes_per_second is None else self.bytes_per_second
@@ -77,22 +78,22 @@ class Manners:
         )
 
     def workers_at_most(self, wanted: int) -> int:
-        """So many of the workers that are wanted have room: they have a half of the memory, and the process that starts them the other."""
+        """How many of the wanted workers the memory allows: the workers get one half, the process that starts them the other."""
         return wanted if self.max_memory_bytes is None else min(wanted, self.max_memory_bytes // 2 // WORKER_BYTES)
 
     def of_worker(self, workers: int) -> Manners:
-        """Those of one of several worker processes, which share the budget of bytes a second as it stands."""
+        """The value for one of several worker processes, which share the budget of bytes a second."""
         most = None if self.max_memory_bytes is None else self.max_memory_bytes // 2 // max(workers, 1)
         return replace(self, max_memory_bytes=most)
 
     def share_of(self, processes: int) -> Manners:
-        """What one of many processes does that cannot share a budget: its part of it, and the place of others is not its to give up."""
+        """The value for one of many processes that cannot share a budget: it gets a part of it, and no change of priority."""
         rate = None if self.bytes_per_second is None else max(self.bytes_per_second // max(processes, 1), 1)
         return Manners(leaves_page_cache=self.leaves_page_cache, bytes_per_second=rate)
 
 
 USUAL_MANNERS = Manners()
-"""Those of any program."""
+"""As any program reads."""
 
 SharedManners = tuple[Manners, SharedRate | None]
 """For ``adopt_manners`` in worker processes."""
@@ -119,7 +120,7 @@ def _behave(wanted: Manners, rate: ReadRate | None = None) -> None:
 
 @contextlib.contextmanager
 def reading_so(wanted: Manners) -> Iterator[None]:
-    """This process reads so for a while."""
+    """This process reads in this way inside the block."""
     before, place, memory_limit = _manners, scheduling_class(), resource.getrlimit(resource.RLIMIT_DATA)[0]
     _behave(wanted)
     try:
@@ -133,7 +134,7 @@ def reading_so(wanted: Manners) -> Iterator[None]:
 
 
 def beside_live_broker(disks: int) -> None:
-    """Told once a run knows that a live broker holds what it reads.
+    """Called when a run knows that a live broker holds what it reads.
 
     Args:
         disks: that the run reads from.
@@ -142,12 +143,12 @@ def beside_live_broker(disks: int) -> None:
 
 
 def take_part(wanted: Manners) -> None:
-    """From now on this process reads so: one of many that read for the same run, on whatever machine."""
+    """From now on this process reads in this way: it is one of many that read for the same run, on any machine."""
     _behave(wanted)
 
 
 def share_manners(context: BaseContext, workers: int) -> SharedManners:
-    """How this process reads, for its workers: they share its budget of bytes a second, and have a half of its memory."""
+    """The value for the workers of this process: they share its budget of bytes a second, and have a half of its memory."""
     if _manners.max_memory_bytes is not None:
         limit_memory(_manners.max_memory_bytes // 2)
     return _manners.of_worker(workers), None if _rate is None else _rate.share(context)
@@ -164,16 +165,16 @@ def adopt_manners(shared: SharedManners) -> None:
 
 
 def wait_to_read(count: int) -> None:
-    """Called before so many bytes are read: returns when they may be."""
+    """Called before ``count`` bytes are read: returns when the rate allows it."""
     if _rate is not None:
         _rate.take(count)
 
 
 def piece_bytes(count: int) -> int:
-    """How much of so many bytes is to be read at once."""
+    """How many of ``count`` bytes should be read at once."""
     return count if _rate is None else min(count, _rate.piece_bytes)
 
 
 def cautious_reader(fd: int, size_bytes: int) -> PageReader | None:
-    """What reads an open file and leaves the page cache as it was; None where it need not stay so."""
+    """A reader that leaves the page cache as it was; None if that is not required."""
     return page_reader(fd, size_bytes) if _manners.leaves_page_cache else None

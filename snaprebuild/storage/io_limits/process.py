@@ -1,7 +1,8 @@
-"""What this process may take of the machine: its priority for processor and disk, who is killed first, and how much memory it may hold.
+"""Limits of this process: its priority for processor and disk, the order of kills when memory runs out, and its memory.
 
-The kernel limits what a process may reserve (``RLIMIT_DATA``), and libraries reserve much that they never touch: so what is reserved now
-does not count, and what is held now does. An allocation that goes too far fails, which ends one partition and leaves the others.
+The kernel limits what a process may reserve (``RLIMIT_DATA``), and libraries reserve much that they never touch. So memory that is
+only reserved now does not count, and memory that is held now does. An allocation beyond the limit fails, which ends one partition
+and leaves the others.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SchedulingClass(NamedTuple):
     Attributes:
         policy: of the scheduler of processors, with its ``nice`` value.
         io: priority as the kernel counts it: class and level.
-        oom_score: ``oom_score_adj``: who is killed first for want of memory.
+        oom_score: ``oom_score_adj``: which process is killed first when memory runs out.
     """
 
     policy: int | None
@@ -44,7 +45,7 @@ class SchedulingClass(NamedTuple):
 
 
 IDLE = SchedulingClass(os.SCHED_IDLE, NICE_MAX, _IDLE << _CLASS_SHIFT, OOM_SCORE_MAX)
-"""After all others: any other process gets the processor at once (``SCHED_IDLE``), and the disk if its scheduler heeds the class
+"""The lowest priority: any other process gets the processor at once (``SCHED_IDLE``), and the disk if its scheduler uses the class
 (``mq-deadline`` and ``bfq`` do, ``none`` does not). This process is killed first if memory runs out."""
 
 
@@ -65,7 +66,7 @@ def set_priority(wanted: SchedulingClass) -> None:
 
 
 def scheduling_class() -> SchedulingClass:
-    """Of this process (of this thread, as the kernel counts the first three)."""
+    """The priorities of this process (of this thread, as the kernel counts the first three)."""
     policy = nice = io = oom_score = None
     with contextlib.suppress(OSError):
         policy = os.sched_getscheduler(0)
@@ -79,10 +80,10 @@ def scheduling_class() -> SchedulingClass:
 
 
 def _io_priority(wanted: int | None = None) -> int:
-    """The I/O priority of this thread, and sets it where one is wanted.
+    """Returns the I/O priority of this thread; sets it if ``wanted`` is given.
 
     Raises:
-        OSError: the system has none, or does not let us.
+        OSError: the system has none, or does not allow it.
     """
     numbers = _SYSCALLS.get(platform.machine())
     if numbers is None:
@@ -106,7 +107,7 @@ THREAD_STACK_BYTES = 1 << 20
 """Instead of 8 MiB, which would be reserved for each thread that starts under a limit."""
 
 ROOM_BYTES_MIN = 16 << 20
-"""What a process may take in any case: the begin of reading a segment."""
+"""Memory that a process may have in any case: enough to begin reading a segment."""
 
 
 def _status(name: str) -> int:
@@ -120,7 +121,7 @@ def held_bytes() -> int:
 
 
 def limit_memory(most_bytes: int) -> None:
-    """From now on this process holds so many bytes at most."""
+    """From now on this process holds at most ``most_bytes``."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     room = max(most_bytes - held_bytes(), ROOM_BYTES_MIN)
     wanted = _status("VmData:") + room
@@ -129,6 +130,6 @@ def limit_memory(most_bytes: int) -> None:
 
 
 def lift_limit(before: int) -> None:
-    """Takes it back; ``before`` is the soft limit that the process had."""
+    """Restores the limit; ``before`` is the soft limit that the process had."""
     resource.setrlimit(resource.RLIMIT_DATA, (before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     threading.stack_size(0)

@@ -1,7 +1,7 @@
 """How fast a run may read: one budget for all of its processes and disks.
 
-Each read reserves its time before it begins: it may begin when what was read before it would have been read at the rate. So no counter has
-to be filled up, whoever sleeps holds no lock, and reads of several processes take turns.
+Each read reserves its time before it begins: it may begin when all earlier reads would be complete at the rate. So there is no
+counter to refill, a waiting process holds no lock, and reads of several processes take turns.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ SharedRate = Any
 """Shared memory: when the next read may begin."""
 
 UNUSED_SECONDS_MAX = 0.1
-"""Of time in which nothing was read, so much may be made up for at once."""
+"""Of the time without reads, at most this much may be made up for at once."""
 
 PIECES_PER_SECOND = 64
-"""Reads are cut in pieces, so that a broker that wants the same disk waits for one of them at most."""
+"""Reads are cut in pieces, so that a broker that needs the same disk waits for one of them at most."""
 
 PIECE_BYTES = range(64 << 10, (1 << 20) + 1)
 
 LOCK_SECONDS_MAX = 1.0
-"""A worker that was killed may hold the lock for ever: whoever waits so long goes on without it."""
+"""A worker that was killed may hold the lock for ever: after this time a process continues without it."""
 
 LOCK_LOOK_SECONDS = 0.001
 """It is held for some microseconds."""
@@ -46,7 +46,7 @@ class ReadRate:
         Args:
             bytes_per_second: for all processes that share it.
             clock: seconds, the same in all processes of this machine.
-            sleep: for so many seconds.
+            sleep: takes seconds.
         """
         self.bytes_per_second = bytes_per_second
         self._clock, self._sleep = clock, sleep
@@ -56,11 +56,11 @@ class ReadRate:
 
     @property
     def piece_bytes(self) -> int:
-        """At most so much is to be read at once."""
+        """The most bytes that should be read at once."""
         return min(max(self.bytes_per_second // PIECES_PER_SECOND, PIECE_BYTES[0]), PIECE_BYTES[-1])
 
     def take(self, count: int) -> None:
-        """Called before ``count`` bytes are read: returns when they may be."""
+        """Called before ``count`` bytes are read: returns when the rate allows it."""
         is_locked = self._is_locked()
         try:
             now = self._clock()
@@ -73,8 +73,8 @@ class ReadRate:
             self._sleep(begin - now)
 
     def _is_locked(self) -> bool:
-        """Takes the lock, if it can be had in ``LOCK_SECONDS_MAX``."""
-        # The timed wait of a shared lock counts by the wall clock: where that is set back, it lasts longer.
+        """Takes the lock, if it is available within ``LOCK_SECONDS_MAX``."""
+        # The timed wait of a shared lock uses the wall clock: if that is set back, the wait is longer.
         last = time.monotonic() + LOCK_SECONDS_MAX
         while not self._lock.acquire(False):
             if time.monotonic() > last:
@@ -83,12 +83,12 @@ class ReadRate:
         return True
 
     def share(self, context: BaseContext) -> SharedRate:
-        """The budget in shared memory, from now on."""
+        """Moves the budget to shared memory."""
         if self._shared is None:
             self.adopt(context.Array("d", list(self._next)))
         return self._shared
 
     def adopt(self, shared: SharedRate) -> None:
-        """Goes on with the budget of another process."""
+        """Uses the budget of another process from now on."""
         self._shared = self._next = shared
         self._lock = shared.get_lock()

@@ -1,10 +1,11 @@
 """The lock that a broker keeps on its log directories, and which release of Kafka holds it.
 
 A broker keeps a record lock on the file ``.lock`` in each of its log directories from start to stop (`LogManager.lockLogDirs`,
-`FileLock`, `FileChannel.tryLock`). The file alone means nothing: up to 3.7 it stays behind when the broker stops, and nothing is
-in it. The lock is taken here in the form that belongs to an open file (`record_lock`): a broker that starts meanwhile is kept out
-and says so, two holders in one process keep each other out by the kernel's own rule, so that no registry is needed, and it
-survives that some other part of the process opens and closes the file, which would silently drop a lock of the POSIX form.
+`FileLock`, `FileChannel.tryLock`). The file alone means nothing: up to 3.7 it remains when the broker stops, and it is empty.
+
+The lock is taken here in the form that belongs to an open file (`record_lock`). A broker that starts meanwhile is kept out and
+reports that. The kernel keeps out a second holder in the same process, so that no registry is needed. And the lock survives if
+another part of the process opens and closes the file, which would silently drop a POSIX lock.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ __all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "broker_version",
 LOCK_FILE_NAME = ".lock"
 """`LogManager.LockFileName`."""
 
-_TEMPORARY_NAME = ".lock.tmp"  # a plain file beside the partitions: brokers look at directories only
+_TEMPORARY_NAME = ".lock.tmp"  # a plain file next to the partitions: brokers look at directories only
 
 _OF_THE_DISK = (errno.EROFS, errno.EIO)
 
-# A broker from 3.8 on removes the file when it stops, and another run may create it: each round answers one such event.
+# A broker from 3.8 on removes the file when it stops, and another run may create it: each round handles one such event.
 _ROUNDS_MAX = 8
 
 
@@ -51,10 +52,10 @@ class HeldLock:
     fd: int
 
     def verify(self) -> None:
-        """Makes sure that the lock still keeps brokers out; cheap enough to be asked before each file that is written.
+        """Makes sure that the lock still keeps brokers out; cheap enough to call before each file that is written.
 
-        A broker from 3.8 on unlocks, then removes the file when it stops (KAFKA-16391). A lock taken in between sits on a file
-        without a name, and the next broker would create a new one beside it.
+        A broker from 3.8 on unlocks, then removes the file when it stops (KAFKA-16391). A lock taken in between is on a file
+        without a name, and the next broker would create a new file.
 
         Raises:
             RefusedError: the name no longer leads to the locked file.
@@ -64,21 +65,21 @@ class HeldLock:
 
 
 def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
-    """Which process, usually a live broker, holds a log directory. Changes nothing and creates nothing.
+    """The process, usually a live broker, that holds a log directory. Changes nothing and creates nothing.
 
     Args:
         log_dir: the log directory, the parent of the partitions' directories.
 
     Returns:
-        None when it is free, else the process id of the holder, or `HOLDER_NOT_VISIBLE` if the kernel does not show it (a
-        broker in another container or on another host, or a holder through `hold`, this process included).
+        None when it is free, else the process id of the holder. `HOLDER_NOT_VISIBLE` if the kernel does not show it: a broker in
+        another container or on another host, or a holder through `hold`, this process included.
 
     Raises:
         LockUnknownError: it is unknown.
     """
     path = os.path.join(log_dir, LOCK_FILE_NAME)
     try:
-        # Asked before opening: to open a device or a pipe may have effects of its own.
+        # Checked before opening: opening a device or a pipe may have effects of its own.
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise LockUnknownError("is not a regular file", path=path)
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -98,12 +99,12 @@ def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
 
 @contextlib.contextmanager
 def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
-    """Holds a log directory as a broker does, so that none starts on it meanwhile.
+    """Holds a log directory as a broker does, so that no broker starts on it meanwhile.
 
-    An absent lock file is created with mode 0644 and the owner and group of the segments, else of ``meta.properties``: a broker that may
-    not open it for writing takes the log directory offline. The directory itself may belong to somebody else, as the root of a volume
-    with an fsGroup does in Kubernetes. The file stays afterwards, as the broker's own does: to remove it would race with a broker that
-    starts.
+    An absent lock file is created with mode 0644 and the owner and group of the segments, else of ``meta.properties``. A broker
+    that may not open it for writing takes the log directory offline. The directory itself may have another owner, as the root of a
+    volume with an fsGroup does in Kubernetes.
+    The file remains, as the broker's own does: removing it would race with a broker that starts.
 
     Args:
         log_dir: the log directory, the parent of the partitions' directories.
@@ -113,7 +114,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
 
     Raises:
         RefusedError: another process holds or creates it, or it cannot be created with the owner of the segments.
-        LockUnknownError: it cannot be taken, so that it is unknown.
+        LockUnknownError: it is unknown whether another process holds it, because the lock cannot be taken.
         WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
     """
     path = os.path.join(log_dir, LOCK_FILE_NAME)
@@ -144,7 +145,7 @@ def _locked(log_dir: str | os.PathLike[str], path: str) -> int:
 
 
 def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
-    """Opens the lock file for writing. Returns None when it was absent and was created: then it is to be opened again."""
+    """Opens the lock file for writing. Returns None if it was absent and was created: then the caller opens it again."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -162,7 +163,7 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
 
 
 def _create(log_dir: str | os.PathLike[str], path: str) -> None:
-    # As any other file: it has its owner before it has its name, so that a killed run cannot leave one that keeps brokers out.
+    # As any other file it has its owner before it has its name, so that a killed run cannot leave one that keeps brokers out.
     try:
         status = _made_by_broker(log_dir)
     except OSError as error:
@@ -186,7 +187,7 @@ def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
     """The status of a file whose owner is the broker's user: a segment, else ``meta.properties``, else the directory itself.
 
     Raises:
-        OSError: they cannot be looked at.
+        OSError: their status cannot be read.
     """
     with os.scandir(log_dir) as entries:
         partitions = sorted(
@@ -234,7 +235,7 @@ def _is_named(path: str, fd: int) -> bool:
 
 
 _ARCHIVE = re.compile(r"(?:^|[/:])kafka_2\.\d+-(\d{1,3})\.(\d{1,3})\.\d[^/:]{0,40}\.jar")
-"""Of the broker itself; those of clients may come with a plugin, and be of another release."""
+"""Archive of the broker itself; those of clients may come with a plugin, and be of another release."""
 
 CMDLINE_BYTES_MAX = 4 << 20
 """A class path may name hundreds of archives; the kernel allows some megabytes of arguments."""
@@ -245,11 +246,11 @@ def broker_version(process_id: int, proc: Path = Path("/proc")) -> tuple[int, in
 
     Args:
         process_id: of a broker.
-        proc: where the kernel tells of processes.
+        proc: where the kernel describes processes.
 
     Returns:
-        None where nothing tells it: another user's process, another container, archives under other names. The least, where several
-        are there.
+        None if it is unknown: another user's process, another container, archives under other names. If several versions are there,
+        the lowest.
     """
     found = {(int(match[1]), int(match[2])) for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)}
     return min(found, default=None)

@@ -1,4 +1,4 @@
-"""Directories that are written to: names looked at, removed under a lock, made durable; directories made, and held by one run at a time."""
+"""Directories that are written to: names are checked, removed under a lock and synced; directories are made, and locked by a run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class OpenDirectory:
     calls: FileCalls
 
     def path(self, name: str) -> str:
-        """Of a name in it, for messages."""
+        """The path of a name in it, for messages."""
         return os.path.join(self.shown, name)
 
     def failed(self, name: str, doing: str, error: OSError) -> WriteFailedError:
-        """The error to raise where nothing took effect."""
+        """The error to raise if nothing took effect."""
         return WriteFailedError(f"cannot {doing}: {reason_of(error)}", path=self.path(name), errno=error.errno)
 
     def unknown(self, name: str, what: str, error: OSError) -> OutcomeUnknownError:
-        """The error to raise where something may have."""
+        """The error to raise if something may have taken effect."""
         return OutcomeUnknownError(f"{what}: {reason_of(error)}", path=self.path(name), errno=error.errno)
 
     def busy(self, name: str) -> BusyError:
@@ -51,7 +51,7 @@ class OpenDirectory:
         return self.leads_to_file(name, self.calls.fstat(fd))
 
     def leads_to_file(self, name: str, status: os.stat_result) -> bool:
-        """The same for a file of which only this is known."""
+        """Whether the name leads to the file with this status."""
         try:
             return os.path.samestat(self.calls.stat(name, dir_fd=self.fd), status)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class OpenDirectory:
         """Whether the name is taken.
 
         Raises:
-            WriteFailedError: it cannot be looked at.
+            WriteFailedError: it cannot be checked.
         """
         try:
             return self._exists(name)
@@ -81,13 +81,13 @@ class OpenDirectory:
             self.calls.close(fd)
 
     def is_unlinked(self, name: str, is_meant: Callable[[int], bool]) -> bool:
-        """Removes a name that no live run holds and that still leads to a file that is meant. Raises OSError."""
-        # Write access is what the lock needs, and at the same time the proof that this file is ours to remove.
+        """Removes a name if it still leads to a file for which ``is_meant`` is true and no live run holds it. Raises OSError."""
+        # The lock needs write access, which at the same time proves that this file is ours to remove.
         fd = self.calls.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
         try:
             self.calls.lock(fd)
-            # The run that held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Asked last,
-            # because a program without locks may put another file there while this one is looked at.
+            # The run that held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Checked
+            # last, because a program without locks may put another file there meanwhile.
             if not is_meant(fd) or not self.leads_to(name, fd):
                 return False
             self.calls.unlink(name, dir_fd=self.fd)
@@ -100,7 +100,7 @@ class OpenDirectory:
         try:
             self.calls.fsync(self.fd)
         except OSError as error:
-            # Reading the entry back proves nothing about the device, unless the file system does not know the question at all.
+            # Reading the entry back proves nothing about the device, unless the file system does not know the operation at all.
             with contextlib.suppress(OSError):
                 if error.errno in _NO_DIRECTORY_SYNC and self._exists(name):
                     return None
@@ -112,7 +112,7 @@ class OpenDirectory:
 
 @contextlib.contextmanager
 def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int = 0) -> Iterator[OpenDirectory]:
-    """Opens a directory, unless it is open already.
+    """Opens a directory, unless ``directory`` is a descriptor.
 
     Args:
         directory: path of it, or a descriptor that is open for reading (not O_PATH).
@@ -142,10 +142,10 @@ def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int
 
 
 def check_names(*names: str) -> None:
-    """Names are made by this program; one that leads out of the directory is a mistake in it.
+    """Checks names: this program makes them, so a name that leads out of the directory is a programming error.
 
     Raises:
-        ValueError: one does, or two are the same.
+        ValueError: a name leads out of the directory, or two are the same.
     """
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -200,9 +200,9 @@ def sync_entries(directory: str) -> None:
 
 @contextlib.contextmanager
 def hold_directory(directory: str, doing: str) -> Iterator[None]:
-    """Holds a directory, which is made where it is missing. The kernel releases it when the process ends, however it does.
+    """Locks a directory, which is made if it is missing. The kernel releases the lock when the process ends, in whatever way.
 
-    ``flock`` is enough: nobody but runs of this machine asks, and a directory cannot be opened for writing, as record locks want.
+    ``flock`` is enough: only runs of this machine check it. A directory cannot be opened for writing, which record locks need.
 
     Args:
         directory: path.

@@ -1,4 +1,4 @@
-"""Files of our own outside of log directories: plans, reports and tables that are published whole, journals that only grow."""
+"""Our files outside of log directories: plans, reports and tables that are published whole, journals that only grow."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from snaprebuild.storage.partition_dir import BROKER_FILES
 __all__ = ["JournalFile", "append_to_journal", "check_new_place", "check_place", "new_file", "write_text_file"]
 
 OWN_DOCUMENT = b'"schema": "snaprebuild.'
-"""What every plan and report of ours has in its first bytes; only such a file is replaced."""
+"""Every plan and report of ours has this in its first bytes; only such a file is replaced."""
 
 _TAIL_BYTES = 1 << 16
 
 
 def check_place(path: str) -> None:
-    """Makes sure that a plan or report may be written here: not among the files of a broker, and not over anything but one of ours.
+    """Makes sure that a plan or report may be written here: not among the files of a broker, and not over a file that is not ours.
 
     Raises:
         RefusedError: it may not.
@@ -62,7 +62,7 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
 
     Args:
         path: of the file.
-        needs_directory: ask whether its directory can be written to.
+        needs_directory: check whether its directory can be written to.
 
     Raises:
         RefusedError: it would be among the files of a broker, or something has this name.
@@ -102,7 +102,7 @@ def write_text_file(path: str, pieces: Iterable[str]) -> None:
     Raises:
         RefusedError: as ``check_place``.
         WriteFailedError: it cannot be written; an older one is as it was.
-        OutcomeUnknownError: it was written, and may be the older one after a power failure.
+        OutcomeUnknownError: it was written; after a power failure the older file may be back.
     """
     check_place(path)
     with _published(path, replaces=True) as file:
@@ -137,7 +137,7 @@ def _published(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
 
 
 def append_to_journal(path: str, text: str) -> None:
-    """Appends lines to a journal that an earlier run left; they are on the device then. Half a line at its end is removed first.
+    """Appends lines to a journal of an earlier run, and syncs them. Half a line at its end is removed first.
 
     Args:
         path: of the file.
@@ -175,7 +175,7 @@ class JournalFile:
     """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
 
     def __init__(self, path: str, first_line: str) -> None:
-        """Creates the file, and the directories above it, with its first line; all of it is on the device then.
+        """Creates the file, and the directories above it, with its first line; when this returns all of it is on the device.
 
         Raises:
             RefusedError: as ``check_new_place``.
@@ -207,10 +207,10 @@ class JournalFile:
 
         Args:
             line: text without its end.
-            sync: return when it is on the device; else it gets there with the next line that is waited for.
+            sync: return when it is on the device; else it gets there with the next line that is synced.
 
         Raises:
-            WriteFailedError: it cannot be written, or an earlier one could not: behind half a line nothing is written any more.
+            WriteFailedError: it cannot be written, or an earlier one could not: after half a line nothing more is written.
         """
         data = memoryview(line.encode() + b"\n")
         try:
@@ -243,7 +243,7 @@ class JournalFile:
     def _sync_up_to(self, wanted: int) -> None:
         with self._syncing:
             if self._synced >= wanted:
-                return  # the sync of another line came behind this one
+                return  # the sync of another thread included this line
             covered = self._written
             os.fsync(self._fd)
             self._synced = covered

@@ -1,4 +1,4 @@
-"""The system calls of the writing side, behind one seam, so that a test can record each call or let it fail."""
+"""The system calls of the writing side as one class, so that a test can record each call or let it fail."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FileCalls:
     def open(self, name: str, flags: int, mode: int = 0, *, dir_fd: int | None = None) -> int:
         """Opens a file. A created one gets exactly ``mode`` less 0022, whatever the umask of the process.
 
-        A umask of 077 would leave the new file unreadable to the broker until it is given its mode, and a run that is killed in
-        between would keep the broker from starting (`LogLoader.removeTempFilesAndCollectSwapFiles`).
+        A umask of 077 would leave the new file unreadable to the broker until its mode is set. A run that is killed in between
+        would keep the broker from starting (`LogLoader.removeTempFilesAndCollectSwapFiles`).
         """
         flags |= os.O_CLOEXEC
         if not flags & os.O_CREAT:
@@ -52,7 +52,7 @@ class FileCalls:
         return os.fstat(fd)
 
     def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
-        """The status of a name itself, not of what a symbolic link leads to."""
+        """The status of a name itself, not of the target of a symbolic link."""
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
     def fchown(self, fd: int, uid: int, gid: int) -> None:
@@ -64,7 +64,7 @@ class FileCalls:
         os.fchmod(fd, mode)
 
     def write(self, fd: int, data: memoryview) -> int:
-        """Writes at the end of what was written. Returns how many bytes were taken, which may be fewer."""
+        """Writes at the end. Returns how many bytes were written, which may be fewer."""
         return os.write(fd, data)
 
     def fsync(self, fd: int) -> None:
@@ -84,7 +84,7 @@ class FileCalls:
         os.link(name, new_name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
 
     def rename(self, name: str, new_name: str, *, dir_fd: int) -> None:
-        """Renames, over what has the new name."""
+        """Renames; replaces a file with the new name."""
         os.rename(name, new_name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
     def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:

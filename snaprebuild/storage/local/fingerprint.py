@@ -1,6 +1,7 @@
-"""What a snapshot was when it was written, so that it is known again: its bytes by their SHA-256, and its modification time.
+"""The identity of a snapshot as it was written: the SHA-256 of its bytes, and its modification time.
 
-The time tells our file from another one with the same bytes. The inode is no part of it, because a copy that keeps times is still ours.
+The time distinguishes our file from another one with the same bytes. The inode is not included, because a copy that keeps times is
+still ours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, data: bytes, mtime_ns: int) -> Fingerprint:
-        """Of bytes that are just being written, with the time that their file has, or 0 where that is not known."""
+        """The fingerprint of bytes that are being written; ``mtime_ns`` is the time that their file has, or 0 if that is not known."""
         return cls(hashlib.sha256(data).hexdigest(), len(data), mtime_ns)
 
 
@@ -52,7 +53,7 @@ def fingerprint_at(path: str) -> Fingerprint:
 
 
 def fingerprint_of(fd: int, path: str) -> Fingerprint:
-    """The fingerprint of an open file; its position does not matter and is not moved.
+    """The fingerprint of an open file; does not use or move its position.
 
     Raises:
         ReadFailedError: it cannot be read, or is too large for a snapshot: a file with holes may have any size.

@@ -1,7 +1,7 @@
-"""Hard links from one directory into another: where they can be made, many at once, and what comes with them.
+"""Hard links from one directory into another: where they can be made, many at once, and the attributes that come with them.
 
-A link leads from no mount to another. It carries the security label, the access control list and the quota project of its file, which are
-those of the directory that the file was made in; a new file inherits all three from its own directory.
+A link cannot lead from one mount to another. It has the security label, the access control list and the quota project of its file,
+which come from the directory in which the file was made. A new file inherits all three from its own directory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ __all__ = ["Mount", "attributes_of", "check_links", "correction", "difference", 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A place in which links can be made.
+    """The mount of a directory: links can be made only within one mount.
 
     Attributes:
         device: number of the device (``st_dev``).
-        number: of the mount: one device may be mounted twice, and no link leads from one to the other; None where the kernel does not tell.
+        number: of the mount: one device may be mounted twice, and no link leads from one to the other; None if the kernel does not
+            show it.
     """
 
     device: int
@@ -36,7 +37,7 @@ class Mount:
 
 
 def mount_of(path: str) -> Mount:
-    """The mount that a directory lies on, or would lie on once it is made.
+    """The mount of a directory, also of one that does not exist yet.
 
     Raises:
         ReadFailedError: it cannot be opened.
@@ -90,7 +91,7 @@ def link_files(source: str, target: str, names: Iterable[str]) -> Iterator[tuple
     """Gives whole, synced files of one directory the same names in another one. Nothing is durable before that one is synced.
 
     Args:
-        source: directory of the files; no link is followed to it, or from it.
+        source: directory of the files; symbolic links are not followed.
         target: directory that the names are made in.
         names: of the files.
 
@@ -133,7 +134,7 @@ LABELS_AND_LISTS = {
     "system.posix_acl_access": "access control list",
     "system.nfs4_acl": "access control list",
 }
-"""Extended attributes, and what each is called."""
+"""Extended attributes, and the name of each in messages."""
 
 _FS_IOC_FSGETXATTR, _FSXATTR = 0x801C581F, struct.Struct("=5I8x")
 """See ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
@@ -142,7 +143,7 @@ _FS_IOC_FSGETXATTR, _FSXATTR = 0x801C581F, struct.Struct("=5I8x")
 def attributes_of(path: str) -> dict[str, bytes]:
     """Security label and access control list of a file, by the name of the extended attribute. A link is not followed.
 
-    Of an SELinux label the user is left out: it is that of the shell that made the file, and no policy of a service decides by it.
+    The user of an SELinux label is left out: it is that of the shell that made the file, and no policy of a service uses it.
     """
     found = {}
     with contextlib.suppress(OSError):  # a file system without extended attributes has neither
@@ -168,7 +169,7 @@ def project_of(path: str) -> int:
 
 
 def difference(path: str, segment: str) -> str | None:
-    """What a file has that its segment has not, or has otherwise: ``security label`` or ``access control list``. None where they agree."""
+    """The attribute in which a file differs from its segment: ``security label`` or ``access control list``; or None."""
     mine, wanted = attributes_of(path), attributes_of(segment)
     return next((what for name, what in LABELS_AND_LISTS.items() if mine.get(name) != wanted.get(name)), None)
 

@@ -1,4 +1,4 @@
-"""What the indexes of a segment hint at; nothing relies on it."""
+"""Hints from the indexes of a segment; nothing relies on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL
 
 
 def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int | None:
-    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None when it is absent or tells nothing.
+    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None if it is absent or useless.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.
     """

@@ -25,11 +25,11 @@ def create_partition_directory(
 ) -> None:
     """Creates the directory of a partition with its files.
 
-    Until it is whole it has a name that a broker gives to directories which it deletes (``<name>.<32 hex>-delete``): any other would keep a
-    broker from starting, and what a killed run leaves is removed by the next start of one.
+    Until it is whole it has the name that a broker gives to directories which it deletes (``<name>.<32 hex>-delete``). Any other
+    name would keep a broker from starting. The next start of a broker removes what a killed run leaves.
 
     Args:
-        log_dir: that it goes to; whoever calls holds it.
+        log_dir: its parent; the caller holds its lock.
         name: ``<topic>-<partition>``.
         files: by name.
         owner: of directory and files, with the mode of the files; None leaves them to the process.
@@ -39,13 +39,13 @@ def create_partition_directory(
         AlreadyExistsError: the name is taken.
         RefusedError: the owner cannot be kept.
         WriteFailedError: nothing took effect.
-        OutcomeUnknownError: it is there, and may not survive a power failure.
+        OutcomeUnknownError: the directory was created, and may not survive a power failure.
     """
     mark = f".{secrets.token_hex(16)}-delete"
     temporary = name[: NAME_LENGTH_MAX - len(mark)] + mark
     check_names(name, temporary)
     with opened(log_dir, calls) as place:
-        if place.is_taken(name):  # spares the work; that it is never replaced rests on the rename alone
+        if place.is_taken(name):  # saves the work; only the rename guarantees that nothing is replaced
             raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
         path = os.path.join(log_dir, temporary)
         try:
@@ -59,7 +59,7 @@ def create_partition_directory(
                 create_file(path, each, data, owner=owner, temporary_name=f"{each}.tmp", calls=calls)
             _give_name(place, temporary, name)
         except BaseException:
-            shutil.rmtree(path, ignore_errors=True)  # gone already where the name was given
+            shutil.rmtree(path, ignore_errors=True)  # it is gone already if it has its real name
             raise
         if failure := place.sync_failure(name, "exists and may not survive a power failure"):
             raise failure
@@ -68,7 +68,7 @@ def create_partition_directory(
 def _take_directory(path: str, owner: Ownership) -> None:
     try:
         os.chown(path, owner.uid, owner.gid)
-        os.chmod(path, owner.mode | (owner.mode & 0o444) >> 2)  # whoever may read files may look for them
+        os.chmod(path, owner.mode | (owner.mode & 0o444) >> 2)  # a user that may read files may search the directory
     except OSError as error:
         raise RefusedError(f"cannot be given its {owner}: {error.strerror}", path=path) from error
 

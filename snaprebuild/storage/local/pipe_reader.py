@@ -1,4 +1,4 @@
-"""Reads what a function writes to a path, while it writes: the function gets one end of a pipe, and is never more than its size ahead."""
+"""Reads what a function writes to a path, while it writes: the path is one end of a pipe, so its buffer bounds what is in memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["piped"]
 
 @contextlib.contextmanager
 def piped(write: Callable[[str], None]) -> Iterator[Callable[[int], bytes]]:
-    """Runs a function in a thread. It ends early (with EPIPE) where the block ends before everything was read.
+    """Runs a function in a thread. It ends early (with EPIPE) if the block ends before everything was read.
 
     Args:
-        write: opens the path that it is given, writes, and closes it.
+        write: opens the path that it gets, writes, and closes it.
 
     Yields:
-        Reads so many bytes or fewer, none at the end. Raises what the function raised, where its bytes end.
+        A function that takes a number of bytes and returns at most that many, none at the end. After them it raises what ``write``
+        raised.
     """
     read_fd, write_fd = os.pipe()
     failures: list[Exception] = []

@@ -13,11 +13,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def respect_umask(umask: int) -> None:
-    """From now on documents have no permission that this umask takes away.
+    """From now on documents have no permission that this umask removes.
 
     Args:
-        umask: of the caller of the command. Its own process has another one, because brokers must be able to read the files that it writes
-            for them.
+        umask: of the caller of the command. The process itself has another one, because brokers must be able to read the files that
+            it writes for them.
     """
     global _umask  # noqa: PLW0603
     _umask = umask

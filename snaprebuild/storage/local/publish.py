@@ -1,22 +1,24 @@
-"""One way to publish a file: it appears under its name whole or not at all.
+"""Publishing a file: it appears under its name whole or not at all.
 
 Kafka writes a snapshot in place and syncs it later (`ProducerStateManager.writeSnapshot`), so a power failure leaves torn files.
-Here a file is written under a temporary name, synced, read back, and only then gets its name. The steps, and the reason for their order:
+This module writes a file under a temporary name, syncs it, reads it back, and only then gives it its name. The steps, and the
+reason for their order:
 
-1. Create the temporary file, readable for everyone: a plain file that the broker may not read keeps the whole log directory
-   offline (`LogLoader.removeTempFilesAndCollectSwapFiles`), and a run may be killed after any step.
-2. Lock it, so that a second run can tell a file in use from one that a killed run left.
+1. Create the temporary file, readable for everyone. A plain file that the broker may not read keeps the whole log directory offline
+   (`LogLoader.removeTempFilesAndCollectSwapFiles`), and a run may be killed after any step.
+2. Lock it, so that a second run can distinguish a file in use from the leftover of a killed run.
 3. Set the owner, then the mode, before there is a byte in it. In this order the broker may read it at every moment.
 4. Write, sync, read back from the device through a second descriptor, compare every byte.
-5. Give it its name. A new file is linked, which fails if the name is taken; a rename would replace. A file that may be replaced only
-   if it is unchanged is looked at again, then renamed over. A file system has no conditional rename, so another program can still
-   write between that look and the rename; another run of this program cannot, because both lock the same temporary file.
+5. Give it its name. A new file is linked, which fails if the name is taken; a rename would replace. A file that is replaced is
+   checked again, and then the new one is renamed over it only if it is unchanged. A file system has no conditional rename, so
+   another program can still write between that check and the rename. Another run of this program cannot, because both lock the same
+   temporary file.
 6. Remove the temporary name, sync the directory.
 
-A run that is killed before the link leaves a temporary file. The next run that writes this name removes it. A run that is killed after
-the link leaves a whole file under both names; `whole_file.remove_second_name` removes the temporary one.
+A run that is killed before the link leaves a temporary file. The next run that writes this name removes it. A run that is killed
+after the link leaves a whole file under both names; `whole_file.remove_second_name` removes the temporary one.
 
-The temporary name ``<20 digits>.snapshot.tmp`` is one that no version of Kafka looks at.
+No version of Kafka reads files with the temporary name ``<20 digits>.snapshot.tmp``.
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ from snaprebuild.storage.store import FileIdentity, Ownership
 __all__ = ["TEMPORARY_SUFFIX", "Blocks", "create_file", "replace_file", "temporary_file", "temporary_name_of"]
 
 Blocks = Callable[[], Iterable[bytes | memoryview]]
-"""Gives the bytes of a large file, block after block: once to write them, once to compare them with what was written."""
+"""Yields the bytes of a large file, block by block. Called twice: to write them, and to compare them with the written file."""
 
 TEMPORARY_SUFFIX = ".snaprebuild-tmp"
 """Of a file that is replaced, or created outside of log directories."""
 
 _READ_BLOCK_BYTES = 1 << 20
 
-# Another run may remove the same leftover between two of our calls; a few rounds settle that, more would be an attack.
+# Another run may remove the same leftover between two of our calls; a few rounds are enough for that, more would be an attack.
 _LEFTOVER_ROUNDS_MAX = 8
 
-# Errors of `link` where the file system has no hard links (FAT, some FUSE and CIFS mounts), has used up those of this file,
-# or the kernel forbids linking to files of other owners (fs.protected_hardlinks).
+# Errors of `link`. The file system has no hard links (FAT, some FUSE and CIFS mounts) or allows no more links to this file. Or the
+# kernel forbids links to files of other owners (fs.protected_hardlinks).
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # EINVAL: an owner that this user namespace has no number for.
 _OWNER_REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -63,24 +65,25 @@ def create_file(
     before_name: Callable[[os.stat_result], None] | None = None,
     calls: FileCalls = OS,
 ) -> None:
-    """Creates a file, which survives a power failure once this returns.
+    """Creates a file. Once this returns, the file survives a power failure.
 
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading (not O_PATH).
         name: the file's name inside the directory.
-        data: all of its bytes, or what gives them.
+        data: all of its bytes, or a function that yields them.
         owner: owner, group and mode that it must have, those of the segment. None leaves them to the process (0644).
-        temporary_name: name to write under, ``<20 digits>.snapshot.tmp``. What a killed run left there is removed.
-        before_name: called with the status of the whole file, synced and read back, before it gets its name. If it raises, nothing is left.
+        temporary_name: name under which it is written, ``<20 digits>.snapshot.tmp``. A leftover of a killed run there is removed.
+        before_name: called with the status of the whole file, synced and read back, before it gets its name. If it raises, nothing
+            is left.
         calls: the system calls.
 
     Raises:
-        AlreadyExistsError: the name is taken. It was not touched, and its directory entry is made durable, so that a caller that
-            finds the right bytes there may rely on them.
+        AlreadyExistsError: the name is taken. The file there was not touched, and its directory entry was made durable. So a caller
+            that finds the right bytes there may rely on them.
         RefusedError: the owner cannot be kept. Not a byte of the data was written.
         BusyError: another run writes the same file now.
         WriteFailedError: nothing took effect.
-        OutcomeUnknownError: the file is there or may be there, and something after that failed.
+        OutcomeUnknownError: the file exists or may exist, and something after that failed.
     """
     check_names(name, temporary_name)
     blocks = (lambda: (data,)) if isinstance(data, bytes) else data
@@ -95,7 +98,7 @@ def create_file(
 
 
 def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls = OS) -> None:
-    """Replaces a file if it is still the one that was read. The change survives a power failure once this returns.
+    """Replaces a file if it is still the one that was read. Once this returns, the change survives a power failure.
 
     Args:
         path: of the file; a link is not followed.
@@ -104,10 +107,10 @@ def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls 
         calls: the system calls.
 
     Raises:
-        RefusedError: it is another one, or gone, or its owner cannot be kept.
+        RefusedError: it is another file, or gone, or its owner cannot be kept.
         BusyError: another run replaces it now.
         WriteFailedError: nothing took effect.
-        OutcomeUnknownError: the new one is there, or may be, and something after that failed.
+        OutcomeUnknownError: the new file exists or may exist, and something after that failed.
     """
     directory, name = os.path.split(path)
     temporary_name = name + TEMPORARY_SUFFIX
@@ -122,13 +125,13 @@ def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls 
 
 
 def temporary_name_of(name: str) -> str:
-    """The name that a file of remote storage is written under on a file system."""
+    """The name under which a file of remote storage is written on a file system."""
     return f".{name}{TEMPORARY_SUFFIX}"
 
 
 @contextlib.contextmanager
 def temporary_file(place: OpenDirectory, name: str, mode: int = 0o644, *, is_locked: bool = True) -> Iterator[TemporaryFile]:
-    """A new file under a temporary name, for a block that fills it and gives it its name. It is removed if the block raises before that.
+    """A new file under a temporary name, for a block that fills it and gives it its name. Removed if the block raises before that.
 
     Args:
         place: its directory.
@@ -159,7 +162,7 @@ def temporary_file(place: OpenDirectory, name: str, mode: int = 0o644, *, is_loc
                 error.leftover = name
             raise
     finally:
-        # Last, because the lock ends with it. Everything is synced or given up: an error here would mean nothing.
+        # Last, because closing ends the lock. Everything is synced or given up: an error here would mean nothing.
         place.close(fd)
 
 
@@ -168,7 +171,7 @@ class TemporaryFile:
     """An open file under a temporary name.
 
     Attributes:
-        is_named: it has its real name, or has it under another outcome that was reported.
+        is_named: it has its real name, or another outcome was reported.
     """
 
     place: OpenDirectory
@@ -180,7 +183,7 @@ class TemporaryFile:
         """Locks it.
 
         Raises:
-            BusyError: another run takes it for a leftover.
+            BusyError: another run is removing it as a leftover.
             WriteFailedError: the file system offers no locks; the file is removed.
         """
         try:
@@ -207,7 +210,7 @@ class TemporaryFile:
         return True
 
     def status(self) -> os.stat_result:
-        """What it is now.
+        """Its current status.
 
         Raises:
             WriteFailedError: the file system does not answer.
@@ -218,11 +221,11 @@ class TemporaryFile:
             raise self._failed("look at what was written", error) from error
 
     def fill(self, blocks: Blocks, owner: Ownership | None) -> None:
-        """Sets owner and mode, writes all bytes, syncs them, and compares them with what the device has.
+        """Sets owner and mode, writes and syncs all bytes, and compares them with those on the device.
 
         Raises:
             RefusedError: the owner cannot be kept.
-            WriteFailedError: a step failed, or other bytes are read back.
+            WriteFailedError: a step failed, or other bytes were read back.
         """
         if owner is not None:
             self._take_ownership(owner)
@@ -230,19 +233,19 @@ class TemporaryFile:
         self._read_back(blocks)
 
     def link_as(self, name: str) -> None:
-        """Gives it its name, which must be free, and makes that durable.
+        """Gives it its name, which must be free, and makes the name durable.
 
         Raises:
             AlreadyExistsError: the name is taken.
             WriteFailedError: nothing took effect.
-            OutcomeUnknownError: the file is there or may be there.
+            OutcomeUnknownError: the file exists or may exist under its name.
         """
         is_linked = _give_name(self.place, self.name, name, self.fd)
         self.is_named = True
         _finish(self.place, self.name if is_linked else None, name)
 
     def rename_over(self, name: str) -> None:
-        """Gives it its name, over what has it, and makes that durable.
+        """Gives it its name, replaces the file with that name, and makes the change durable.
 
         Raises:
             WriteFailedError: nothing took effect.
@@ -309,7 +312,7 @@ class TemporaryFile:
 
     def _read_back(self, blocks: Blocks) -> None:
         place, calls = self.place, self.place.calls
-        with contextlib.suppress(OSError):  # a wish only: without it the bytes are compared as the kernel remembers them
+        with contextlib.suppress(OSError):  # optional: without it the bytes are compared with those in the page cache
             calls.forget_cached(self.fd)
         try:
             again = calls.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
@@ -331,7 +334,7 @@ class TemporaryFile:
 
 
 def _remove_leftover(place: OpenDirectory, temporary_name: str) -> None:
-    """Removes the temporary file of a killed run. One that is locked belongs to a live run, and is not ours to touch."""
+    """Removes the temporary file of a killed run. A locked one belongs to a live run and is not touched."""
     for _ in range(_LEFTOVER_ROUNDS_MAX):
         try:
             if _is_leftover_removed(place, temporary_name):
@@ -346,29 +349,29 @@ def _remove_leftover(place: OpenDirectory, temporary_name: str) -> None:
 
 
 def _is_leftover_removed(place: OpenDirectory, temporary_name: str) -> bool:
-    # Asked before opening: to open a device or a pipe may have effects of its own.
+    # Checked before opening: opening a device or a pipe may have effects of its own.
     if not stat.S_ISREG(place.calls.stat(temporary_name, dir_fd=place.fd).st_mode):
         raise WriteFailedError("is not a regular file and is not removed", path=place.path(temporary_name))
     return place.is_unlinked(temporary_name, lambda _fd: True)
 
 
 def _refuse_existing(place: OpenDirectory, name: str) -> None:
-    """Spares the writing if the name is taken already; that it is never replaced rests on `_give_name` alone."""
+    """Saves the work of writing if the name is taken already; only `_give_name` guarantees that the file is never replaced."""
     if place.is_taken(name):
         raise _already_exists(place, name)
 
 
 def _already_exists(place: OpenDirectory, name: str) -> StorageError:
-    # A killed run may have linked the name and not synced the directory. A caller that finds the right bytes here takes it for done.
+    # A killed run may have linked the name without syncing the directory. A caller that finds the right bytes considers it done.
     failure = place.sync_failure(name, "exists and may not survive a power failure")
     return failure or AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
 
 
 def _unchanged(place: OpenDirectory, name: str, was: FileIdentity) -> os.stat_result:
-    """The status of a file, which must have the identity that it had.
+    """The status of a file, which must still have its identity.
 
     Raises:
-        RefusedError: it has another one, or is gone.
+        RefusedError: it has another identity, or is gone.
     """
     try:
         status = place.calls.stat(name, dir_fd=place.fd)
@@ -389,7 +392,7 @@ def _first_difference(calls: FileCalls, fd: int, blocks: Blocks) -> int | None:
             found = calls.read(fd, min(len(rest), _READ_BLOCK_BYTES))
             wanted = rest[: len(found)]
             if not found or found != wanted:
-                common = zip(found, wanted, strict=False)  # a device may answer anything
+                common = zip(found, wanted, strict=False)  # a device may return anything
                 return position + next((i for i, (one, other) in enumerate(common) if one != other), len(wanted))
             position += len(found)
             rest = rest[len(found) :]
@@ -422,7 +425,7 @@ def _give_name(place: OpenDirectory, temporary_name: str, name: str, fd: int) ->
 
 
 def _has_name(place: OpenDirectory, name: str, fd: int, cause: OSError, risk: str) -> bool:
-    """Whether a file has its name although giving it failed."""
+    """Whether a file has its name although the call failed."""
     try:
         return place.leads_to(name, fd)
     except OSError as error:
@@ -430,7 +433,7 @@ def _has_name(place: OpenDirectory, name: str, fd: int, cause: OSError, risk: st
 
 
 def _finish(place: OpenDirectory, temporary_name: str | None, name: str) -> None:
-    """Removes the temporary name and makes both changes durable; the file itself is in place already."""
+    """Removes the temporary name and makes both changes durable; the file already has its name."""
     failure: StorageError | None = None
     is_left = False
     if temporary_name is not None:

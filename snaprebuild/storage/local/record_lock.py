@@ -1,10 +1,11 @@
 """Record locks of the kernel, in the form that belongs to an open file rather than to a process.
 
-Java's ``FileChannel.tryLock`` takes a POSIX record lock (``F_SETLK``) on the whole file. Such a lock belongs to the process: it
-is dropped as soon as the process closes ANY descriptor of the file, and never conflicts with another one of the same process.
+Java's ``FileChannel.tryLock`` takes a POSIX record lock (``F_SETLK``) on the whole file. Such a lock belongs to the process. It is
+dropped as soon as the process closes ANY descriptor of the file, and never conflicts with another one of the same process.
+
 The open-file-description form (``F_OFD_SETLK``, Linux 3.15) conflicts with POSIX locks in both directions, so Java sees it and it
-sees Java's, but it has neither flaw: a file can be read back while it is locked, and two threads keep each other out.
-``flock`` is a different kind of lock, which neither of the two sees.
+sees Java's. It has neither flaw: a file can be read back while it is locked, and two threads keep each other out. ``flock`` is a
+different kind of lock, which neither of the two sees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 __all__ = ["HOLDER_NOT_VISIBLE", "holder", "release", "take"]
 
 HOLDER_NOT_VISIBLE = 0
-"""The lock is held, and the kernel does not show by whom: another container, another host, or an open-file-description lock."""
+"""The lock is held, and the kernel does not show its holder: another container, another host, or an open-file-description lock."""
 
 _FLOCK = struct.Struct("@hhqqi0q")  # struct flock of 64-bit Linux: type, whence, start, length (0 = to the end), pid; padded
 
@@ -38,7 +39,7 @@ def take(fd: int) -> None:
     """
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
-    except PermissionError as error:  # POSIX allows EACCES beside EAGAIN for "held"
+    except PermissionError as error:  # POSIX allows EACCES as well as EAGAIN for "held"
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
@@ -52,7 +53,7 @@ def release(fd: int) -> None:
 
 
 def holder(fd: int) -> int | None:
-    """Which process keeps us from taking the lock.
+    """The process that keeps us from taking the lock.
 
     Args:
         fd: any open descriptor; reading is enough.

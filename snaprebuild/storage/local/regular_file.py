@@ -1,8 +1,8 @@
-"""Reading a file: it may be something else than its name says, and it may change meanwhile.
+"""Reading a file: it may be something else than its name suggests, and it may change meanwhile.
 
-A follower that truncates its log writes other batches into the same file, often to the same size. What was read of it before and after
-that is no state that ever was. ``fstat`` before the first byte and after the last one shows it: Linux sets the change time at each write,
-and no program can set it back.
+A follower that truncates its log writes other batches into the same file, often to the same size. Bytes read before and after that
+belong to no state that ever existed. ``fstat`` before the first byte and after the last one shows it: Linux sets the change time at
+each write, and no program can set it back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
     """Opens a regular file; a link is not followed and a pipe does not block.
 
     Returns:
-        The descriptor, and what the file was when it was opened.
+        The descriptor, and the status of the file when it was opened.
 
     Raises:
         ReadFailedError: it is absent (``errno`` is ENOENT), cannot be opened, or is no regular file.
@@ -106,7 +106,7 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
 
 
 def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes:
-    """What a function gives, called with the count of bytes so far, until it gives none."""
+    """All bytes of a function that is called with the count of bytes so far, until it returns none."""
     parts: list[bytes] = []
     count = 0
     while part := read(count):
@@ -118,10 +118,10 @@ def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes
 
 
 def open_named_file(path: str) -> BinaryIO:
-    """Opens a regular file that a person named.
+    """Opens a regular file that the user named.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not exist.
         ReadFailedError: it cannot be opened, or is no regular file.
     """
     try:
@@ -134,7 +134,7 @@ def open_named_file(path: str) -> BinaryIO:
 
 
 class _Raising(io.FileIO):
-    """What would have to be waited for is an error. A regular file has no such bytes, but what calls itself one may, as in ``/proc``."""
+    """Bytes that would have to be waited for are an error. A regular file has none, but a file in ``/proc`` that looks regular may."""
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         count: int | None = super().readinto(buffer)
@@ -144,12 +144,12 @@ class _Raising(io.FileIO):
 
 
 def buffered(fd: int) -> BinaryIO:
-    """Reads from an open file, and closes it."""
+    """A reader of an open file; it closes the file, too."""
     return io.BufferedReader(_Raising(fd, "rb"))
 
 
 FLUX_NS = 60 * 10**9
-"""For so long after its last change a running broker may still be writing a file."""
+"""For this time after its last change a running broker may still be writing a file."""
 
 
 def has_changed(before: os.stat_result, after: os.stat_result) -> bool:
@@ -163,15 +163,15 @@ def changed_error(path: str) -> ChangedFileError:
 
 
 def may_be_in_flux(path: str, listed: FileIdentity, *, is_broker_running: bool) -> bool:
-    """Whether a file whose bytes make no sense may be one that a broker is writing: brokers up to 2.7 write snapshots in place.
+    """Whether a file that cannot be parsed may be one that a broker is writing: brokers up to 2.7 write snapshots in place.
 
     Args:
         path: of a file of this machine.
-        listed: what it was in the listing.
+        listed: its identity in the listing.
         is_broker_running: a broker holds the log directory.
 
     Returns:
-        True where it is not the file of the listing any more, or a running broker changed it within the last minute.
+        True if it is not the file of the listing any more, or a running broker changed it within the last minute.
     """
     try:
         status = os.lstat(path)

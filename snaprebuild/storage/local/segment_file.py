@@ -24,7 +24,7 @@ class SegmentFile:
 
     Raises:
         ReadFailedError: the file cannot be opened or is no regular file.
-        RefusedError: it is not the file of the listing (``GoneFileError`` where that file is gone).
+        RefusedError: it is not the file of the listing (``GoneFileError`` if that file is gone).
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class SegmentFile:
         Args:
             path: of the file.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-            listed: what it was in a listing; None for what is there now.
-            may_grow: a broker may append to it meanwhile; None where that is unknown, because nothing was listed.
+            listed: its identity in a listing; None for the file that is there now.
+            may_grow: a broker may append to it meanwhile; None if that is unknown, because nothing was listed.
         """
         self._path = path
         self._deadline = deadline
@@ -95,18 +95,18 @@ class SegmentFile:
         return done
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``: the operating system reads ahead as it sees fit."""
+        """See ``OpenBytes``: the operating system decides how far to read ahead."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
-        """Takes a batch that was found at a position: its header must still be there at the end, where the file may grow."""
+        """Remembers a batch that was found at a position: if the file may grow, its header must still be there at the end."""
         if self._may_grow:
             self._batches.append((position_bytes, header))
 
     def check_unchanged(self) -> None:
         """See ``OpenBytes``.
 
-        A file that may grow is longer than before, its noted batches are where they were, and so are the leader epochs: a broker changes
-        these before it appends to a log that it has truncated.
+        A file that may grow must be longer than before, its noted batches must be where they were, and its leader epochs must be the
+        same. A broker changes these before it appends to a log that it has truncated.
         """
         if not self._has_read:
             return
@@ -116,7 +116,7 @@ class SegmentFile:
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=self._path, errno=error.errno) from error
         if not is_same:
-            # A broker renames what it deletes, which changes the file, too.
+            # A broker renames a file that it deletes, which changes the file, too.
             raise self._gone_error() if self._has_lost_its_name() else changed_error(self._path)
 
     def _has_lost_its_name(self) -> bool:
@@ -132,7 +132,7 @@ class SegmentFile:
 
     def _has_only_grown(self, now: os.stat_result) -> bool:
         was = self._status
-        is_preallocated = was.st_blocks * 512 < was.st_size  # ``log.preallocate``: it has its size from the first byte on
+        is_preallocated = was.st_blocks * 512 < was.st_size  # ``log.preallocate``: it has its full size from the first byte on
         if now.st_size < was.st_size or (now.st_size == was.st_size and not is_preallocated):
             return False
         if not self._batches and was.st_size:
@@ -159,7 +159,7 @@ class SegmentFile:
 
 
 def _leader_epochs(path: str) -> FileIdentity | None:
-    """What the leader epoch checkpoint of a segment is now; None for any other file, and where there is none."""
+    """The identity of the leader epoch checkpoint of a segment; None for any other file, and if there is none."""
     directory, name = os.path.split(path)
     if not name.endswith(FileKind.LOG.value):
         return None
@@ -174,8 +174,8 @@ def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
 
     Args:
         path: of the segment.
-        listed: what it was in the listing, which all parts have in common.
-        found: what it was when this part was opened.
+        listed: its identity in the listing, which all parts have in common.
+        found: its identity when this part was opened.
 
     Raises:
         RefusedError: it grew, and its leader epoch checkpoint is younger than the last append of the listing.

@@ -29,7 +29,7 @@ class LocalStore:
         return True
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """See ``Store.present``; a link counts, wherever it leads."""
+        """See ``Store.present``; a link counts, whatever its target is."""
         return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
 
     def holds_segments(self, directory: str) -> bool:
@@ -49,7 +49,7 @@ class LocalStore:
             raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """See ``Store.list_below``; links are not followed, and what is no regular file is left out."""
+        """See ``Store.list_below``; links are not followed, and only regular files are yielded."""
         pending = [os.path.dirname(name_prefix)]
         if pending[0] and not os.path.isdir(os.path.join(location, pending[0])):
             return
@@ -116,7 +116,7 @@ class LocalStore:
         temporary_name: str,
         before_name: Callable[[int], None] | None = None,
     ) -> None:
-        """See ``Store.create``; without an owner the directory is made where it is missing."""
+        """See ``Store.create``; without an owner the directory is made if it is missing."""
         if owner is None:
             _make_directories(directory)
         create_file(
@@ -142,7 +142,7 @@ def _make_directories(directory: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LocalLargeObjects:
-    """Files; see ``LargeObjects``. One that was begun is begun anew."""
+    """Files; see ``LargeObjects``. Writing one that was begun starts again."""
 
     store: LocalStore
 
@@ -165,8 +165,8 @@ class LocalLargeObjects:
 class LocalReplacing:
     """Files of this machine.
 
-    Between two runs of this program a lock decides. Nothing keeps another program from writing between the last look at a file and the
-    rename.
+    A lock decides between two runs of this program. Nothing keeps another program from writing between the last check of a file and
+    the rename.
     """
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
@@ -175,7 +175,7 @@ class LocalReplacing:
         return None if found is None else WholeObject(*found)
 
     def prepare(self, directory: str) -> None:
-        """See ``ReplacingStore.prepare``: nothing to ask."""
+        """See ``ReplacingStore.prepare``: nothing to do."""
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
         """See ``ReplacingStore.replace``."""

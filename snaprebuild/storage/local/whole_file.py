@@ -1,4 +1,4 @@
-"""Whole files lose a name or get another one: nothing is replaced, nothing but regular files is touched, no link is followed."""
+"""Whole files lose a name or get another one: nothing is replaced, only regular files are touched, no link is followed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["aside_name", "remove_file", "remove_second_name", "set_aside", "sync
 
 
 def remove_second_name(directory: int | str | os.PathLike[str], name: str, temporary_name: str, *, calls: FileCalls = OS) -> bool:
-    """Removes the temporary name of a file that has its real name already, as a run leaves it that is killed in between.
+    """Removes the temporary name of a file that also has its real name: a run leaves both if it is killed in between.
 
-    Only where both names lead to one regular file that has no third name and that no live run holds: such a file was synced and read back
+    Both names must lead to one regular file that has no third name and that no live run holds. Such a file was synced and read back
     before it was linked. Anything else is left alone.
 
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading.
         name: the file's name.
-        temporary_name: the name that it was written under.
+        temporary_name: the name under which it was written.
         calls: the system calls.
 
     Returns:
@@ -40,7 +40,7 @@ def remove_second_name(directory: int | str | os.PathLike[str], name: str, tempo
             return stat.S_ISREG(status.st_mode) and status.st_nlink == 2 and place.leads_to_file(name, status)
 
         try:
-            # Asked before opening, so that nothing else is opened; and again behind the lock, because names change until then.
+            # Checked before opening, so that nothing else is opened; and again after locking, because names may change meanwhile.
             is_there = is_second_name(calls.stat(temporary_name, dir_fd=place.fd))
             if not is_there or not place.is_unlinked(temporary_name, lambda fd: is_second_name(calls.fstat(fd))):
                 return False
@@ -56,16 +56,16 @@ def remove_second_name(directory: int | str | os.PathLike[str], name: str, tempo
 def remove_file(
     directory: int | str | os.PathLike[str], name: str, is_meant: Callable[[int], bool], *, calls: FileCalls = OS
 ) -> bool:
-    """Removes a regular file that no live run holds, if it is the one that is meant. A link is not followed.
+    """Removes a regular file that no live run holds, if ``is_meant`` is true for it. A link is not followed.
 
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading.
         name: the file's name inside the directory.
-        is_meant: looks at the open file; that the name still leads to it is made sure of behind that.
+        is_meant: checks the open file; after that, the name is checked to lead to the file still.
         calls: the system calls.
 
     Returns:
-        Whether it was meant; its name is gone then, for good after ``sync_directory``.
+        Whether it was removed; the removal is durable after ``sync_directory``.
 
     Raises:
         FileNotFoundError: there is no such name.
@@ -76,7 +76,7 @@ def remove_file(
     check_names(name)
     with opened(directory, calls) as place:
         try:
-            # Asked before opening: to open a device or a pipe may have effects of its own.
+            # Checked before opening: opening a device or a pipe may have effects of its own.
             if not stat.S_ISREG(calls.stat(name, dir_fd=place.fd).st_mode):
                 raise WriteFailedError("is no regular file and is not removed", path=place.path(name))
             if not place.is_unlinked(name, is_meant):
@@ -91,7 +91,7 @@ def remove_file(
 
 
 def sync_directory(directory: int | str | os.PathLike[str], *, calls: FileCalls = OS) -> None:
-    """Makes what was removed from a directory stay away: one sync for many files.
+    """Makes removals from a directory durable: one sync for many files.
 
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading.
@@ -135,13 +135,13 @@ def set_aside(directory: int | str | os.PathLike[str], name: str, aside: str, *,
 def aside_name(offset: int, number: int = 1) -> str:
     """Names a snapshot that was set aside: ``<20 digits>.snapshot.set-aside.<number>``.
 
-    Kafka 2.7 to 4.x passes over such a file: `ProducerStateManager.listSnapshotFiles` asks for names that end in ``.snapshot``,
-    `LogLoader` for ``.deleted``, ``.cleaned``, ``.swap``, ``.log`` and ``.*index``. One exception: with a ``.swap`` segment in the
-    directory, 3.0 and later remove every file whose leading number lies in the range of that segment, whatever follows it.
+    Kafka 2.7 to 4.x ignores such a file: `ProducerStateManager.listSnapshotFiles` asks for names that end in ``.snapshot``,
+    `LogLoader` for ``.deleted``, ``.cleaned``, ``.swap``, ``.log`` and ``.*index``. One exception: if the
+    directory has a ``.swap`` segment, 3.0 and later remove every file whose leading number is in the range of that segment.
 
     Args:
         offset: the offset in the snapshot's name, int64.
-        number: from 1, to tell several of the same offset apart.
+        number: from 1, to distinguish several of the same offset.
     """
     if not 0 <= offset < 1 << 63 or number < 1:
         raise ValueError(f"no such snapshot: offset {offset}, number {number}")
@@ -149,7 +149,7 @@ def aside_name(offset: int, number: int = 1) -> str:
 
 
 def _move(place: OpenDirectory, name: str, aside: str, status: os.stat_result) -> None:
-    """Renames without replacing; through a second name where the file system has no such rename."""
+    """Renames without replacing; through a second name if the file system has no such rename."""
     calls = place.calls
     try:
         try:
@@ -158,7 +158,7 @@ def _move(place: OpenDirectory, name: str, aside: str, status: os.stat_result) -
             if error.errno not in NO_RENAME_NOREPLACE:
                 raise
             calls.link(name, aside, dir_fd=place.fd)
-            # Else a power failure may keep the removal and lose the new name.
+            # Otherwise a power failure may keep the removal and lose the new name.
             calls.fsync(place.fd)
             calls.unlink(name, dir_fd=place.fd)
     except OSError as error:

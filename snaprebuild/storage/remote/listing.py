@@ -1,4 +1,4 @@
-"""The copies of segments in remote storage, as one listing of their store shows them: by partition, by copy, with the objects of each.
+"""The copies of segments in remote storage, from one listing of their store: by partition, by copy, with the objects of each.
 
 Two layouts are known: that of Aiven's plugin, and that of Kafka's own ``LocalTieredStorage``. No object is opened here.
 """
@@ -21,17 +21,17 @@ from snaprebuild.storage.store import FileIdentity, Status, Store
 __all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier", "split_key_prefix"]
 
 COPIES_MAX = 4_000_000
-"""Of a listing, which is held: some 1 KB each."""
+"""Objects of a listing, which is in memory: some 1 KB each."""
 
 KEYS_ASKED = 1000
-"""Of a listing that shows whether keys begin with the last part of a location: one request."""
+"""Keys of the listing that shows whether keys begin with the last part of a location: one request."""
 
 _OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
 """Each index was an object of its own until October 2023."""
 
 
 class TierLayout(StrEnum):
-    """Who wrote the objects."""
+    """The writer of the objects."""
 
     AIVEN = "aiven"
     LOCAL_TIERED_STORAGE = "local-tiered-storage"
@@ -44,8 +44,8 @@ class TierObject:
     Attributes:
         key: below the root of the listing.
         identity: as it was listed.
-        storage_class: likewise; None of a file.
-        data: its bytes, where they were read already.
+        storage_class: as it was listed; None for a file.
+        data: its bytes, if they were read already.
     """
 
     key: str
@@ -62,7 +62,7 @@ class TierCopy:
         base_offset: of the segment.
         segment_id: 16 bytes.
         objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
-        others: keys of further objects of the same kinds: the copy lies below several prefixes, as a backup of it may.
+        others: keys of further objects of the same kinds: the copy is below several prefixes, for example in a backup.
     """
 
     base_offset: int
@@ -72,7 +72,7 @@ class TierCopy:
 
     @property
     def size_bytes(self) -> int:
-        """Of all its objects."""
+        """Bytes of all its objects."""
         return sum(each.identity.size_bytes for each in self.objects.values())
 
 
@@ -82,11 +82,12 @@ class TierPartition:
 
     Attributes:
         layout: of the objects.
-        head: what stands before the topic id where its objects were found first: the topic, and in Aiven's layout ``key.prefix`` before it.
+        head: the text before the topic id where its objects were found first: the topic, and in Aiven's layout ``key.prefix``
+            before it.
         topic_id: 16 bytes.
         partition: number.
-        copies: by base offset, then in the order of the listing; of several prefixes, where objects lie below more than one.
-        named: topic, as a manifest names it, or as ``key.prefix`` leaves it; None where neither is known.
+        copies: by base offset, then in the order of the listing; of several prefixes, if objects are below more than one.
+        named: topic, as a manifest names it, or as ``key.prefix`` leaves it; None if neither is known.
     """
 
     layout: TierLayout
@@ -104,13 +105,13 @@ class TierPartition:
 
 @dataclass(slots=True)
 class UnknownObjects:
-    """Objects of no layout that is known.
+    """Objects of no known layout.
 
     Attributes:
-        count: of them.
+        count: number of objects.
         first: key of the first one.
         old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
-        claims: of ``tier upload``, which are known and not counted.
+        claims: keys of claims of ``tier upload``, which are known and not counted.
     """
 
     count: int = 0
@@ -142,9 +143,10 @@ class _Named:
 
 
 def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
-    """A location whose last part is no directory, but the beginning of keys (``key.prefix`` without a slash): (location above, prefix).
+    """Splits off the last part of a location if it is no directory, but the beginning of keys: (location above, prefix).
 
-    Others stay as they are, with an empty prefix. A directory with that name holds more than keys that begin with it.
+    Such a part is a ``key.prefix`` without a slash. Others stay as they are, with an empty prefix. A directory with that name
+    contains more than keys that begin with it.
 
     Args:
         store: that holds it.
@@ -169,13 +171,13 @@ def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
 
 
 def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str = "") -> list[TierPartition]:
-    """The partitions below a location, in the order in which their keys come first.
+    """The partitions below a location, in the order of their first keys.
 
     Args:
         store: that holds them.
         root: location without a slash at its end.
         unknown: gets the objects that are left out.
-        key_prefix: of the plugin, below the location; what has no such name is not looked at.
+        key_prefix: of the plugin, below the location; other names are ignored.
 
     Raises:
         UsageError: there are more copies than any cluster makes.
@@ -209,7 +211,7 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str 
 
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
-    # A directory of LocalTieredStorage lies below one of its own, or of the user's.
+    # A directory of LocalTieredStorage is below one of its own, or of the user's.
     parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
     for key, status in listing:
         found = next((name for parse in parsers if (name := parse(key)) is not None), None)

@@ -1,6 +1,7 @@
-"""``__remote_log_metadata`` of a running cluster: read from its beginning, and appended to. The only module that knows confluent-kafka.
+"""``__remote_log_metadata`` of a running cluster: read from its beginning, and appended to. Only this module uses confluent-kafka.
 
-Source: ``TopicBasedRemoteLogMetadataManager``: its producer writes with ``acks=all`` and idempotence, its consumer reads all that there is.
+Source: ``TopicBasedRemoteLogMetadataManager``: its producer writes with ``acks=all`` and idempotence, its consumer reads all
+records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, UsageError,
 __all__ = ["PATIENCE_SECONDS", "ClusterTopic", "MetadataTopic", "read_client_config"]
 
 PATIENCE_SECONDS = 60.0
-"""So long an answer may take; the time for all attempts at one record, too."""
+"""Longest time for an answer; the time for all attempts at one record, too."""
 
 POLL_SECONDS = 0.1
 
@@ -38,10 +39,10 @@ NOT_APPENDED = frozenset(
         "_UNKNOWN_TOPIC",
     }
 )
-"""Errors that say for sure that the log has not got a record. After every other one it may have."""
+"""Errors that prove that the log does not have a record. After any other error it may have it."""
 
 HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
-"""Errors that no waiting mends."""
+"""Errors that do not pass with time."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class ClusterTopic:
     """A topic of the cluster.
 
     Attributes:
-        topic_id: 16 bytes; None where the brokers are too old to tell.
+        topic_id: 16 bytes; None if the brokers are too old to report it.
         partitions: their numbers.
     """
 
@@ -62,7 +63,7 @@ class ClusterTopic:
 class MetadataTopic:
     """The topic, over three connections of one client library: to describe, to read, to append.
 
-    Not for several threads. Nothing is created in the cluster but records.
+    Not for several threads. Creates nothing in the cluster but records.
     """
 
     def __init__(self, servers: str, settings: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -71,10 +72,10 @@ class MetadataTopic:
         Args:
             servers: ``HOST:PORT``, several with commas between.
             settings: further ones, by their names in librdkafka.
-            patience_seconds: so long an answer may take.
+            patience_seconds: longest time for an answer.
 
         Raises:
-            UsageError: the package is not installed, or the client does not take the settings.
+            UsageError: the package is not installed, or the client does not accept the settings.
         """
         self._servers = servers
         self._patience = patience_seconds
@@ -95,7 +96,7 @@ class MetadataTopic:
             "isolation.level": "read_uncommitted",
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": BUFFER_KIB,
-            "fetch.wait.max.ms": 50,  # at its end the topic is silent, and each look at it waits this long
+            "fetch.wait.max.ms": 50,  # after this time the topic is silent, and each check of it waits this long
         }
         writing = {**base, "enable.idempotence": True, "acks": "all", "linger.ms": 0}
         writing.setdefault("message.timeout.ms", str(int(patience_seconds * 1000)))
@@ -127,7 +128,7 @@ class MetadataTopic:
         return f"{what}: {said or f'no answer within {self._patience:.0f} s'}"
 
     def close(self) -> None:
-        """Gives up the connections."""
+        """Closes the connections."""
         self._consumer.close()
         if self._producer is not None:
             self._producer.purge()
@@ -136,7 +137,7 @@ class MetadataTopic:
     # ---- what there is ----
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
-        """The topics of some names that the cluster has. None is created by asking.
+        """Those of the named topics that the cluster has. The request creates none.
 
         Raises:
             ReadFailedError: the cluster does not answer, or refuses to.
@@ -160,9 +161,7 @@ class MetadataTopic:
             elif not isinstance(error, self._kafka.KafkaException):
                 raise error
             elif error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                is_answer = (
-                    not error.args[0].name().startswith("_")
-                )  # else an error of the client, of which it tells nothing better
+                is_answer = not error.args[0].name().startswith("_")  # else an error of the client, which gives no better reason
                 what = f"the topic {name} cannot be described" if is_answer else "the brokers do not answer"
                 raise ReadFailedError(self._failed(what, error.args[0].str()), path=self._servers)
         return found
@@ -170,14 +169,14 @@ class MetadataTopic:
     # ---- reading ----
 
     def place(self, partition: int) -> str:
-        """What messages call a partition of the topic."""
+        """The name of a partition of the topic in messages."""
         return f"{self._servers}: {METADATA_TOPIC}-{partition}"
 
     def first_offset(self, partition: int) -> int:
-        """Where the log of a partition begins: above 0 records were deleted.
+        """The first offset of a partition's log; if it is above 0, records were deleted.
 
         Raises:
-            ReadFailedError: it cannot be told.
+            ReadFailedError: it is unknown.
         """
         place = self._kafka.TopicPartition(METADATA_TOPIC, partition)
         try:
@@ -187,7 +186,7 @@ class MetadataTopic:
         return int(low)
 
     def read_new(self, partition: int) -> Iterator[tuple[int, bytes | None]]:
-        """What is behind the last record that this gave, up to where the log ends now.
+        """The records after the last one that this yielded, up to the present end of the log.
 
         Args:
             partition: of the topic.
@@ -218,7 +217,7 @@ class MetadataTopic:
                 self._next[partition] = message.offset()
                 self._consumer.unassign()
                 return
-            elif error.name() != "GROUP_AUTHORIZATION_FAILED":  # nobody joins the group
+            elif error.name() != "GROUP_AUTHORIZATION_FAILED":  # the client joins no group
                 raise ReadFailedError(self._failed("cannot be read", error.str()), path=self.place(partition))
 
     # ---- writing ----
@@ -231,8 +230,8 @@ class MetadataTopic:
             value: of the record; its key is null.
 
         Raises:
-            WriteFailedError: the topic has not got it.
-            OutcomeUnknownError: it may have.
+            WriteFailedError: the topic does not have it.
+            OutcomeUnknownError: the topic may have it.
         """
         if self._producer is None:
             self._producer = self._made(self._kafka.Producer, self._writing)
@@ -244,12 +243,12 @@ class MetadataTopic:
             )
         except (self._kafka.KafkaException, BufferError) as refused:
             raise WriteFailedError(self._failed("a record was not produced", refused), path=place) from refused
-        deadline = time.monotonic() + 2 * self._patience  # the library gives a record up after one, and tells
+        deadline = time.monotonic() + 2 * self._patience  # the library gives up a record after one, and reports it
         while not outcomes and self._hopeless is None and time.monotonic() < deadline:
             self._producer.poll(POLL_SECONDS)
         if outcomes and outcomes[0] is None:
             return
-        self._producer.purge()  # so that nothing is sent that nobody waits for
+        self._producer.purge()  # so that nothing is sent whose result is not read
         self._producer.flush(0)
         error = outcomes[0] if outcomes else None
         said = None if error is None else error.str()
@@ -297,7 +296,7 @@ DECIDED_HERE = frozenset(
         "transactional.id",
     }
 )
-"""What the promises about records rest on."""
+"""The guarantees about records depend on these settings."""
 
 LOADS_CODE = frozenset({"plugin.library.paths"})
 
@@ -306,19 +305,19 @@ JAVA_ONLY = {
     "ssl.truststore.location": "ssl.ca.location (PEM)",
     "ssl.keystore.type": "ssl.keystore.location (PKCS#12), or ssl.certificate.location and ssl.key.location (PEM)",
 }
-"""Settings of the Java client with what librdkafka has in their place."""
+"""Settings of the Java client, and the setting of librdkafka for each."""
 
 
 def read_client_config(path: str) -> dict[str, str]:
     """Reads a file with settings of a client: ``name=value`` lines, with the names that librdkafka knows.
 
-    No message repeats a value: there are passwords among them.
+    No message repeats a value: passwords may be among them.
 
     Args:
-        path: of the file; lines that begin with ``#`` or ``!`` say nothing.
+        path: of the file; lines that begin with ``#`` or ``!`` are comments.
 
     Raises:
-        UsageError: it cannot be read, a line is no setting, or sets what is not for it to set.
+        UsageError: it cannot be read, a line is no setting, or a setting is not allowed there.
     """
     try:
         with open(path, "rb") as file:
@@ -331,7 +330,7 @@ def read_client_config(path: str) -> dict[str, str]:
     if len(data) > CONFIG_BYTES_MAX:
         raise UsageError(f"the settings have more than {CONFIG_BYTES_MAX} bytes", path=path)
     found: dict[str, str] = {}
-    # Not splitlines(): a password may hold what ends a line elsewhere.
+    # Not splitlines(): a password may contain characters that end a line elsewhere.
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":

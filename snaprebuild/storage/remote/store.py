@@ -1,7 +1,8 @@
-"""The files of a segment, read out of its copy in remote storage, as if they lay in a directory: ``<base offset>-<segment id><suffix>``.
+"""The files of a segment, read from its copy in remote storage, as if in a directory: ``<base offset>-<segment id><suffix>``.
 
-LocalTieredStorage has them so. Of a copy in Aiven's layout the segment is put together from its chunks, and each index is a range of the
-``.indexes`` object. Whatever reads segments and snapshots through a `ReadStore` reads remote storage through this one.
+LocalTieredStorage has such files. From a copy in Aiven's layout the segment is put together from its chunks, and each index is a
+range of the ``.indexes`` object. Code that reads segments and snapshots through a `ReadStore` reads remote storage through this
+one.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ INDEX_OF = {
 
 @dataclass(frozen=True, slots=True)
 class KnownCopy:
-    """What was read of a copy before, so that nobody asks for it again.
+    """What was read of a copy before, so that it is not requested again.
 
     Attributes:
-        stem: location of its objects, without what their names end with.
+        stem: location of its objects, without the endings of their names.
         manifest: its bytes.
-        indexes: what the ``.indexes`` object was when it was listed.
+        indexes: identity of the ``.indexes`` object in the listing.
     """
 
     stem: str
@@ -54,9 +55,9 @@ class TierStore:
     """Copies in Aiven's layout; see ``store.ReadStore``.
 
     Attributes:
-        base: that holds the objects.
+        base: the store that holds the objects.
         private_keys: for copies that are encrypted.
-        known: copies of which something is known, ascending by stem. Of others the manifest is read for each of their files.
+        known: copies that are known in part, ascending by stem. For others the manifest is read for each of their files.
     """
 
     base: ReadStore
@@ -65,7 +66,7 @@ class TierStore:
 
     @property
     def is_local(self) -> bool:
-        """No names that can be changed, no locks."""
+        """False: no names that can be changed, no locks."""
         return False
 
     def narrowed(self, location: str) -> TierStore:
@@ -74,7 +75,7 @@ class TierStore:
         return self if len(self.known) < 2 else replace(self, known=() if found is None else (found,))
 
     def stored_bytes(self, location: str) -> int | None:
-        """What the object of a segment has, as its manifest tells; None where nothing is known of the copy."""
+        """Size of the object of a segment, from its manifest; None if the copy is not known."""
         found = self._known(location.rpartition(".")[0])
         return None if found is None else read_aiven_manifest(found.manifest).chunks.stored_bytes
 
@@ -86,8 +87,8 @@ class TierStore:
         """Stem and kind of a file, and the manifest of its copy.
 
         Raises:
-            ReadFailedError: there is none.
-            FormatError: it is bad.
+            ReadFailedError: there is no manifest.
+            FormatError: the manifest is bad.
         """
         stem, dot, suffix = location.rpartition(".")
         path, known = f"{stem}.{AivenObject.MANIFEST}", self._known(stem)
@@ -97,7 +98,7 @@ class TierStore:
         return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
 
     def data_key(self, manifest: AivenManifest, shown: str) -> DataKey | None:
-        """The key of a copy, None where it is not encrypted.
+        """The key of a copy, None if it is not encrypted.
 
         Raises:
             RefusedError: the private key is not given, or another one.
@@ -107,7 +108,7 @@ class TierStore:
         return self.private_keys.data_key(manifest.encryption, shown)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that there is not."""
+        """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that does not exist."""
         stem, kind, manifest = self._manifest(location)
         place = manifest.indexes[INDEX_OF[kind]]
         if place is None:
@@ -138,7 +139,7 @@ class TierStore:
         deadline: float | None = None,
         may_grow: bool | None = None,
     ) -> OpenBytes:
-        """See ``ReadStore.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
+        """See ``ReadStore.open_bytes``: the segment of a copy. ``identity``: the segment's size, else the object's."""
         _, _, manifest = self._manifest(location)
         chunks = manifest.chunks
         stored = chunks.stored_bytes
@@ -147,7 +148,7 @@ class TierStore:
         try:
             source = self.base.open_bytes(location, identity, deadline, False)
         except RefusedError:
-            if self.base.is_local:  # one of another size contradicts its manifest, whatever was listed
+            if self.base.is_local:  # another size contradicts its manifest, whatever was listed
                 with self.base.open_bytes(location) as found:
                     _check_length(location, found.identity.size_bytes, stored)
             raise
@@ -167,20 +168,20 @@ class TierStore:
 
 
 def _check_length(location: str, found_bytes: int, stored_bytes: int) -> None:
-    """Raises BadLengthError where an object has not the bytes that its manifest names."""
+    """Raises BadLengthError if an object does not have the size in its manifest."""
     if found_bytes != stored_bytes:
         raise BadLengthError("chunks", file=location, expected=f"{stored_bytes} bytes", found=f"{found_bytes}")
 
 
 RUN_BYTES = 1 << 20
-"""Of stored chunks that are read at once for a reader that goes through the segment: more than ``object_bytes`` takes for a small range, so
-that small chunks cost no more requests than one large one."""
+"""Stored bytes that are read at once for a reader that goes through the segment: more than ``object_bytes`` takes for a small
+range. So small chunks cost no more requests than one large one."""
 
 
 class _ChunkedBytes:
     """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``.
 
-    One chunk is held at a time, and of what is stored some MiB, which are read one behind the other whatever the chunks are.
+    One chunk is in memory at a time, and some MiB of stored bytes, which are read in order whatever the chunks are.
     """
 
     def __init__(self, source: OpenBytes, manifest: AivenManifest, key: DataKey | None, deadline: float | None) -> None:
@@ -208,14 +209,14 @@ class _ChunkedBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Of the segment."""
+        """Size of the segment."""
         return self._chunks.file_size
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
 
         Raises:
-            FormatError: a chunk is not what the manifest says.
+            FormatError: a chunk does not match the manifest.
             ReadFailedError, RefusedError: as the store that holds the object.
         """
         end = min(position_bytes + len(buffer), self.size_bytes)
@@ -259,12 +260,12 @@ class _ChunkedBytes:
         return data
 
     def _stored(self, place: int, size: int) -> bytes:
-        """Bytes of the object; fewer where it ends before. What is read of it goes on where the last reading ended, if that may be."""
+        """Bytes of the object; fewer at its end. Continues where the last read ended, if possible."""
         begin, reached = self._run_begin, self._run_begin + len(self._run)
         if not begin <= place <= reached:
             self._run, self._run_begin, begin, reached = bytearray(), place, place, place
         if place + size > reached:
-            del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that it has not had whole
+            del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that was not whole
             self._run_begin = begin = reached - len(self._run)
             wanted = max(place + size - reached, RUN_BYTES if self._goes_on else 0)
             buffer = bytearray(min(wanted, int(self._positions[-1]) - reached))
@@ -273,14 +274,14 @@ class _ChunkedBytes:
         return bytes(self._run[place - begin : place - begin + size])
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``: what is fetched ahead may be whole chunks more than that."""
+        """See ``OpenBytes``: up to some whole chunks more may be fetched ahead."""
 
     def check_unchanged(self) -> None:
         """See ``OpenBytes``."""
         self._source.check_unchanged()
 
     def close(self) -> None:
-        """Lets go of the object."""
+        """Closes the object."""
         self._source.close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,9 @@
-"""Answers of an object store are not trusted to be what S3 gives: a gateway may leave out a field, or send a page of its own.
+"""Answers of an object store may differ from those of S3: a gateway may leave out a field, or send a page of its own.
 
-The SDK parses them with what Python raises for a wrong number, date or text. All of that becomes one error of the SDK here, and the
-caller handles that one: it reads again, or the outcome of its write is unknown. The SDK itself waits as long as a byte comes now and
-then, and holds whatever comes: here each answer has a deadline, and each that is held whole has a limit of bytes.
+The SDK parses them, and Python raises various errors for a wrong number, date or text. Here all of these become one error of the
+SDK. The caller handles that one: it reads again, or the outcome of its write is unknown.
+The SDK itself waits as long as a byte comes now and then, and holds any number of bytes. Here each answer has a deadline, and each
+that is held whole has a limit of bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from urllib3.exceptions import ReadTimeoutError as NoBytesError
 __all__ = ["ANSWER_BYTES_MAX", "ANSWER_SECONDS", "LargeAnswerError", "MalformedAnswerError", "check_answers", "limit_answers"]
 
 ANSWER_SECONDS = 60.0
-"""Time that an answer may keep its reader waiting in all; each ``LEAST_BYTES_PER_SECOND`` that come add a second."""
+"""Time that an answer may keep its reader waiting in all; each ``LEAST_BYTES_PER_SECOND`` bytes that arrive add a second."""
 
 LEAST_BYTES_PER_SECOND = 16 << 10
 """Of one connection. With 16 at once on a line of 2.5 Mbit/s each has more."""
@@ -48,7 +49,7 @@ _ROWS: Mapping[str, Mapping[str, type]] = {
     "Uploads": {"Key": str, "UploadId": str, "Initiated": datetime},
     "Parts": {"PartNumber": int, "Size": int, "ETag": str},
 }
-"""Fields that are relied on: of an answer, by operation, and of each row of a list, by its name."""
+"""Required fields: of an answer, by operation, and of each row of a list, by its name."""
 
 
 class MalformedAnswerError(BotoCoreError):  # type: ignore[misc]
@@ -58,7 +59,7 @@ class MalformedAnswerError(BotoCoreError):  # type: ignore[misc]
 
 
 class LargeAnswerError(BotoCoreError):  # type: ignore[misc]
-    """An answer that is held whole, and that has more than ``ANSWER_BYTES_MAX`` bytes."""
+    """An answer that is held whole and has more than ``ANSWER_BYTES_MAX`` bytes."""
 
     fmt = "the answer has more than {bytes_max} bytes"
 
@@ -96,7 +97,7 @@ def _whole(body: Any, url: str) -> bytes:
 
 
 class _TimedReader(io.RawIOBase):
-    """What comes over a connection, read for one answer. Time that its reader spends between two reads does not count."""
+    """The bytes of a connection, read for one answer. Time that its reader spends between two reads does not count."""
 
     def __init__(self, raw: socket.SocketIO) -> None:
         self._raw = raw
@@ -160,7 +161,7 @@ class _TlsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 
 def check_answers(client: Any) -> None:
-    """From now on a client of the SDK raises ``MalformedAnswerError`` where an answer cannot be parsed, or lacks what is relied on."""
+    """From now on a client of the SDK raises ``MalformedAnswerError`` if an answer cannot be parsed, or lacks a required field."""
     call = client._make_api_call  # paginators come through it, too
 
     def checked(operation: str, given: Any) -> Any:

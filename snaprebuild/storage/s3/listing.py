@@ -1,4 +1,4 @@
-"""Listings of an object store: in several ranges of keys at once where there are many."""
+"""Listings of an object store: in several ranges of keys at once if there are many."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from snaprebuild.storage.thread_pool import at_once
 __all__ = ["Listing"]
 
 DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
-"""A long listing is parted at directories: at the first level that has so many, and not below this one."""
+"""A long listing is split at directories: at the first level that has this many, and not below this one."""
 
 REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
-"""Of a listing that is parted: each range costs one request that is not full."""
+"""Ranges of a listing that is split: each range costs one request that is not full."""
 
 KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
-"""Of one listing, unless ``--max-requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+"""Of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
 answer."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """One listing, and the count of its keys and answers so far: a store may give keys without end."""
+    """One listing, and the count of its keys and answers so far: a store may return keys without end."""
 
     location: str
     settings: S3Settings
@@ -50,18 +50,18 @@ class Listing:
         self.answers += 1
         if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
             message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
-            raise RefusedError(f"{message}: select fewer, or set --max-requests to allow more", path=self.location)
+            raise RefusedError(f"{message}: select fewer, or set max_requests to allow more", path=self.location)
 
     @property
     def _target(self) -> tuple[str, str]:
-        """Bucket, and what all keys below the location begin with."""
+        """Bucket, and the beginning of all keys below the location."""
         bucket, key = bucket_and_key(self.location)
         return bucket, f"{key}/" if key else ""
 
     def below(self, name_prefix: str) -> Iterator[tuple[str, ObjectStatus]]:
         """Path below the location and status of each object there, ascending.
 
-        What does not fit into one answer is listed in several ranges of keys at once.
+        If one answer is not enough, several ranges of keys are listed at once.
 
         Args:
             name_prefix: only paths that begin with it.
@@ -83,7 +83,7 @@ class Listing:
             yield [found["Key"][len(prefix) :] for found in page.get("Contents", ())]
 
     def _range_of_keys(self, prefix: str, bounds: tuple[str, str | None]) -> list[tuple[str, ObjectStatus]]:
-        """Of the keys after the first bound, up to the second one, that one included."""
+        """The keys after the first bound, up to and including the second one."""
         after, last = bounds
         found: list[tuple[str, ObjectStatus]] = []
         is_done = False
@@ -111,7 +111,7 @@ class Listing:
         for found in page.get("Contents", ()):
             key = found["Key"]
             if key <= previous or not key.startswith(prefix):
-                # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
+                # Directory buckets of S3 Express do: there a directory would be considered whole before it is.
                 raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=self.location)
             previous = key
             storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
@@ -122,7 +122,7 @@ class Listing:
         return rows, not page.get("IsTruncated")
 
     def _bounds(self, prefix: str, reached: str) -> list[str]:
-        """Directories at which the keys after ``reached`` are parted, so that each range is some requests long."""
+        """Directories at which the keys after ``reached`` are split, so that each range takes some requests."""
         level = [prefix]
         for _ in range(LEVELS_MAX):
             below = [each for found in at_once(self._directories, level) for each in found]
@@ -131,17 +131,17 @@ class Listing:
                 break
         first = bisect_right(level, reached)
         ahead = level[first:]
-        requests = len(ahead) // max(first, 1)  # the first one has passed so many directories
+        requests = len(ahead) // max(first, 1)  # the first one has passed this many directories
         ranges = min(requests // REQUESTS_OF_RANGE, RANGES_MAX)
         return [ahead[len(ahead) * each // ranges] for each in range(1, ranges)]
 
     def _directories(self, prefix: str) -> list[str]:
-        """Directly below a prefix, ascending, each with its slash. Where a page holds none, those after it are not looked for."""
+        """Directories directly below a prefix, ascending, each with its slash. Stops at a page without any."""
         some = ([each["Prefix"] for each in page.get("CommonPrefixes", ())] for page in self._level(prefix))
         return sorted(chain.from_iterable(takewhile(bool, some)))
 
     def _level(self, prefix: str) -> Iterator[dict[str, Any]]:
-        """What is directly below a prefix, a request for each thousand. It counts as a listing of its own."""
+        """The entries directly below a prefix, one request for each thousand. It counts as a listing of its own."""
         counts = Listing(self.location, self.settings)
         try:
             pages = client_of(self.settings).get_paginator("list_objects_v2")

@@ -1,7 +1,7 @@
-"""Large objects of S3, sent in parts: begun once, gone on with by whoever comes later, and completed only where no object is.
+"""Large objects of S3, sent in parts: begun once, continued by any later run, and completed only if no object is there.
 
-What is sent beside the requests of ``s3``: ListMultipartUploads, CreateMultipartUpload, ListParts, UploadPart, CompleteMultipartUpload
-with If-None-Match, and AbortMultipartUpload of an upload of our own that came too late.
+Requests in addition to those of ``s3``: ListMultipartUploads, CreateMultipartUpload, ListParts, UploadPart, CompleteMultipartUpload
+with If-None-Match, and AbortMultipartUpload of our own uploads that came too late.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["S3LargeObjects"]
 log = logging.getLogger(__name__)
 
 PARTS_MAX = 10_000
-"""Of one upload, as S3 allows them: a store may list them without end."""
+"""Parts of one upload, as S3 allows them: a store may list them without end."""
 
 UPLOADS_MAX = 1000
-"""Of one key, looked at: one page."""
+"""Uploads of one key that are checked: one page."""
 
 _GONE = "NoSuchUpload"
 
@@ -51,7 +51,7 @@ class S3LargeObjects:
     """Objects; see ``LargeObjects``. Those that are no larger than a part are put in one request.
 
     Attributes:
-        store: that they lie in.
+        store: that holds the objects.
         part_bytes: of each part but the last; at least 5 MiB, for S3.
     """
 
@@ -61,7 +61,7 @@ class S3LargeObjects:
     # ------------------------------------------------------------------------------------------------------------ the port
 
     def prepare_writes(self, directory: str, largest_bytes: int) -> None:
-        """See ``LargeObjects.prepare_writes``: whether a completion honours its condition is tried on an object of our own."""
+        """See ``LargeObjects.prepare_writes``: tests on an object of our own whether a completion honours its condition."""
         self.store.prepare_writes(directory)
         if largest_bytes > self.part_bytes:
             self.store.probe("complete", directory, partial(self._probe, directory))
@@ -104,7 +104,7 @@ class S3LargeObjects:
             raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``LargeObjects.holds``: by the ETag where it is a checksum, else by every byte."""
+        """See ``LargeObjects.holds``: by the ETag if it is a checksum, else by every byte."""
         found = self.store.identity(location)
         if found is None:
             return None
@@ -136,7 +136,7 @@ class S3LargeObjects:
         return {name: value for name, value in s3_requests.access_of(self.store.settings).items() if name.startswith("SSE")}
 
     def _found(self, location: str) -> str | None:
-        """The upload of this very key that was begun last and neither completed nor given up; None where there is none."""
+        """The last begun upload of this very key that is neither completed nor aborted; None if there is none."""
         target = self._target(location)
         key = target.pop("Key")
         answer = self._client().list_multipart_uploads(**target, Prefix=key, MaxUploads=UPLOADS_MAX)
@@ -151,9 +151,9 @@ class S3LargeObjects:
         return {each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for each in parts}
 
     def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
-        """All parts, each of which the store has, and the ETag of our own bytes: what arrived may be others.
+        """All parts, each of which the store has, and the ETag of our own bytes: the bytes that arrived may differ.
 
-        Those that it has already, with the right bytes, are not sent again.
+        Parts that the store already has, with the right bytes, are not sent again.
         """
         there = self._listed(location, upload_id)
         parts, digests = {}, []
@@ -186,7 +186,7 @@ class S3LargeObjects:
         return {**self._target(location), "UploadId": upload_id, "IfNoneMatch": "*", "MultipartUpload": {"Parts": listed}}
 
     def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
-        """Makes an object of the parts, where none is. Each attempt is ours, so that it is known which one took effect."""
+        """Makes an object of the parts, if none is there. Each attempt is ours, so that it is known which one took effect."""
         reason, is_known = "", True
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -228,5 +228,5 @@ class S3LargeObjects:
 
 
 def _etag_of(digests: Sequence[str]) -> str:
-    """Of an object of parts, by their MD5 in hex, as S3 makes it where it encrypts with no key of its own."""
+    """The ETag of an object of parts, by their MD5 in hex, as S3 makes it without encryption by a key of its own."""
     return f"{s3_requests.md5(b''.join(map(bytes.fromhex, digests)))}-{len(digests)}"

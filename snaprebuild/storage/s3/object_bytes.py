@@ -1,12 +1,13 @@
-"""An object read as if it were an open file: ranges of some MiB, several of them on their way ahead of a reader that goes forward.
+"""An object read like an open file: ranges of some MiB, several of them requested ahead of a reader that goes forward.
 
-A reader that asks for little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges, whatever
-the size of the object. A reader that goes forward through a store whose connections are quick gets a stream instead of ranges.
+A reader that asks for little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges,
+whatever the size of the object.
 
-The bytes of one object read forward come over one connection, straight into the reader's own memory, where one connection is quick. That
-takes half the work of ranges that are fetched side by side: fewer requests, no second copy, no threads that wait for each other; the system
-keeps some MiB of what comes while its reader is busy. Where it is slow (a cloud gives each some ten MB/s) several connections are
-needed. So the pace of connections is measured, and decides.
+If one connection is quick, a reader that goes forward gets a stream instead of ranges: the bytes come over one connection, directly
+into the reader's own memory. That takes half the work of parallel ranges: fewer requests, no second copy, no threads that wait for
+each other. The system buffers some MiB while the reader is busy.
+If one connection is slow (a cloud gives each some ten MB/s), several connections are needed. So the pace of connections is
+measured, and decides.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 STREAM_BYTES = 128 << 20
-"""Of one request. What breaks off is asked for again from where it broke."""
+"""Attempts at one request. An answer that breaks off is requested again from where it broke off."""
 
 PIECE_BYTES = 1 << 20
 """Read of a body at once."""
@@ -47,37 +48,37 @@ QUICK_BYTES_PER_SECOND = 150 << 20
 """Of one connection: far more than a cloud gives to one."""
 
 SKIPPED_BYTES_MAX = 1 << 20
-"""A reader that passes over so much is given what lies behind it by the same answer."""
+"""A reader that skips no more than this gets the bytes after it from the same answer."""
 
 ReadInto = Callable[[memoryview], int]
-"""Fills memory with what comes next, as far as it is there: at least a byte, or it raises."""
+"""Fills memory with the next bytes, as far as they have arrived: at least one, or it raises."""
 
 Body = Callable[[int, int], AbstractContextManager[ReadInto]]
-"""Asks for so many bytes of an object from a position on."""
+"""Requests a number of bytes of an object from a position on."""
 
 Attempted = Callable[[Callable[[], None], str], None]
-"""Calls a function until it succeeds, and tells what cannot be done where it never does."""
+"""Calls a function until it succeeds; if it never does, raises an error that says what cannot be done."""
 
 RANGE_BYTES = 8 << 20
-"""One request. Below some MiB the time to its first byte counts more than its bytes."""
+"""One request. Below some MiB the time to its first byte is longer than the time for its bytes."""
 
 SMALL_RANGE_BYTES = 256 << 10
 """One request of a reader that looks something up."""
 
 AHEAD = 4
-"""Ranges on their way at once: as fast as 8 or 16 on loopback, and of one connection's speed each in a cloud."""
+"""Ranges that are requested at once: as fast as 8 or 16 on loopback, and each with one connection's speed in a cloud."""
 
 HELD_MAX = AHEAD + 1
-"""Ranges held, the one that is read among them."""
+"""Ranges in memory, including the one that is read."""
 
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
 _spare: deque[memoryview] = deque(maxlen=HELD_MAX)
-"""Of this process, for whatever object is read next."""
+"""Buffers of this process, for the object that is read next."""
 
 
 def _fetchers() -> ThreadPoolExecutor:
-    """The threads of this process that fetch ranges, whatever the count of objects that are open."""
+    """The threads of this process that fetch ranges, whatever the number of open objects."""
     global _pool  # noqa: PLW0603
     with _pool_lock:
         if _pool is None:
@@ -86,7 +87,7 @@ def _fetchers() -> ThreadPoolExecutor:
 
 
 def _buffer(count: int) -> memoryview:
-    """Memory for so many bytes of a range: fresh memory costs more than to fill it."""
+    """A buffer for ``count`` bytes of a range: fresh memory costs more than filling it."""
     if count <= SMALL_RANGE_BYTES:
         return memoryview(bytearray(count))
     with contextlib.suppress(IndexError):
@@ -97,20 +98,20 @@ def _buffer(count: int) -> memoryview:
 
 
 def _keep(buffer: memoryview) -> None:
-    """Of which nothing is wanted any more, and into which nobody writes."""
+    """Keeps a buffer for later use; it must not be read or written any more."""
     if isinstance(buffer.obj, bytearray) and len(buffer.obj) == RANGE_BYTES:
         _spare.append(memoryview(buffer.obj))
 
 
 class Pace:
-    """What one connection to a store gives in a second, as far as is known. For any number of threads."""
+    """Bytes per second of one connection to a store, as far as is known. For any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rate = 0.0
 
     def note(self, count: int, seconds: float) -> None:
-        """So many bytes came over one connection in this time; the last times count most, and little counts nothing: it mostly waits."""
+        """Notes ``count`` bytes of one connection in this time. The last times count most; small counts are ignored."""
         if count < PIECE_BYTES:
             return
         rate = count / max(seconds, 1e-6)
@@ -124,7 +125,7 @@ class Pace:
 
     @property
     def is_quick(self) -> bool:
-        """Whether one connection does."""
+        """Whether one connection is quick."""
         return self._rate >= QUICK_BYTES_PER_SECOND
 
 
@@ -132,7 +133,7 @@ class ObjectStream:
     """An object read forward, for one reader at a time."""
 
     def __init__(self, body: Body, attempted: Attempted, pace: Pace, request_bytes: int = STREAM_BYTES) -> None:
-        """Takes what it needs; nothing is asked of the store yet, and then so many bytes at a time."""
+        """Sends nothing to the store yet; later it requests ``request_bytes`` at a time."""
         self._body = body
         self._request_bytes = request_bytes
         self._attempted = attempted
@@ -150,12 +151,13 @@ class ObjectStream:
         """Fills the buffer.
 
         Args:
-            position: of the first byte; anywhere, but only one at which the last call ended, or little behind it, costs no request.
+            position: of the first byte; anywhere, but only the end of the last call, or a position little after it, costs no
+                request.
             buffer: to fill.
-            stop: nothing is asked for behind it, but for what the buffer takes.
+            stop: nothing is requested after it, except bytes that the buffer takes.
 
         Raises:
-            SnaprebuildError: whatever the store fails with.
+            SnaprebuildError: any failure of the store.
         """
         done = 0
 
@@ -185,7 +187,7 @@ class ObjectStream:
         return count
 
     def close(self) -> None:
-        """Gives up what is on its way. It may be read on, by a new request."""
+        """Cancels what was requested. Reading may continue, with a new request."""
         self._read = None
         self._open.close()
 
@@ -212,16 +214,16 @@ class ObjectBytes:
         *,
         is_limited: bool = False,
     ) -> None:
-        """Takes what it needs; nothing is asked of the store yet.
+        """Sends nothing to the store yet.
 
         Args:
             location: for messages.
-            identity: of the object, to which ``body`` holds it.
-            body: asks for a range.
-            attempted: does it again where that helps.
-            pace: of connections to this store; what comes is noted there.
+            identity: of the object; ``body`` enforces it.
+            body: requests a range.
+            attempted: repeats a request if that helps.
+            pace: of connections to this store; arriving bytes are noted there.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-            is_limited: bytes that are asked for count, so that a stream that breaks may cost no more of them than a range.
+            is_limited: requested bytes count, so that a stream that breaks off may cost no more of them than a range.
         """
         self._location = location
         self._identity = identity
@@ -242,12 +244,12 @@ class ObjectBytes:
 
     @property
     def identity(self) -> FileIdentity:
-        """What it was when it was listed."""
+        """Its identity in the listing."""
         return self._identity
 
     @property
     def size_bytes(self) -> int:
-        """Of the object."""
+        """Size of the object."""
         return self._identity.size_bytes
 
     def will_stop_at(self, position_bytes: int) -> None:
@@ -281,7 +283,7 @@ class ObjectBytes:
         return max(end - position_bytes, 0)
 
     def _streams(self, position: int, size: int) -> bool:
-        """Whether a stream is to give what stands at a position: to a reader of much that has never gone back, behind what is held."""
+        """Whether a stream should read at a position: for large reads that have never gone back, after the ranges in memory."""
         reached = self._stream.position_bytes
         if size != RANGE_BYTES or not self._pace.is_quick or (self._ranges and position < self._ranges[-1].end):
             return False
@@ -303,20 +305,20 @@ class ObjectBytes:
         self._pace.note(done, time.perf_counter() - started)
 
     def _let_go(self, position: int) -> None:
-        """Of what lies behind the reader, and of everything where it jumped."""
+        """Drops the ranges before the position, and all of them if the reader jumped."""
         if self._ranges and not self._ranges[0].start <= position <= self._ranges[-1].end:
             self._cancel()
         while self._ranges and self._ranges[0].end <= position:
             self._let_go_of_first()
 
     def _let_go_of_first(self) -> None:
-        """Its buffer serves again."""
+        """Keeps its buffer for later use."""
         first = self._ranges.popleft()
         if first.filled.done():
             _keep(first.buffer)
 
     def _ask(self, position: int, end: int, size: int) -> None:
-        """Makes sure that the range at ``position`` is on its way, and those ahead of it where the reader goes through the object."""
+        """Makes sure that the range at ``position`` is requested, and those ahead of it if the reader goes through the object."""
         while self._ranges and self._ranges[0].end <= position and len(self._ranges) >= HELD_MAX:
             self._let_go_of_first()
         reached = self._ranges[-1].end if self._ranges else position
@@ -331,20 +333,20 @@ class ObjectBytes:
     def _ranges_at_once(self, size: int) -> int:
         if size != RANGE_BYTES or self._went_back:
             return HELD_MAX
-        # The first range of all comes alone, and tells how quick a connection is; a stream begins behind what is held.
+        # The first range is requested alone, and shows how quick a connection is; a stream begins after the ranges in memory.
         return 0 if self._pace.is_quick else HELD_MAX if self._pace.is_known else 1
 
     def _cancel(self) -> None:
         for each in self._ranges:
-            if each.filled.cancel() or each.filled.done():  # one that is being filled is left to its thread
+            if each.filled.cancel() or each.filled.done():  # a range that is being filled is left to its thread
                 _keep(each.buffer)
         self._ranges.clear()
 
     def check_unchanged(self) -> None:
-        """See ``OpenBytes``: each range was asked for under the condition that the ETag is the same."""
+        """See ``OpenBytes``: each range was requested under the condition that the ETag is the same."""
 
     def close(self) -> None:
-        """Gives up what is on its way."""
+        """Cancels what was requested."""
         self._closed.set()
         self._stream.close()
         self._cancel()

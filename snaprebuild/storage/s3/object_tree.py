@@ -1,7 +1,7 @@
-"""Partitions below a prefix of an object store: one listing, whose keys are taken apart into directories.
+"""Partitions below a prefix of an object store: one listing, whose keys are split into directories.
 
-Keys come in ascending order, so that everything below a directory comes in one piece, and a directory is complete when the listing leaves
-it. Only the directories on the way to the present key are held open.
+Keys come in ascending order, so that everything below a directory comes in one piece. A directory is complete when the listing
+leaves it. Only the directories on the path of the present key are held open.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["FoundObjects", "ObjectEntry", "ObjectStatus", "find_objects"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectStatus:
-    """What a listing says of an object, as of a regular file that everybody may read.
+    """The status of an object in a listing, like that of a regular file that every user may read.
 
     Attributes:
         st_size: bytes.
         st_mtime_ns: when it was last written, ns since 1970.
         st_etag: as the store gave it.
-        st_storage_class: likewise; what names none has the usual one.
+        st_storage_class: as the store gave it; without one, the usual class.
     """
 
     st_size: int
@@ -56,7 +56,7 @@ class ObjectEntry:
     status: Status | None = None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether keys go on below it."""
+        """Whether keys continue below it."""
         return self.status is None
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -64,7 +64,7 @@ class ObjectEntry:
         return self.status is not None
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """What the listing says of it."""
+        """Its status in the listing."""
         return _DIRECTORY if self.status is None else self.status
 
 
@@ -105,7 +105,7 @@ class _Tree:
             directories = directories[: directories.index(REMOTE_LOG_INDEX_CACHE)]
             name = ""
         self._enter(directories)
-        if name:  # without one the key stands for the directory itself
+        if name:  # a key without a name is the directory itself
             self.open[-1].add(ObjectEntry(name, status))
 
     def _enter(self, directories: list[str]) -> None:
@@ -119,7 +119,7 @@ class _Tree:
             self.open.append(_Open(path))
 
     def leave(self) -> list[PartitionDir]:
-        """Ends the innermost directory. Returns the partitions at or below it, which go to the one around it."""
+        """Ends the innermost directory. Returns the partitions at or below it, which belong to the one around it."""
         done = self.open.pop()
         found = done.below
         above, last = os.path.split(done.path)
@@ -141,8 +141,8 @@ class FoundObjects:
     """Partition directories of an object store.
 
     Attributes:
-        faults: errors of directories that could not be taken in.
-        left_out: a message if there are keys that no file below a directory has; it names one.
+        faults: errors of directories that could not be listed.
+        left_out: a message if there are keys that cannot be files below a directory; it contains one of them.
     """
 
     partitions: list[PartitionDir]
@@ -158,7 +158,7 @@ def find_objects(store: Store, root: str) -> FoundObjects:
         root: ``s3://bucket/prefix``, without a slash at its end.
 
     Raises:
-        UsageError: nothing lies there.
+        UsageError: there are no objects.
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """

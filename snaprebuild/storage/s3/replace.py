@@ -1,7 +1,8 @@
-"""Objects that are replaced if they are still what was read: PutObject with If-Match.
+"""Conditional replacement of objects: PutObject with If-Match, so that only the object that was read is replaced.
 
-If an answer is lost, the object is read: our bytes mean that it was replaced, the old ETag means that it may be tried again, anything else
-means that another program was faster. If it cannot be read either, the outcome is unknown: it is the old object or the new one.
+If an answer is lost, the object is read. Our bytes mean that it was replaced. The old ETag means that it may be tried again.
+Anything else means that another program was faster. If it cannot be read either, the outcome is unknown: it is the old object or
+the new one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ KEPT = (
     *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires", "Metadata"),
     *("StorageClass", "WebsiteRedirectLocation", "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled"),
 )
-"""Fields that an answer to GetObject and a PutObject share. Access control lists are in no answer; tags and locks only in one to
-somebody who may read them."""
+"""Fields that an answer to GetObject and a PutObject share. Access control lists are in no answer; tags and locks only in one to a
+user that may read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class S3Replacing:
         self.store.put_settled(location, data, is_done, object_changed(location), _gone(location), **fields)
 
     def _is_done(self, location: str, data: bytes, was: WholeObject, reason: str) -> bool:
-        """Looks at what is there where an answer was lost; False where it is still the old object."""
+        """Checks the object after a lost answer; False if it is still the old object."""
         try:
             found = self.read_whole(location, max(len(data), was.identity.size_bytes, 1 << 20))
         except (ReadFailedError, RefusedError) as error:
@@ -97,7 +98,7 @@ class S3Replacing:
 
 
 def _not_kept(answer: Mapping[str, object]) -> str | None:
-    """What a replacement would lose, by an answer to GetObject."""
+    """What a replacement would lose, from an answer to GetObject."""
     if answer.get("TagCount"):
         return "tags"
     if any(name.startswith("ObjectLock") and value for name, value in answer.items()):

@@ -1,7 +1,7 @@
-"""Limits of a run on what it asks of an object store: requests sent, and bytes read.
+"""Limits of a run on the use of an object store: requests sent, and bytes read.
 
-Counts are kept for each run and process; worker processes share those of the process that started them, and processes on other machines
-ask the one that counts for them.
+Counts are kept for each run and process. Worker processes share the counts of the process that started them. Processes on other
+machines ask the one that counts for them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _REQUESTS, _BYTES = 0, 1
 
 
 class Counter(Protocol):
-    """Counts for this process, elsewhere."""
+    """Counts in another process, for this one."""
 
     def __call__(self, run: str, kind: int, count: int, most: int, option: str) -> None:
-        """As ``Meter.take`` of that run; raises what that raises, or that nobody can be asked."""
+        """As ``Meter.take`` of that run; raises what that raises, or an error if the other process cannot be reached."""
         ...
 
 
 class Meter:
-    """What one run has used up."""
+    """What one run has used."""
 
     def __init__(self, run: str) -> None:
-        """Takes the name of the run."""
+        """Begins with the name of the run."""
         self._run = run
         self._counts: MutableSequence[int] = [0, 0]
         self._shared: Any = None
@@ -47,7 +47,7 @@ class Meter:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes asked for."""
+        """Bytes requested."""
         return self._counts[_BYTES]
 
     def request(self, settings: S3Settings) -> None:
@@ -56,27 +56,27 @@ class Meter:
         Raises:
             RefusedError: the run may send no more.
         """
-        self.take(_REQUESTS, 1, settings.max_requests, "--max-requests")
+        self.take(_REQUESTS, 1, settings.max_requests, "max_requests")
 
     def read(self, settings: S3Settings, count: int) -> None:
-        """Called before ``count`` bytes are asked for.
+        """Called before ``count`` bytes are requested.
 
         Raises:
-            RefusedError: the run may not read so many more.
+            RefusedError: the run may not read that many more.
         """
-        self.take(_BYTES, count, settings.max_read_bytes, "--max-read-bytes")
+        self.take(_BYTES, count, settings.max_read_bytes, "max_read_bytes")
 
     def take(self, kind: int, count: int, most: int | None, option: str) -> None:
-        """Counts what is about to be asked for.
+        """Counts what is about to be requested.
 
         Args:
-            kind: of what, as this module numbers them.
-            count: so much.
-            most: that the run may ask for; None for any amount.
-            option: that says so.
+            kind: requests or bytes, as this module numbers them.
+            count: number of them.
+            most: limit of the run; None for any amount.
+            option: that sets the limit.
 
         Raises:
-            RefusedError: it would be more.
+            RefusedError: it would exceed the limit.
         """
         if most is not None and _counter is not None:
             _counter(self._run, kind, count, most, option)
@@ -87,14 +87,14 @@ class Meter:
             self._counts[kind] += count
 
     def share(self, context: BaseContext) -> Any:
-        """The counts in shared memory, from now on."""
+        """Moves the counts to shared memory."""
         with self._lock:
             if self._shared is None:
                 self.adopt(context.Array("q", list(self._counts)))
             return self._shared
 
     def adopt(self, shared: Any) -> None:
-        """Counts on in the shared memory of another process."""
+        """Continues with the counts in the shared memory of another process."""
         self._shared = self._counts = shared
         self._lock = shared.get_lock()
 
@@ -111,7 +111,7 @@ def meter_of(run: str) -> Meter:
 
 
 def count_elsewhere(counter: Counter | None) -> None:
-    """From now on this process has everything that has a limit counted elsewhere, whatever run it belongs to; None for here."""
+    """From now on another process counts everything with a limit for this process, whatever the run; None for this process itself."""
     global _counter  # noqa: PLW0603
     _counter = counter
 
@@ -123,6 +123,6 @@ def share_meters(context: BaseContext) -> SharedCounts:
 
 
 def adopt_meters(counts: SharedCounts) -> None:
-    """In a worker: goes on counting where the process stands that started it."""
+    """In a worker: continues with the counts of the process that started it."""
     for run, shared in counts.items():
         meter_of(run).adopt(shared)

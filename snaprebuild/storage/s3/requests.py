@@ -1,6 +1,6 @@
-"""Requests to an object store: the connection, what goes with each request, what an answer means, and what went wrong.
+"""Requests to an object store: the connection, fields of each request, the meaning of answers, and errors.
 
-No message repeats a word of the SDK or the store that could hold a key, a token, or the password of a URL.
+Messages never repeat text of the SDK or the store that could contain a key, a token, or the password of a URL.
 """
 
 from __future__ import annotations
@@ -76,22 +76,22 @@ __all__ = [
 ]
 
 ATTEMPTS = 5
-"""Of a request that only reads, by the SDK's standard mode; and of a range or object whose body breaks off."""
+"""Attempts at a request that only reads, by the SDK's standard mode; and at a range or object whose body breaks off."""
 
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 """The SDK waits this long for a connection, and for the next bytes of an answer."""
 
 PAUSE_SECONDS = 0.1
-"""Before the second attempt; twice as long before each later one."""
+"""Pause before the second attempt; twice as long before each later one."""
 
 CLIENTS_MAX = 8
 """Connections that a process keeps: two for each of the stores that it reads and writes at a time."""
 
 KEY_BYTES = 32
-"""Of a customer's key, AES-256."""
+"""Size of a customer's key, AES-256."""
 
 KEY_VARIABLE = "SNAPREBUILD_S3_SSE_C_KEY"
-"""Of the environment: holds such a key in base64, where no file is named."""
+"""Environment variable with such a key in base64, used if no file is named."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
@@ -104,12 +104,13 @@ _clients_lock = threading.Lock()
 
 
 def client_of(settings: S3Settings, attempts: int = ATTEMPTS) -> Any:
-    """A connection, made when it is first asked for, and kept: the last ``CLIENTS_MAX`` of a process.
+    """A connection, made at its first use, and kept: the last ``CLIENTS_MAX`` of a process.
 
-    Each run has its own, with the credentials of its time. One that is given up lets go of its sockets; whoever still has it may go on.
+    Each run has its own, with the credentials of its time. One that is dropped closes its sockets; code that still has it may
+    continue.
 
     Raises:
-        UsageError: the settings allow none.
+        UsageError: the settings allow no connection.
     """
     key = (settings, settings.run, attempts)
     with _clients_lock:
@@ -122,22 +123,22 @@ def client_of(settings: S3Settings, attempts: int = ATTEMPTS) -> Any:
 
 
 def payer_of(settings: S3Settings) -> dict[str, str]:
-    """Who pays, where that is not the owner of the bucket."""
+    """The field for the payer, if that is not the owner of the bucket."""
     return {"RequestPayer": "requester"} if settings.requester_pays else {}
 
 
 def access_of(settings: S3Settings) -> dict[str, Any]:
-    """What goes with every request for an object."""
+    """Fields of every request for an object."""
     key = _customer_key(settings)
     return payer_of(settings) if key is None else {**payer_of(settings), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
 
 class PutOutcome(Enum):
-    """What an attempt to put an object came to."""
+    """The outcome of an attempt to put an object."""
 
     DONE = "done"
     UNPROVEN = "unproven"
-    """Done, and no checksum in the answer says that it holds our bytes."""
+    """Done, but the answer has no checksum to prove that it holds our bytes."""
     TAKEN = "taken"
     """The condition does not hold: a name is taken, or the object is another one."""
     GONE = "gone"
@@ -149,11 +150,11 @@ class PutOutcome(Enum):
     FAILED = "failed"
     """It took no effect, and never will."""
     UNKNOWN = "unknown"
-    """It was sent, and what became of it nobody told."""
+    """It was sent, and its result is unknown."""
 
 
 def put_outcome(error: Exception) -> PutOutcome:
-    """What an error says of the attempt."""
+    """The outcome of an attempt that ended with an error."""
     status = status_of(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
         return PutOutcome.TAKEN
@@ -173,16 +174,16 @@ def put_outcome(error: Exception) -> PutOutcome:
 
 
 def md5(data: bytes) -> str:
-    """In hexadecimal: how stores form the ETags of objects without a key of their own."""
+    """The MD5 in hexadecimal: stores use it as the ETag of objects without a key of their own."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 class ShortBodyError(Exception):
-    """The body of an answer ended before its time."""
+    """The body of an answer ended too early."""
 
 
 def _connected(settings: S3Settings, attempts: int) -> Any:
-    # The SDK tells headers and credentials in its log, which -vv would show.
+    # The SDK writes headers and credentials to its log, which -vv would show.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     config = Config(
@@ -198,7 +199,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
         client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
     except ProfileNotFound:
-        raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
+        raise UsageError("s3_profile: the shared configuration files have no such profile") from None
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
     endpoint = urlsplit(client.meta.endpoint_url)
@@ -209,13 +210,13 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
     check_answers(client)
     limit_answers(client)
     meter = meter_of(settings.run)
-    # Of each attempt, those of the SDK among them.
+    # Called for each attempt, including those of the SDK.
     client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
     return client
 
 
 def _sdk_session() -> botocore.session.Session:
-    """One of the SDK, which looks for credentials anew."""
+    """A session of the SDK, which looks for credentials again."""
     session = botocore.session.Session()
     session.register_component("data_loader", _descriptions())
     return session
@@ -223,20 +224,20 @@ def _sdk_session() -> botocore.session.Session:
 
 @functools.cache
 def _descriptions() -> Loader:
-    """Of services, parsed once for all sessions: they take 12 MiB and 70 ms."""
+    """Descriptions of services, parsed once for all sessions: they take 12 MiB and 70 ms."""
     loader: Loader = botocore.session.Session().get_component("data_loader")
     return loader
 
 
 def _key_place(settings: S3Settings) -> str:
-    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "--s3-sse-c-key-file"
+    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "s3_sse_c_key_file"
 
 
 def _customer_key(settings: S3Settings) -> bytes | None:
-    """The key in the file or in the variable, None without one; no message repeats a byte of it, and it is kept nowhere.
+    """The key in the file or in the variable, None without one. No message repeats a byte of it, and it is not kept.
 
     Raises:
-        UsageError: what stands there is no such key.
+        UsageError: the content is no such key.
     """
     path = settings.sse_c_key_file
     if path is None:
@@ -248,7 +249,7 @@ def _customer_key(settings: S3Settings) -> bytes | None:
             with open(path, "rb") as file:
                 data = file.read(100)
         except OSError as error:
-            raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
+            raise UsageError(f"s3_sse_c_key_file: cannot be read: {error.strerror}", path=path) from None
     if path is None or len(data) != KEY_BYTES:
         try:
             data = base64.b64decode(data.strip(), validate=True)
@@ -261,7 +262,7 @@ def _customer_key(settings: S3Settings) -> bytes | None:
 
 
 def bucket_and_key(location: str) -> tuple[str, str]:
-    """Of a location."""
+    """Bucket and key of a location."""
     bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
     return bucket, key
 
@@ -270,7 +271,7 @@ def bucket_and_key(location: str) -> tuple[str, str]:
 
 
 def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
-    """Calls ``get`` until an answer came whole. Requests are repeated by the SDK; a body that breaks off is repeated here."""
+    """Calls ``get`` until an answer is whole. The SDK repeats requests; a body that breaks off is repeated here."""
     for attempt in range(ATTEMPTS):
         try:
             return get()
@@ -285,12 +286,12 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
 
 @contextlib.contextmanager
 def reading(body: StreamingBody) -> Iterator[ReadInto]:
-    """The body of an answer, closed afterwards; a connection whose body was read to its end serves again.
+    """The body of an answer, closed at the end; a connection whose body was read to its end is used again.
 
-    The SDK makes objects of all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
+    The SDK makes objects of all bytes, and copies these. So the standard library's answer inside is read, if it can be reached.
 
     Raises:
-        ShortBodyError: by what is yielded, where nothing more comes.
+        ShortBodyError: from the yielded function, if no more bytes come.
     """
     inside: Any = getattr(body, "_raw_stream", None)
     answer = getattr(inside, "_fp", None)
@@ -304,7 +305,7 @@ def reading(body: StreamingBody) -> Iterator[ReadInto]:
             count = answer.readinto(buffer)
         except (OSError, http.client.HTTPException):
             raise ShortBodyError from None
-        if answer.isclosed():  # by itself, behind the last byte
+        if answer.isclosed():  # it closes itself after the last byte
             inside.release_conn()
         return _some(count)
 
@@ -319,10 +320,10 @@ def _some(count: int) -> int:
 
 
 def length_of(answer: Mapping[str, Any], location: str) -> int:
-    """Bytes of an object, or of the range of it that comes.
+    """Size of an object, or of the range of it in the answer.
 
     Raises:
-        ReadFailedError: the store does not say, as one that sends its answers in chunks.
+        ReadFailedError: the store does not report it, for example because it sends its answers in chunks.
     """
     length = answer.get("ContentLength")
     if length is None:
@@ -333,47 +334,47 @@ def length_of(answer: Mapping[str, Any], location: str) -> int:
 
 
 def mtime_ns_of(answer: Mapping[str, Any]) -> int:
-    """When an object was last written, ns since 1970; listings and answers about one object are compared, so milliseconds count."""
+    """When an object was last written, ns since 1970. In whole milliseconds, because it is compared with listings."""
     return int(answer["LastModified"].timestamp() * 1000) * 1_000_000
 
 
 def already_exists(location: str) -> AlreadyExistsError:
-    """The error to raise where a name is taken."""
+    """The error to raise if a name is taken."""
     return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
 
 
 def outcome_unknown(location: str, reason: str, more: str) -> OutcomeUnknownError:
-    """The error to raise where an answer was lost, and nothing shows whether the write took effect."""
+    """The error to raise if an answer was lost, and nothing shows whether the write took effect."""
     return OutcomeUnknownError(f"whether it was written is not known ({reason}){more}", path=location)
 
 
 def object_changed(location: str) -> RefusedError:
-    """The error to raise where an object is not what it was."""
+    """The error to raise if an object has changed."""
     return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of an answer; 0 where there is none."""
+    """The HTTP status of an answer; 0 if there is none."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) if isinstance(error, ClientError) else 0
 
 
 def code_of(error: Exception) -> str:
-    """The code of S3 in an answer, or nothing."""
+    """The code of S3 in an answer, or an empty text."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def is_gone(error: Exception) -> bool:
-    """The answer says that there is no such object."""
+    """Whether the answer says that there is no such object."""
     return code_of(error) in _GONE
 
 
 def read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
-    """The error to raise where reading failed."""
+    """The error to raise if reading failed."""
     return ReadFailedError(f"{what}: {redacted(error)}", path=location, errno=errno.ENOENT if is_gone(error) else None)
 
 
 def redacted(error: Exception) -> str:
-    """What went wrong, without a word of the SDK or the store that could hold a key, a token, or the password of a URL."""
+    """The reason of an error, without text of the SDK or the store that could contain a key, a token, or the password of a URL."""
     if isinstance(error, ClientError):
         request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
         parts = [str(status_of(error) or ""), code_of(error), f"request {request_id}" if request_id else ""]

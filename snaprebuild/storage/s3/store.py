@@ -1,8 +1,9 @@
-"""Object stores that speak S3, by the requests of ``s3.requests``; ``s3.multipart`` and ``s3.replace`` are for what few verbs need.
+"""Object stores that speak S3, by the requests of ``s3.requests``; ``s3.multipart`` and ``s3.replace`` are for few commands.
 
-What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match for
-``s3.replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain
-of the SDK and appear in no message: of what a store or the SDK says, only codes, names of exceptions and request ids are repeated.
+Requests: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match
+for ``s3.replace``). In addition, a DeleteObject of a probe of our own, once for each place that is written to.
+Credentials come from the usual chain of the SDK and appear in no message. Messages repeat only codes, names of exceptions and
+request ids of the SDK or a store.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ __all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 log = logging.getLogger(__name__)
 
 PROBE_NAME = ".snaprebuild-probe-"
-"""Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
+"""Prefix of the objects that test whether a store honours conditions; they are deleted at once."""
 
 PROBE_DATA = b"snaprebuild: may be deleted"
 
 RUN_KEY = "snaprebuild-run"
-"""Metadata of each object that a run makes: which one."""
+"""Metadata field of each object that a run makes: the name of the run."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
@@ -84,7 +85,7 @@ _probed_lock = threading.Lock()
 
 @functools.lru_cache
 def _pace_of(_settings: S3Settings) -> Pace:
-    """Of the connections of this process to a store."""
+    """The pace of the connections of this process to a store."""
     return Pace()
 
 
@@ -116,12 +117,12 @@ class S3Store:
         return frozenset(name for page in Listing(directory, self.settings).names() for name in page)
 
     def holds_segments(self, directory: str) -> bool:
-        """See ``Store.holds_segments``: one request. Segments stand first, because their names begin with digits."""
+        """See ``Store.holds_segments``: one request. Segments come first, because their names begin with digits."""
         names = next(Listing(directory, self.settings).names())
         return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
 
     def identity(self, location: str) -> FileIdentity | None:
-        """Of the object that is there now; None where there is none."""
+        """Identity of the object that is there now; None if there is none."""
         answer = self._head(location)
         if answer is None:
             return None
@@ -140,17 +141,17 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ reading
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``Store.read_small``: one request, and its checksum compared where the store keeps one."""
+        """See ``Store.read_small``: one request. Its checksum is compared if the store keeps one."""
         found = self._small(location, bytes_max)
         return None if found is None else found[0]
 
     def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
-        """The bytes of an object, and which run made it, as far as it says so."""
+        """The bytes of an object, and the run that made it, if its metadata have one."""
         found = self.whole(location, bytes_max)
         return None if found is None else (found[0], found[1].get("Metadata", {}).get(RUN_KEY))
 
     def whole(self, location: str, bytes_max: int) -> tuple[bytes, dict[str, Any]] | None:
-        """The bytes of an object, and what the store says with them (the fields of a GetObject); None when it is absent.
+        """The bytes of an object, and the fields of the answer (of a GetObject); None when it is absent.
 
         Raises:
             ReadFailedError, RefusedError: as ``Store.read_small``.
@@ -207,7 +208,7 @@ class S3Store:
         deadline: float | None = None,
         may_grow: bool | None = None,
     ) -> ObjectBytes:
-        """See ``Store.open_bytes``. With an identity nothing is asked before the first byte is wanted."""
+        """See ``Store.open_bytes``. With an identity no request is sent before the first byte is read."""
         if identity is None:
             identity = self.identity(location)
             if identity is None:
@@ -268,9 +269,9 @@ class S3Store:
         """Makes sure, once in a process, that the store honours a condition: some stores ignore it and report no error.
 
         Args:
-            condition: which one, a word for each.
+            condition: name of the condition.
             directory: that is written to.
-            check: tries the condition on an object of our own, which is deleted afterwards; raises if it is not honoured.
+            check: tests the condition on an object of our own, which is then deleted; raises if it is not honoured.
         """
         with _probed_lock:
             if (self.settings, directory, condition) in _probed:
@@ -284,7 +285,7 @@ class S3Store:
             _probed.add((self.settings, directory, condition))
 
     def _delete_probe(self, location: str) -> None:
-        """Deletes a probe of our own. That it stays is no failure, and logged."""
+        """Deletes a probe of our own. If that fails, it is only logged."""
         bucket, key = bucket_and_key(location)
         try:
             client_of(self.settings).delete_object(Bucket=bucket, Key=key, **payer_of(self.settings))
@@ -306,7 +307,7 @@ class S3Store:
         temporary_name: str,
         before_name: Callable[[int], None] | None = None,
     ) -> None:
-        """See ``Store.create``. An object appears whole by itself, and belongs to whoever owns the bucket."""
+        """See ``Store.create``. An object appears whole by itself, and belongs to the owner of the bucket."""
         if before_name is not None:
             before_name(0)
         self._create(os.path.join(directory, name), data)
@@ -395,7 +396,7 @@ class S3Store:
         return PutOutcome.DONE if is_proven else PutOutcome.UNPROVEN, ""
 
     def _is_ours(self, location: str, data: bytes, reason: str) -> bool:
-        """Reads back where an answer was lost: our bytes mean that it was done, none that it may be tried again.
+        """Reads back after a lost answer: our bytes mean that it was done, no object means that it may be tried again.
 
         Raises:
             AlreadyExistsError: another object is there.

@@ -11,7 +11,7 @@ from typing import Self
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.difference import Comparison, Difference, SnapshotStatus
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
@@ -228,14 +228,14 @@ class TierAudit:
 
 
 _VERDICTS = {
-    SnapshotStatus.EQUAL: Verdict.RIGHT,
-    SnapshotStatus.EQUAL_AFTER_EXPIRY: Verdict.RIGHT,
-    SnapshotStatus.UNVERIFIABLE: Verdict.UNPROVEN,
-    SnapshotStatus.EXTRA: Verdict.WRONG,
-    SnapshotStatus.MISSING_ENTRIES: Verdict.MISSING_PRODUCERS,
-    SnapshotStatus.STALE: Verdict.WRONG,
-    SnapshotStatus.FALSE_EMPTY: Verdict.FALSE_EMPTY,
-    SnapshotStatus.CORRUPT: Verdict.CORRUPT,
+    ComparisonStatus.EQUAL: Verdict.RIGHT,
+    ComparisonStatus.EQUAL_AFTER_EXPIRY: Verdict.RIGHT,
+    ComparisonStatus.UNVERIFIABLE: Verdict.UNPROVEN,
+    ComparisonStatus.EXTRA: Verdict.WRONG,
+    ComparisonStatus.MISSING_ENTRIES: Verdict.MISSING_PRODUCERS,
+    ComparisonStatus.STALE: Verdict.WRONG,
+    ComparisonStatus.FALSE_EMPTY: Verdict.FALSE_EMPTY,
+    ComparisonStatus.CORRUPT: Verdict.CORRUPT,
 }
 
 

@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -252,14 +252,14 @@ class WindowTask(PartitionTask):
                 self.outcome.findings.append(finding_of_error(error, self._directory.path))
                 continue
             except FormatError as error:
-                comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+                comparison = Comparison(ComparisonStatus.CORRUPT, True, 0, 0, 0, (), str(error))
                 yield _Judged(offset, listed, NOTHING, unproven, None, comparison)
                 continue
             if entries is None:
                 continue
             if summary.cut_batch_offset is not None and unproven is None:
                 reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
-                comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, len(entries), 0, (), reason)
+                comparison = Comparison(ComparisonStatus.CORRUPT, True, 0, len(entries), 0, (), reason)
             else:
                 knowledge = self._knowledge(unproven, is_complete=self._window.is_whole)
                 comparison = compare(prefix.total(), entries, offset, knowledge)
@@ -288,7 +288,7 @@ class WindowTask(PartitionTask):
             why = each.unproven_reason or self._gap(each, witness)
             each.comparison = replace(
                 each.comparison,
-                status=SnapshotStatus.UNVERIFIABLE,
+                status=ComparisonStatus.UNVERIFIABLE,
                 differences=(),
                 difference_count=0,
                 reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {why}; {self._window.proof}",
@@ -345,7 +345,7 @@ class WindowTask(PartitionTask):
         if state is None or judged.entries is None:
             return False
         comparison = compare(state.total(), judged.entries, judged.offset, self._knowledge(None, is_complete=True))
-        if comparison.status not in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY):
+        if comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
             return False
         how = f"replayed from {first} on, on the snapshot there, which all later ones confirm"
         judged.comparison, judged.snapshot_class = replace(comparison, reason=f"{comparison.reason}, {how}"), SnapshotClass.EXACT
@@ -368,7 +368,7 @@ class WindowTask(PartitionTask):
             return False
         reason = f"different at most in entries that have expired, as the snapshot at {offset} confirms"
         counts = len(state.entries), len(judged.entries), 0
-        judged.comparison = Comparison(SnapshotStatus.EQUAL_AFTER_EXPIRY, False, *counts, (), reason)
+        judged.comparison = Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, (), reason)
         judged.snapshot_class = SnapshotClass.LOAD_EQUIVALENT
         return True
 

@@ -75,7 +75,7 @@ class CoverageView:
             copy = live[0]
             message = (
                 f"the metadata log has the finished copy {uuid_to_text(copy.segment_id)} of offsets {copy.start_offset} to "
-                f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and --key-prefix"
+                f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
             raise UploadRefusedError(message, path=path, reason="other-store")
         encrypted = (each for each in self.target.copies.values() if each.is_encrypted)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from formats.errors import FormatError
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cluster.source.verdict import SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot

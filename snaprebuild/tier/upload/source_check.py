@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from formats.errors import FormatError
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs, MetadataRead
-from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, confirmation_needed, read_peers, rejection, unknown_finding
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs, MetadataRead
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.source import PartitionSource, Selection
@@ -28,7 +28,7 @@ class UploadSources:
     """The facts of the cluster that an upload needs.
 
     Attributes:
-        verifier: gives verdicts, and findings about files that could not be read.
+        collector: the evidence on the replicas, and the files that could not be read.
         findings: about files of the peers that cannot be read.
     """
 
@@ -63,39 +63,39 @@ class UploadSources:
         """
         logs = MetadataLogs(metadata, settings, voters=voters, voter_ids=voter_ids)
         logs.named()
-        self.verifier = SourceVerifier(Purpose.UPLOAD, logs, broker_epoch, leader_asserted)
+        self.collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted)
         self._settings = settings
         self.findings: list[Finding] = []
         self._peers = read_peers(peers, Selection(), settings, self.findings)
-        self.verifier.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
-        self.verifier.compare(self._compared(partitions))
+        self.collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
+        self.collector.compare(self._compared(partitions))
 
     def _compared(self, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
         """The replicas that have a metadata log to be compared with. A file that cannot be read is a finding when it is judged."""
         for source in partitions:
-            if self.verifier.metadata_of(source.log_dir).read is not None:
+            if self.collector.metadata_of(source.log_dir).read is not None:
                 with contextlib.suppress(SnaprebuildError, FormatError):
                     yield source.log_dir, log_evidence(source.directory, source.log_dir)
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
         log = log_evidence(source.directory, source.log_dir)
-        return judge(self.verifier.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
+        return judge(self.collector.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
-        read = self.verifier.metadata_of(state).read
+        read = self.collector.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
-        epoch = self.verifier.broker_epoch if self.verifier.broker_epoch is not None else marked
+        epoch = self.collector.broker_epoch if self.collector.broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
             epoch = read.image.brokers[node_id].epoch
         identity = BrokerIdentity(node_id, None if meta is None else meta.directory_id, epoch)
         if epoch is None or node_id is None:
             return UploadFence(identity)
-        is_stopped = self.verifier.broker_epoch is None and marked is not None
+        is_stopped = self.collector.broker_epoch is None and marked is not None
         return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, self._settings, epoch))
 
 
@@ -112,9 +112,9 @@ def _epoch_now(
 
 def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:
     """Why a replica is no source; None if it is one."""
-    refusal = rejection(verdict, path) if verdict.is_rejected else confirmation_needed(verdict, path, Severity.REFUSED)
+    refusal = verdict.rejection_finding(path) if verdict.is_rejected else verdict.confirmation_finding(path, Severity.REFUSED)
     if refusal is None and verdict.unknown_despite_assertion:
-        refusal = unknown_finding(verdict, path, Severity.REFUSED)
+        refusal = verdict.unknown_finding(path, Severity.REFUSED)
     return refusal
 
 

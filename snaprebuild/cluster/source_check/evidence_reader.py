@@ -9,7 +9,7 @@ from typing import TypeVar
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
-from snaprebuild.cluster.source.evidence import LogDirEvidence, LogEvidence, PeerEvidence
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
 from snaprebuild.storage.local.broker_lock import lock_holder

@@ -1,16 +1,17 @@
-"""The gate of ``plan`` and ``rebuild``: a verdict on each replica that would be written to, before anything is."""
+"""The ``SourceGate`` of the commands: a verdict on each replica that would be written to, before anything is written."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from formats.errors import FormatError
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source.verdict import Rule, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import SourceVerifier, damaged_finding, rejection, unknown_finding
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
@@ -19,31 +20,20 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, empty_
 from snaprebuild.snapshots.source.source import Source, with_new_listings
 from snaprebuild.storage.parallel_map import Each
 
-__all__ = ["judged_plans"]
+__all__ = ["judge_plans"]
 
 
-def judged_plans(
-    plans: list[PartitionPlan],
-    busy: list[PartitionPlan],
+def judge_plans(
+    plans: Sequence[PartitionPlan],
     request: Request,
     source: Source,
+    reported: Sequence[Finding],
     each: Each,
-    findings: list[Finding],
     deadline: float | None = None,
     *,
     holds_locks: bool = False,
-) -> list[PartitionPlan]:
-    """The plans with a verdict on each replica that is ``busy``. Plans of rejected replicas write nothing in place.
-
-    Args:
-        plans: of all partitions.
-        busy: those of them for which something would be written.
-        request: what is asked for.
-        source: the partitions with their log directories.
-        each: judges the partitions.
-        findings: is extended.
-        deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
-        holds_locks: the caller holds the locks of the log directories, so that no broker does.
+) -> tuple[dict[str, PartitionPlan], list[Finding]]:
+    """As ``SourceGate``. The metadata log itself is not judged, and its plan is left out.
 
     Raises:
         UsageError: the metadata log that was named is none.
@@ -53,14 +43,16 @@ def judged_plans(
     logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    verifier = SourceVerifier(Purpose.REBUILD, logs, asks_locks=not holds_locks)
-    verifier.register(source.log_dirs, request.paths, source.properties)
+    collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
+    collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     read, asked = [], []
-    for plan in busy:
+    for plan in plans:
+        if not is_judged(plan.source.directory):
+            continue
         try:
             check_deadline(deadline, plan.source.directory.path)
-            asked.append((plan, verifier.metadata_of(plan.source.log_dir).read is not None, deadline))
+            asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
             judged[plan.source.directory.path] = _too_late(plan)
     for plan, log, error in each(_read, asked):
@@ -72,21 +64,20 @@ def judged_plans(
             finding = finding_of_error(error, plan.source.directory.path)
             judged[plan.source.directory.path] = empty_plan(plan.source, plan.target, str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
-        verifier.compare((plan.source.log_dir, log) for plan, log in read)
-    findings += [finding for _, found in judged.values() for finding in found]
+        collector.compare((plan.source.log_dir, log) for plan, log in read)
+    findings = [finding for _, found in judged.values() for finding in found]
     late: list[Finding] = []
     for plan, log in read:
         path = plan.source.directory.path
         try:
             check_deadline(deadline, path)
-            verdict = judge(verifier.evidence_for(plan.source.log_dir, log))
-            reported = [each.message for each in (*findings, *logs.findings, *verifier.findings)]
-            judged[path] = _limited(plan, verdict, request, reported)
+            verdict = judge(collector.evidence_for(plan.source.log_dir, log))
+            messages = [each.message for each in (*reported, *findings, *logs.findings, *collector.findings)]
+            judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
         late += judged[path][1]
-    findings += [*late, *logs.findings, *verifier.findings]
-    return [judged[path][0] if (path := plan.source.directory.path) in judged else plan for plan in plans]
+    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *late, *logs.findings, *collector.findings]
 
 
 def _read(
@@ -120,14 +111,14 @@ def _limited(
     path, in_place = plan.source.directory.path, request.out is None
     plan = replace(plan, verdict=verdict)
     if verdict.is_rejected:
-        finding = rejection(verdict, path)
+        finding = verdict.rejection_finding(path)
         if in_place:
             return _nothing(plan, f"{verdict}: {verdict.why}", verdict), [finding]
         return plan, [replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")]
     if in_place and verdict.damaged:
-        finding = damaged_finding(verdict, path)
+        finding = verdict.damage_finding(path)
         return _nothing(plan, finding.message, verdict), [finding]
-    unknown = unknown_finding(verdict, path, Severity.FINDING if in_place else Severity.NOTE, reported)
+    unknown = verdict.unknown_finding(path, Severity.FINDING if in_place else Severity.NOTE, reported)
     is_bare_copy = not in_place and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     found = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.

@@ -28,7 +28,7 @@ from snaprebuild.cluster.metadata.image_model import (
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataLog, meta_around
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
-from snaprebuild.cluster.source.evidence import ClusterEvidence, LogEvidence
+from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.storage.local.store import LOCAL

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
-from snaprebuild.cluster.source.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source.rules import Ruling, decide, fails, not_applicable, not_known, passes, warns
+from snaprebuild.cluster.source_check.evidence import PeerEvidence, SourceEvidence
+from snaprebuild.cluster.source_check.rules import Ruling, decide, fails, not_applicable, not_known, passes, warns
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]

@@ -9,13 +9,13 @@ Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/reference/cluster-rules.md`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from snaprebuild.cluster.source.evidence import Purpose, SourceEvidence
-from snaprebuild.cluster.source.lineage import leader_epochs
-from snaprebuild.cluster.source.rules import (
+from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.lineage import leader_epochs
+from snaprebuild.cluster.source_check.rules import (
     RuleState,
     Ruling,
     assignment,
@@ -32,6 +32,8 @@ from snaprebuild.cluster.source.rules import (
     registration,
     topic_id,
 )
+from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
+from snaprebuild.findings import Finding, Severity
 
 __all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
 
@@ -86,6 +88,9 @@ _OF_THE_CLUSTER = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R1
 
 _IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
 """These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
+
+
+_A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,65 @@ class SourceVerdict:
     def evidence_of(self, rule: Rule) -> str:
         """The sentence of a rule."""
         return next(each.ruling.evidence for each in self.results if each.rule is rule)
+
+    def document(self) -> SourceVerdictDocument:
+        """The verdict in a document, without its rules."""
+        return SourceVerdictDocument(
+            purpose=self.purpose.value,
+            outcome=self.outcome.value,
+            trusted_below=self.offset,
+            rule=None if self.rule is None else self.rule.name,
+            reason=self.why or None,
+            unknown_rules=[rule.name for rule in self.not_known],
+            rules_without_evidence=[rule.name for rule in self.unknown],
+            asserted_by_operator=self.asserted,
+        )
+
+    def rejection_finding(self, path: str) -> Finding:
+        """The finding of a source that was refused."""
+        assert self.rule is not None
+        message = f"no source for {_A[self.purpose]}, {self}: {self.why} (rule {self.rule.name}, {self.rule.value})"
+        return Finding("source-rejected", Severity.REFUSED, path, message, reason=self.rule.value)
+
+    def damage_finding(self, path: str) -> Finding:
+        """The finding of a replica that gets nothing in place: the whole file could reject it."""
+        rules = ", ".join(rule.name for rule in self.damaged)
+        reasons = "; ".join(dict.fromkeys(self.evidence_of(rule) for rule in self.damaged))
+        message = (
+            f"nothing is written in place, because a file that could reject this replica is damaged or missing ({rules}): {reasons}. "
+            "Restore the file from a backup, or use --out DIR"
+        )
+        return Finding("source-unknown", Severity.REFUSED, path, message)
+
+    def confirmation_finding(self, path: str, severity: Severity) -> Finding | None:
+        """The finding of a replica that is not known to lead or to be in sync; None if it is, or the operator asserts it."""
+        if self.is_rejected or not self.needs_confirmation:
+            return None
+        rules = ", ".join(rule.name for rule in self.needs_confirmation)
+        message = (
+            f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} are unknown "
+            f"({self.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
+        )
+        return Finding("source-word-needed", severity, path, message)
+
+    def unknown_finding(self, path: str, severity: Severity, reported: Collection[str] = ()) -> Finding | None:
+        """The finding of a replica for which evidence is missing that should be there.
+
+        Args:
+            path: of the replica.
+            severity: of the finding.
+            reported: messages of findings: a reason that is in one of them is not reported again.
+
+        Returns:
+            None if nothing is unknown, or nothing that was not reported.
+        """
+        reasons = dict.fromkeys(self.evidence_of(rule) for rule in self.unknown)
+        new = [reason for reason in reasons if not any(reason in message for message in reported)]
+        if self.is_rejected or not new:
+            return None
+        rules = ", ".join(rule.name for rule in self.unknown)
+        message = f"whether it may be the source of {_A[self.purpose]} is not known ({rules}): {'; '.join(new)}"
+        return Finding("source-unknown", severity, path, message)
 
     def __str__(self) -> str:
         if self.outcome is Outcome.TRUSTED:

@@ -20,7 +20,7 @@ from snaprebuild.cluster.metadata.image_model import (
     LeaderRecoveryState,
     directory_text,
 )
-from snaprebuild.cluster.source.evidence import LogDirEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, Purpose, SourceEvidence
 
 __all__ = [
     "RuleState",

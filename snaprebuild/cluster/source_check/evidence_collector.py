@@ -1,4 +1,4 @@
-"""Verdicts on the partitions of a run: each with its broker's metadata log, and the notes that go with them.
+"""Collects the evidence on the partitions of a run: of each replica, its log directory, its broker's metadata log and its peers.
 
 A metadata log may be older than the replicas. A broker epoch is an offset of this log, its records count leader epochs, and it has a
 record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumController`` of 4.3.1).
@@ -7,16 +7,22 @@ record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumControll
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source.evidence import ClusterEvidence, LogDirEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
-from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
-from snaprebuild.cluster.source.verdict import Rule, SourceVerdict
+from snaprebuild.cluster.source_check.evidence import (
+    ClusterEvidence,
+    LogDirEvidence,
+    LogEvidence,
+    PeerEvidence,
+    Purpose,
+    SourceEvidence,
+)
+from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
+from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -26,16 +32,12 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object
 
 __all__ = [
+    "EvidenceCollector",
     "Peers",
-    "SourceVerifier",
-    "confirmation_needed",
-    "damaged_finding",
     "is_judged",
     "older_than_broker",
     "older_than_replica",
     "read_peers",
-    "rejection",
-    "unknown_finding",
 ]
 
 
@@ -81,11 +83,11 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
 
 
 @dataclass(slots=True)
-class SourceVerifier:
-    """Makes the verdicts of a run.
+class EvidenceCollector:
+    """Collects the evidence on the replicas of a run.
 
     Attributes:
-        purpose: of all verdicts.
+        purpose: of the verdicts that rest on it.
         broker_epoch: of a live broker, as the operator asserts.
         leader_asserted: the operator asserts that its replicas lead.
         asks_locks: probe lock files; if False, assume that brokers are stopped.
@@ -193,60 +195,6 @@ def _real(paths: Iterable[str]) -> frozenset[str]:
 def is_judged(directory: PartitionDir) -> bool:
     """The metadata log is no topic of the cluster: its verbs judge it (``cluster check``)."""
     return directory.name.topic != "__cluster_metadata"
-
-
-def rejection(verdict: SourceVerdict, path: str) -> Finding:
-    """The finding of a source that was refused."""
-    assert verdict.rule is not None
-    message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
-    return Finding("source-rejected", Severity.REFUSED, path, message, reason=verdict.rule.value)
-
-
-def damaged_finding(verdict: SourceVerdict, path: str) -> Finding:
-    """The finding of a replica that gets nothing in place: the whole file could reject it."""
-    rules = ", ".join(rule.name for rule in verdict.damaged)
-    reasons = "; ".join(dict.fromkeys(verdict.evidence_of(rule) for rule in verdict.damaged))
-    message = (
-        f"nothing is written in place, because a file that could reject this replica is damaged or missing ({rules}): {reasons}. "
-        "Restore the file from a backup, or use --out DIR"
-    )
-    return Finding("source-unknown", Severity.REFUSED, path, message)
-
-
-def confirmation_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
-    """The finding of a replica that is not known to lead or to be in sync; None if it is, or the operator asserts it."""
-    if verdict.is_rejected or not verdict.needs_confirmation:
-        return None
-    rules = ", ".join(rule.name for rule in verdict.needs_confirmation)
-    message = (
-        f"nothing shows that this replica leads, and {_A[verdict.purpose]} needs that: {rules} are unknown "
-        f"({verdict.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
-    )
-    return Finding("source-word-needed", severity, path, message)
-
-
-def unknown_finding(verdict: SourceVerdict, path: str, severity: Severity, reported: Collection[str] = ()) -> Finding | None:
-    """The finding of a replica for which evidence is missing that should be there.
-
-    Args:
-        verdict: on it.
-        path: of it.
-        severity: of the finding.
-        reported: messages of findings: a reason that is in one of them is not reported again.
-
-    Returns:
-        None if nothing is unknown, or nothing that was not reported.
-    """
-    reasons = dict.fromkeys(verdict.evidence_of(rule) for rule in verdict.unknown)
-    new = [reason for reason in reasons if not any(reason in message for message in reported)]
-    if verdict.is_rejected or not new:
-        return None
-    rules = ", ".join(rule.name for rule in verdict.unknown)
-    message = f"whether it may be the source of {_A[verdict.purpose]} is not known ({rules}): {'; '.join(new)}"
-    return Finding("source-unknown", severity, path, message)
-
-
-_A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
 
 
 @dataclass(frozen=True, slots=True)

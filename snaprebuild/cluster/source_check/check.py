@@ -7,19 +7,12 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source.evidence_reader import log_evidence
-from snaprebuild.cluster.source.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source.rules import RuleState
-from snaprebuild.cluster.source.verdict import Outcome, SourceVerdict, judge
-from snaprebuild.cluster.source.verifier import (
-    SourceVerifier,
-    confirmation_needed,
-    is_judged,
-    read_peers,
-    rejection,
-    unknown_finding,
-)
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source_check.rules import RuleState
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -119,10 +112,10 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    verifier = SourceVerifier(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
+    collector = EvidenceCollector(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
-    verifier.register(states, named, properties)
+    collector.register(states, named, properties)
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
@@ -141,14 +134,14 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
             logs.append((state, directory, _log_of(directory, state, stable)))
         except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-    verifier.compare((state, log) for state, _, log in logs)
+    collector.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        verdict = judge(verifier.evidence_for(state, log, peers.of(directory)))
-        checked = CheckedSource(directory, state, log, verifier.metadata_of(state), verdict)
+        verdict = judge(collector.evidence_for(state, log, peers.of(directory)))
+        checked = CheckedSource(directory, state, log, collector.metadata_of(state), verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in (*logs_of_run.findings, *verifier.findings)]
+        reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
-    result.findings += [*logs_of_run.findings, *verifier.findings]
+    result.findings += [*logs_of_run.findings, *collector.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
@@ -201,7 +194,7 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:
-        rejected = rejection(verdict, path)
+        rejected = verdict.rejection_finding(path)
         is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
         found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is Outcome.TRUSTED_BELOW:
@@ -212,9 +205,9 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         if each.state is RuleState.WARN and each.rule is not verdict.rule
     ]
     reported = [*reported, *(each.message for each in found if each.severity)]
-    if (unknown := unknown_finding(verdict, path, Severity.FINDING, reported)) is not None:
+    if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
         found.append(unknown)
-    if (needed := confirmation_needed(verdict, path, Severity.FINDING)) is not None:
+    if (needed := verdict.confirmation_finding(path, Severity.FINDING)) is not None:
         found.append(needed)
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted]
     return found

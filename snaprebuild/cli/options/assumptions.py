@@ -1,0 +1,95 @@
+"""``--assume NAME=VALUE``: values that only a live cluster has, which the user supplies. Each verb has its own table of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import click
+import typer
+
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.errors import UsageError
+
+__all__ = ["AssumeOption", "Assumption", "HighWatermark", "OnOff", "RemoteStorage", "read_assumptions"]
+
+
+class OnOff(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """``on`` or ``off``."""
+
+    name = "on|off"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """Whether it is on; a usage error if it is another word."""
+        if value not in ("on", "off"):
+            self.fail(f"expected on or off, found {quoted(str(value))}", param, ctx)
+        return bool(value == "on")
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A value that a verb can be given.
+
+    Attributes:
+        kind: converts the text.
+        help: what it is, and the default.
+        is_list: may be given several times.
+    """
+
+    kind: click.ParamType  # type: ignore[type-arg]
+    help: str
+    is_list: bool = False
+
+
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="NAME=VALUE",
+        help="A value that only the live cluster has; repeatable. --help-all lists the names. Default: what the files show.",
+    ),
+]
+
+HighWatermark = Annotated[
+    int | None,
+    Assumption(
+        WholeNumber(0, INT64_MAX),
+        "High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
+    ),
+]
+RemoteStorage = Annotated[
+    bool | None,
+    Assumption(
+        OnOff(),
+        "remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as with "
+        "remote storage.",
+    ),
+]
+
+
+def read_assumptions(texts: Iterable[str], known: Mapping[str, Assumption]) -> dict[str, Any]:
+    """The values by name.
+
+    Args:
+        texts: NAME=VALUE each.
+        known: the names of the verb.
+
+    Raises:
+        UsageError: a name is unknown or given twice, or its value has another type.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        given, equals, value = text.partition("=")
+        name = given.replace("-", "_")
+        if not equals or name not in known:
+            raise UsageError(f"--assume: expected NAME=VALUE with one of {', '.join(known)}; found {quoted(text)}")
+        if name in found and not known[name].is_list:
+            raise UsageError(f"--assume: {name} is given twice")
+        try:
+            converted = known[name].kind.convert(value, None, None)
+        except click.BadParameter as error:
+            raise UsageError(f"--assume {name}: {error.message}") from None
+        found[name] = [*found.get(name, ()), converted] if known[name].is_list else converted
+    return found

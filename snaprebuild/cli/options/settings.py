@@ -1,0 +1,227 @@
+"""Settings: what ``--set``, the environment and a configuration file may set. None of them permits a write or weakens evidence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import click
+
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import JOBS_MAX, Size, WholeNumber, quoted
+from snaprebuild.errors import UsageError
+
+__all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "Text", "read_settings", "variable_of"]
+
+CONFIG_FILE = "/etc/snaprebuild/config.toml"
+CONFIG_VARIABLE = "SNAPREBUILD_CONFIG"
+CONFIG_BYTES_MAX = 1 << 16
+
+MEMORY_BYTES_MIN = 64 << 20
+"""The command itself, and a block of a segment."""
+
+
+class Flag(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """``true`` or ``false``."""
+
+    name = "true|false"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """The value; a usage error if it is another one."""
+        text = str(value).lower()
+        if text not in ("true", "false"):
+            self.fail(f"expected true or false, found {quoted(str(value))}", param, ctx)
+        return text == "true"
+
+
+class Text(click.ParamType):  # type: ignore[type-arg]
+    """A text, or one of a few words."""
+
+    def __init__(self, name: str, *words: str) -> None:
+        self.name = name if not words else "|".join(words)
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text; a usage error if it is none, or another word."""
+        if not isinstance(value, str) or (self.words and value not in self.words):
+            expected = f"one of {', '.join(self.words)}" if self.words else "a text"
+            self.fail(f"expected {expected}, found {quoted(str(value))}", param, ctx)
+        return value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting.
+
+    Attributes:
+        kind: converts a value.
+        help: what it sets, and the default.
+        is_list: each ``--set`` adds a value.
+        is_option: the commands that use it have an option of this name too.
+    """
+
+    kind: click.ParamType  # type: ignore[type-arg]
+    help: str
+    is_list: bool = False
+    is_option: bool = False
+
+
+class Given(NamedTuple):
+    """The value of a setting, and where it is from."""
+
+    value: Any
+    origin: str
+
+
+SETTINGS: dict[str, Setting] = {
+    "impact": Setting(
+        Text("", "low", "normal", "full"), "Share of the machine. Default: low while a broker runs, else normal.", is_option=True
+    ),
+    "jobs": Setting(
+        WholeNumber(1, JOBS_MAX), "Worker processes. Default: as many as processors, or as disks if those are more.", is_option=True
+    ),
+    "jobs_per_disk": Setting(
+        WholeNumber(1, JOBS_MAX), "Worker processes per disk. Default: one for a rotating disk, else as many as `jobs`."
+    ),
+    "max_read_rate": Setting(
+        Size(1, INT64_MAX),
+        "Bytes (or 64MiB) per second that the run may read from files, with all workers and disks. Default: 64 MiB for each "
+        "disk while a broker runs, else any number.",
+    ),
+    "priority": Setting(
+        Text("", "auto", "idle", "usual"),
+        "idle: lowest priority for processor, disk and memory. usual: that of the shell. auto: idle while a broker runs, else "
+        "usual. Default: auto.",
+    ),
+    "max_memory": Setting(
+        Size(MEMORY_BYTES_MIN, INT64_MAX),
+        "Memory limit of the run with all workers (bytes, or 2GiB), at least 64MiB. A partition that needs more fails alone. "
+        "Default: any amount.",
+    ),
+    "fill_page_cache": Setting(
+        Flag(), "Keep what is read in the page cache for the next run. Default: false, the page cache stays as it was."
+    ),
+    "s3_endpoint_url": Setting(
+        Text("URL"),
+        "Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
+        is_option=True,
+    ),
+    "s3_path_style": Setting(Flag(), "Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."),
+    "s3_profile": Setting(Text("NAME"), "Profile of the shared AWS configuration. Default: as the SDK decides."),
+    "s3_anonymous": Setting(Flag(), "Sign no request. For public buckets. Default: false."),
+    "s3_requester_pays": Setting(Flag(), "Pay for requests and transfer of a bucket of somebody else. Default: false."),
+    "s3_sse_c_key_file": Setting(
+        Text("FILE"),
+        "Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: "
+        "$SNAPREBUILD_S3_SSE_C_KEY in base64, else none.",
+    ),
+    "max_requests": Setting(
+        WholeNumber(1, INT64_MAX),
+        "Requests that the run may send to object stores. At the limit it stops with exit code 3. Default: any number.",
+    ),
+    "max_read_bytes": Setting(
+        Size(1, INT64_MAX),
+        "Bytes (or 64MiB) that the run may read from object stores. At the limit it stops with exit code 3. Default: any number.",
+    ),
+    "key_prefix": Setting(
+        Text("TEXT"),
+        "The plugin's key.prefix below STORE. It precedes the topic as it is, without a slash. Default: the last part of STORE "
+        "if keys begin with it, else none.",
+    ),
+    "private_key": Setting(
+        Text("[NAME=]FILE"),
+        "RSA key in PEM for segments that Aiven's plugin encrypted. Needs snaprebuild[encryption]. NAME is the key pair in the "
+        "manifests; FILE alone is for all others. Default: none.",
+        is_list=True,
+    ),
+    "engine": Setting(
+        Text("", "process", "spark", "auto"),
+        "process: workers of this machine. spark: a Spark job. auto: Spark if `master` is a cluster and more than 4 GiB must be "
+        "read. Default: process.",
+        is_option=True,
+    ),
+    "master": Setting(
+        Text("URL"),
+        "Spark master, such as spark://host:7077. Default: that of spark-submit, else $SPARK_MASTER, else local[*].",
+        is_option=True,
+    ),
+    "spark_conf": Setting(
+        Text("KEY=VALUE"), "A setting of Spark, such as spark.driver.memory=2g. Default: spark-defaults.conf.", is_list=True
+    ),
+    "cache": Setting(
+        Text("DIR"),
+        "Directory or s3://BUCKET/PREFIX with the effects of rolled segments, for Spark. Default: none.",
+        is_option=True,
+    ),
+}
+"""By name, in the order of the pages."""
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"SNAPREBUILD_{name.upper()}"
+
+
+def read_settings(texts: Sequence[str], config: str | None) -> dict[str, Given]:
+    """The settings of this run: ``--set`` has precedence over the environment, and the environment over the file.
+
+    Args:
+        texts: of ``--set``, NAME=VALUE each.
+        config: of ``--config``; None for the usual place.
+
+    Raises:
+        UsageError: the file cannot be read or is no TOML, a name is unknown, or a value has the wrong type.
+    """
+    path = config or os.environ.get(CONFIG_VARIABLE) or (CONFIG_FILE if os.path.exists(CONFIG_FILE) else None)
+    found = {} if path is None else {name: _given(name, value, path) for name, value in _file(path)}
+    for name, setting in SETTINGS.items():
+        if text := os.environ.get(variable_of(name)):
+            found[name] = _given(name, text.split() if setting.is_list else text, f"${variable_of(name)}")
+    for name, values in _by_name(texts).items():
+        found[name] = _given(name, values if SETTINGS[name].is_list else values[-1], "--set")
+    return found
+
+
+def _given(name: str, value: Any, origin: str) -> Given:
+    setting = SETTINGS[name]
+    values = value if setting.is_list and isinstance(value, list) else [value]
+    try:
+        converted = [setting.kind.convert(each, None, None) for each in values]
+    except click.BadParameter as error:
+        raise UsageError(f"{name}: {error.message} (from {origin})") from None
+    return Given(converted if setting.is_list else converted[0], origin)
+
+
+def _by_name(texts: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set: expected NAME=VALUE, found {quoted(text)}")
+        found.setdefault(_known(name, "--set"), []).append(value)
+    return found
+
+
+def _known(name: str, origin: str) -> str:
+    own = name.replace("-", "_")
+    if own not in SETTINGS:
+        raise UsageError(f"{origin}: {quoted(name)} is no setting; expected one of {', '.join(SETTINGS)}")
+    return own
+
+
+def _file(path: str) -> Iterator[tuple[str, Any]]:
+    import tomllib
+
+    from snaprebuild.storage.local.regular_file import open_named_file
+
+    with open_named_file(path) as file:
+        data = file.read(CONFIG_BYTES_MAX + 1)
+    if len(data) > CONFIG_BYTES_MAX:
+        raise UsageError(f"is larger than {CONFIG_BYTES_MAX} bytes, and no configuration file", path=path)
+    try:
+        settings = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"is no TOML: {error}", path=path) from error
+    yield from ((_known(name, path), value) for name, value in settings.items())

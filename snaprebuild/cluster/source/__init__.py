@@ -1,1 +1,0 @@
-"""Verdicts: whether a replica may be a source."""
