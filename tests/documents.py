@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import tomllib
 from collections import Counter
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
+
+from snaprebuild.findings import Severity
 
 VERBS = (
     "follower-build",
@@ -57,6 +61,17 @@ def check(document: dict[str, Any]) -> None:
     verb = str(document["schema"]).removeprefix("snaprebuild.").split("/")[0]
     errors = [f"{error.json_path}: {error.message}" for error in validator_of(verb).iter_errors(document)]
     assert not errors, "\n".join(errors[:5])
+    for finding in document.get("findings", ()):
+        assert finding["severity"] in severities()[finding["code"]], f"the catalogue has no such severity: {finding}"
+
+
+@functools.cache
+def severities() -> dict[str, set[str]]:
+    """The severities of each code, by the catalogue; the words after a severity are its condition."""
+    catalogue = tomllib.loads((REPOSITORY / "snaprebuild" / "findings_catalogue.toml").read_text())
+    sections = [codes for section, codes in catalogue.items() if section != "reasons"]
+    names = re.compile(rf"\b({'|'.join(each.name.lower() for each in Severity)})\b")
+    return {code: set(names.findall(entry[0])) for codes in sections for code, entry in codes.items()}
 
 
 def check_lines(text: str) -> list[dict[str, Any]]:

@@ -27,13 +27,20 @@ CLEAN = (
     "formats",
     "snaprebuild/__init__.py",
     "snaprebuild/__main__.py",
+    "snaprebuild/cluster",
     "snaprebuild/documents",
     "snaprebuild/errors.py",
     "snaprebuild/findings.py",
+    "snaprebuild/followers",
     "snaprebuild/hooks.py",
+    "snaprebuild/inspect",
     "snaprebuild/replay",
+    "snaprebuild/report",
+    "snaprebuild/simulations",
+    "snaprebuild/snapshots",
     "snaprebuild/spark",
     "snaprebuild/storage",
+    "snaprebuild/tier",
 )
 """Packages and modules."""
 
@@ -67,7 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def catalogue() -> Iterator[tuple[str, str]]:
-    for page in sorted((ROOT / "docs" / "reference").glob("*.toml")):
+    for page in (ROOT / "snaprebuild" / "findings_catalogue.toml", *sorted((ROOT / "docs" / "reference").glob("*.toml"))):
         entries = [entry for section in tomllib.loads(page.read_text()).values() for entry in section.values()]
         yield page.name, "\n\n".join(text for entry in entries if isinstance(entry, list) for text in entry)
 

@@ -400,8 +400,8 @@ def drawback(view: PartitionView, share: Share, log_start: int, next_offset: int
         return None
     return (
         f"it has {kept} of the leader's {pluralize(len(segments), 'segment')} on disk. When it leads, or consumers fetch from it as their "
-        f"closest replica, reads of {log_start} to {next_offset - 1} go to remote storage. "
-        f"{share.local - share.replicated} bytes of them come from the leader's disk today"
+        f"closest replica, reads of {log_start} to {next_offset - 1} go to remote storage, "
+        f"{share.local - share.replicated} bytes of them from the leader's disk today"
     )
 
 

@@ -130,7 +130,7 @@ def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path
             (logs / "mixed-0" / f"{min(base for base in bases if base >= offset):020d}.log").unlink()
         writer = InPlaceWriter(PartitionResult(plan), request, None, None, dry_run=False)
         entries, judged = np.empty(0, ENTRY_DTYPE), Judgement(SnapshotClass.EXACT, ())
-        with pytest.raises(RefusedError, match="the log moved meanwhile"):
+        with pytest.raises(RefusedError, match="the log changed during the run"):
             writer.write(RebuiltSnapshot(plan.boundaries[3], plan.target, LOCAL, entries, judged, None))
         assert not [name for name in os.listdir(logs / "mixed-0") if ".snapshot" in name], "neither the name nor a temporary one"
         fine = RebuiltSnapshot(plan.boundaries[8], plan.target, LOCAL, entries, judged, None)

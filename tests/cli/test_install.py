@@ -528,7 +528,7 @@ def test_places_that_are_refused(tmp_path: Path) -> None:
     for place in (logs, logs / "staged", logs / "mixed-0" / "staged"):
         run = snaprebuild("stage", logs, "--to", place)
         assert run.exit_code == 3, place
-        assert "log directory" in run.stderr or "broker would trip over" in run.stderr
+        assert "log directory" in run.stderr or "would disturb a broker" in run.stderr
     inside = snaprebuild("stage", "--server-properties", properties, "--to", tmp_path / "new disk" / "staged")
     assert (inside.exit_code, "no broker starts" in inside.stderr) == (3, True), "also one that is still empty"
     elsewhere = snaprebuild("stage", logs, "--to", "/dev/shm/snaprebuild-staged")  # another file system

@@ -270,7 +270,7 @@ def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, upl
         before = object_store.files(logs)
         run = snaprebuild("rebuild", logs, "--out", out, *AS_OF)
         assert run.exit_code == 3, out
-        assert "where a broker would trip over it" in run.stderr
+        assert "where its files would disturb a broker" in run.stderr
         assert object_store.files(logs) == before
 
 

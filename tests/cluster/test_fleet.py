@@ -479,7 +479,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "has a-0 twice for broker 1" in refused(tmp_path, scan_document([scanned("a"), scanned("a", path="/kafka2/a-0")]))
     nobody = scan_document([scanned("a")])
     nobody["log_dirs"][0]["node_id"] = None
-    assert "does not tell whose /kafka is: it has no meta.properties" in refused(tmp_path, nobody)
+    assert "does not show the broker of /kafka: it has no meta.properties" in refused(tmp_path, nobody)
     less = scan_document([scanned("a")])
     del less["partitions"][0]["segments"]
     assert refused(tmp_path, less) == "/0.json: is damaged: partitions[0]: object missing required field `segments`"

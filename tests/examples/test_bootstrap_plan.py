@@ -144,7 +144,7 @@ def test_the_share_is_that_of_real_segments() -> None:
         "all_bytes": below + sum(sizes.values()),
     }
     assert partition["drawback"].startswith("it has 1 of the")
-    assert f"0 to 789 go to remote storage. {sum(sizes.values()) - sizes[790]} bytes of them" in partition["drawback"]
+    assert f"0 to 789 go to remote storage, {sum(sizes.values()) - sizes[790]} bytes of them" in partition["drawback"]
     (partition,) = in_json("follower plan", *LEADER, "--assume", "last_tiered_offset=off").document["partitions"]
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 

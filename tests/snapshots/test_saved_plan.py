@@ -156,7 +156,9 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="the plan is stale: ") as caught:
             load_plan(path)
         assert caught.value.path == str(logs / "mixed-0")
-        return caught.value.message.removeprefix("the plan is stale: ")
+        reason, _, rest = caught.value.message.removeprefix("the plan is stale: ").partition(". Nothing was written. ")
+        assert rest == "Make the plan again with `snaprebuild plan`"
+        return reason
 
     status = (logs / "mixed-0" / f"{1151:020d}.log").stat()
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(5, 5))

@@ -443,7 +443,7 @@ def test_directories_that_no_partition_is_named_like(healthy: Path) -> None:
     (log_dir / "file.bak").write_bytes(b"")
     (finding,) = [each for each in scanned(log_dir).findings if each.code == "foreign-directory"]
     assert (finding.severity, finding.path) == (Severity.FINDING, str(log_dir))
-    assert "4 directories that no partition is named like (a\nb, lost+found, mixed-0.bak and 1 more)" in finding.message
+    assert "4 directories with a name that no partition has (a\nb, lost+found, mixed-0.bak and 1 more)" in finding.message
     bare = log_dir.with_name("bare")
     bare.mkdir()
     shutil.copytree(healthy, bare / "mixed-0")

@@ -276,5 +276,5 @@ def test_a_snapshot_that_lies_behind_what_is_replayed_is_no_witness(tmp_path: Pa
     whole = run(directory, as_of_ms=NOW, window=1, first_wanted=2)
     assert (whole.replay.start_index, whole.classes[2]) == (1, SnapshotClass.LOAD_EQUIVALENT)
     short = run(directory, as_of_ms=NOW, window=1, first_wanted=2, stop=3)
-    assert "is not at the end of the replay" in short.replay.start_reason
+    assert "is above the end of the replay" in short.replay.start_reason
     assert short.classes == {1: EXACT, 2: EXACT, 3: EXACT}

@@ -382,7 +382,7 @@ def test_where_effects_may_go(tmp_path: Path) -> None:
     (tmp_path / "logs" / "meta.properties").write_text("version=0\n")
     partitions = open_source([str(tmp_path / "logs")]).partitions
     for place in ("logs", "logs/effects", "logs/t-0", "logs/t-0/effects"):
-        with pytest.raises(RefusedError, match=r"--cache leads into .*, where a broker would trip over it"):
+        with pytest.raises(RefusedError, match=r"--cache leads into .*, where its files would disturb a broker"):
             EffectCache.at(str(tmp_path / place)).prepare(partitions)
     (tmp_path / "link").symlink_to(tmp_path / "logs")
     with pytest.raises(RefusedError):

@@ -225,7 +225,7 @@ def test_an_append_whose_outcome_is_unknown(logs: Path, tmp_path: Path, number: 
     (finding,) = [each for each in result.findings if each.code == "storage-failed"]
     state = ("STARTED", "FINISHED")[number % 2]
     assert f"COPY_SEGMENT_{state} of the copy" in finding.message
-    assert finding.message.endswith("whose objects are complete; run again: what the topic holds is not produced twice")
+    assert finding.message.endswith("whose objects are complete; run again: records that are in the topic are not produced twice")
     check_told(cluster, root)
     assert not [each for each in run(logs, root, cluster).findings if each.severity]
     check_finished(cluster, root)

@@ -258,7 +258,7 @@ class PartitionReplay:
         if self.first_wanted <= self.directory.segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
-            return 0, "no snapshot is left after the window that could prove it"
+            return 0, "no surviving snapshot after the window could prove it"
         return window, "the first segment within the expiration"
 
     def hands_out_at_once(self) -> bool:

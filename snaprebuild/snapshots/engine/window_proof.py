@@ -274,7 +274,7 @@ class WindowProof:
         else:
             has_expired = expired_mask(settled.entries, clock.as_of_ms, clock.expiration_ms).any()
             klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
-        reasons = [] if self.fault is None else [f"nothing proves the state below the window: {self.fault}"]
+        reasons = [] if self.fault is None else [f"nothing proves what is below the window: {self.fault}"]
         if klass.is_allowed_in_place:
             reasons += ["the snapshot after the window confirms the replay, and no gap is left below it", below]
         reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
@@ -322,14 +322,14 @@ def _witness_of(
     directory: PartitionDir, held: Held, total: SegmentEffect, offset: int | None, clock: Clock
 ) -> tuple[SegmentEffect, str | None]:
     if not held:
-        return IDENTITY, "the window is empty"
+        return IDENTITY, "nothing is inside the window"
     entries = None if offset is None else _readable_snapshot(directory, offset)
     if offset is None or entries is None:
         return IDENTITY, "no readable snapshot after the window"
     last = max(held)
     end, _ = boundary_after(directory.segments, last, held[last][-1])
     if end != offset:
-        return IDENTITY, f"the snapshot at {offset} is not at the end of the replay, which is {end}"
+        return IDENTITY, f"the snapshot at {offset} is above the end of the replay, {end}"
     empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
     if empty is not None:
         return (

@@ -257,14 +257,18 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
         was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)
         if partition is None:
-            raise RefusedError(f"the plan is stale: the partition of its line {number} is gone", path=was.path)
+            raise _stale(f"the partition of its line {number} is gone", was.path)
         now = _PartitionLine.of(partition)
         for name in now.__struct_fields__:
             if getattr(was, name) != getattr(now, name):
                 difference = _first_difference(getattr(was, name), getattr(now, name))
-                raise RefusedError(f"the plan is stale: {name}: {difference}", path=was.path)
+                raise _stale(f"{name}: {difference}", was.path)
     if present:
-        raise RefusedError("the plan is stale: this partition was created after it was made", path=min(present))
+        raise _stale("this partition was created after it was made", min(present))
+
+
+def _stale(reason: str, path: str) -> RefusedError:
+    return RefusedError(f"the plan is stale: {reason}. Nothing was written. Make the plan again with `snaprebuild plan`", path=path)
 
 
 def _first_difference(was: Any, now: Any) -> str:

@@ -113,10 +113,12 @@ class InPlaceWriter:
                 is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
             except OSError as error:
                 raise RefusedError(
-                    f"{segment.log.name} is gone ({error.strerror}): the log moved meanwhile", path=directory.path
+                    f"{segment.log.name} is gone ({error.strerror}): the log changed during the run", path=directory.path
                 ) from error
             if not is_same:
-                raise RefusedError(f"{segment.log.name} changed since it was read: the log moved meanwhile", path=directory.path)
+                raise RefusedError(
+                    f"{segment.log.name} changed since it was read: the log changed during the run", path=directory.path
+                )
 
     def _set_aside(self, offset: int) -> str:
         for number in range(1, ASIDE_NUMBERS_MAX + 1):

@@ -112,7 +112,7 @@ def _foreign(state: LogDirState) -> list[Finding]:
     if not names:
         return []
     count = pluralize(len(names), "directory", "directories")
-    message = f"has {count} whose names are not names of partitions ({first_of(names)}): a broker does not start with them"
+    message = f"has {count} with a name that no partition has ({first_of(names)}): a broker does not start with them"
     return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 
 

@@ -114,7 +114,9 @@ def check_output(
         inside = next((above for above in _upwards(target) if above in own), None)
         inside = inside or (target if holds_segments else _broker_directory_above(target, store, known))
         if inside is not None:
-            raise RefusedError(f"{option} leads into {inside}, where a broker would trip over it", path=out)
+            raise RefusedError(
+                f"{option} leads into {inside}, where its files would disturb a broker. Name a directory outside of it", path=out
+            )
 
 
 def _names_in(store: Store, target: str) -> frozenset[str]:
