@@ -37,7 +37,7 @@ class Decision(Part, frozen=True):
             "fetch",
             "truncate to the leader's end",
             "empty the log and start at",
-            "build the state from remote storage and start behind it",
+            "build the state from remote storage and start after it",
             "retry later",
             "retry, and fail each time",
         ),

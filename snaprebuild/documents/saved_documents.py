@@ -73,7 +73,7 @@ def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
         match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
         if match is None or not isinstance(program, str):
             found = shown(schema) if isinstance(schema, str) else "none"
-            raise UsageError(f"is no document of {wanted}: its first member is to be its schema; found {found}", path=path)
+            raise UsageError(f"is no document of {wanted}: its first member must be its schema; found {found}", path=path)
         verb, version = match[1], int(match[2])
         if verb not in known:
             raise UsageError(f"is no document of {wanted}: found {schema}", path=path)

@@ -46,7 +46,7 @@ class Action(StrEnum):
     """Goes on fetching where it is."""
     TRUNCATE_TO_END = "truncate to the leader's end"
     START_EMPTY_AT = "empty the log and start at"
-    BUILD_STATE = "build the state from remote storage and start behind it"
+    BUILD_STATE = "build the state from remote storage and start after it"
     RETRY = "retry later"
     RETRY_FOREVER = "retry, and fail each time"
 

@@ -179,7 +179,7 @@ def _read(
     ids = entries["producer_id"].astype(np.int64)
     twice = ids[1:][ids[1:] == ids[:-1]]
     if len(twice):
-        message = f"producer {int(twice[0])} stands twice: this is no map of producers"
+        message = f"producer {int(twice[0])} occurs twice: a snapshot has each producer once"
         findings.append(Finding("impossible-entries", Severity.DAMAGED, path, message))
         return side, data, None
     return side, data, entries

@@ -130,7 +130,7 @@ def rebuild(
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), each=engine.each)
         elif request != Request(paths=()):
-            raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
+            raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
             made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan))
         if made.request.stage:

@@ -19,7 +19,7 @@ LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--met
 MANIFEST: dict[str, Any] = json.loads((FOLLOWER / "manifest.json").read_text())
 
 FETCH, TRUNCATE, EMPTY_AT = "fetch", "truncate to the leader's end", "empty the log and start at"
-BUILD, RETRY, FOREVER = "build the state from remote storage and start behind it", "retry later", "retry, and fail each time"
+BUILD, RETRY, FOREVER = "build the state from remote storage and start after it", "retry later", "retry, and fail each time"
 
 # Row, options, what follows by the proposal with its offset, and what brokers of 4.3 do where that is something else.
 ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None]] = [

@@ -137,7 +137,7 @@ def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
             else:
                 assert klass in WEAK
                 if not has_witness:
-                    assert "nothing proves what lies below the window: no readable snapshot" in state.judgement.reasons[0]
+                    assert "nothing proves what is below the window: no readable snapshot" in state.judgement.reasons[0]
                 gaps = {reason[-3:-1] for reason in state.judgement.reasons if reason.endswith(")")} & {"G1", "G2", "G3", "G4"}
                 assert (klass is UNSOUND) == bool(gaps - {"G4"})
                 reached.update(gaps)

@@ -262,7 +262,7 @@ def test_a_witness_that_no_broker_can_have_written_is_not_believed(tmp_path: Pat
     directory = log.write(tmp_path / "t-0", {log.end: [replace(right, last_sequence=9), right]})
     result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
     assert result.replay.start_index == 0
-    assert "no readable snapshot behind the window" in result.replay.start_reason
+    assert "no readable snapshot after the window" in result.replay.start_reason
 
 
 def test_a_snapshot_that_lies_behind_what_is_replayed_is_no_witness(tmp_path: Path) -> None:
@@ -276,5 +276,5 @@ def test_a_snapshot_that_lies_behind_what_is_replayed_is_no_witness(tmp_path: Pa
     whole = run(directory, as_of_ms=NOW, window=1, first_wanted=2)
     assert (whole.replay.start_index, whole.classes[2]) == (1, SnapshotClass.LOAD_EQUIVALENT)
     short = run(directory, as_of_ms=NOW, window=1, first_wanted=2, stop=3)
-    assert "lies behind what was replayed" in short.replay.start_reason
+    assert "is above the end of the replay" in short.replay.start_reason
     assert short.classes == {1: EXACT, 2: EXACT, 3: EXACT}

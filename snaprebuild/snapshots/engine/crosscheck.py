@@ -50,7 +50,7 @@ def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
     """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
     path = source.directory.file_path(source.directory.segments[index].log.name)
     return Finding(
-        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not lie behind the one before it", offset
+        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not follow the one before it", offset
     )
 
 

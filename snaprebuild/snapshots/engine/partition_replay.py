@@ -255,9 +255,9 @@ class PartitionReplay:
         if self.mode is ReplayFrom.WINDOW:
             return window, "asked for: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
-            return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
+            return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
-            return 0, "no surviving snapshot behind the window could prove it"
+            return 0, "no surviving snapshot after the window could prove it"
         return window, "the first segment within the expiration"
 
     def hands_out_at_once(self) -> bool:

@@ -274,9 +274,9 @@ class WindowProof:
         else:
             has_expired = expired_mask(settled.entries, clock.as_of_ms, clock.expiration_ms).any()
             klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
-        reasons = [] if self.fault is None else [f"nothing proves what lies below the window: {self.fault}"]
+        reasons = [] if self.fault is None else [f"nothing proves what is below the window: {self.fault}"]
         if klass.may_go_in_place:
-            reasons += ["the snapshot behind the window confirms the replay, and no gap is left below it", below]
+            reasons += ["the snapshot after the window confirms the replay, and no gap is left below it", below]
         reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
@@ -322,19 +322,19 @@ def _witness_of(
     directory: PartitionDir, held: Held, total: SegmentEffect, offset: int | None, clock: Clock
 ) -> tuple[SegmentEffect, str | None]:
     if not held:
-        return IDENTITY, "nothing lies inside the window"
+        return IDENTITY, "nothing is inside the window"
     entries = None if offset is None else _readable_snapshot(directory, offset)
     if offset is None or entries is None:
-        return IDENTITY, "no readable snapshot behind the window"
+        return IDENTITY, "no readable snapshot after the window"
     last = max(held)
     end, _ = boundary_after(directory.segments, last, held[last][-1])
     if end != offset:
-        return IDENTITY, f"the snapshot at {offset} lies behind what was replayed, which ends at {end}"
+        return IDENTITY, f"the snapshot at {offset} is above the end of the replay, {end}"
     empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
     if empty is not None:
         return (
             IDENTITY,
-            f"the snapshot at {empty} is empty: the one behind the window may come from a broker that had lost its state",
+            f"the snapshot at {empty} is empty: the one after the window may come from a broker that had lost its state",
         )
     witness = effect_of_entries(entries)
     fault = witness_fault(
@@ -367,7 +367,7 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
             continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
         comparison = compare(prefix.total(), entries, offset, knowledge)
         if comparison.proven_wrong:
-            return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one behind the window may come from it"
+            return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one after the window may come from it"
     return None
 
 

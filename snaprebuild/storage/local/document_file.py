@@ -42,7 +42,7 @@ def check_place(path: str) -> None:
         raise RefusedError("has the name of a file of Kafka", path=path)
     is_partition = parse_partition_dir_name(os.path.basename(os.path.realpath(directory))) is not None
     if not names.isdisjoint(BROKER_FILES) or (is_partition and any(parse_file_name(each) is not None for each in names)):
-        raise RefusedError("lies in a directory of a broker, which holds nothing but its own files", path=path)
+        raise RefusedError("is in a directory of a broker, where only the broker may write files", path=path)
     if name in names and not _is_own(os.path.join(directory, name)):
         raise RefusedError("is there and is no plan or report of ours", path=path)
 

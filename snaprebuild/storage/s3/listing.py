@@ -118,7 +118,7 @@ class Listing:
             status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)
             rows.append((key[len(prefix) :], status))
         if page.get("IsTruncated") and not rows:
-            raise ReadFailedError("the store gives a listing without end", path=self.location)
+            raise ReadFailedError("the store returns a listing without end", path=self.location)
         return rows, not page.get("IsTruncated")
 
     def _bounds(self, prefix: str, reached: str) -> list[str]:

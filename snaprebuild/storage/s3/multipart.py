@@ -76,9 +76,7 @@ class S3LargeObjects:
             if upload_id:
                 self._abort(location, upload_id)
             if s3_requests.status_of(error) != HTTPStatus.PRECONDITION_FAILED:
-                message = (
-                    f"whether the store completes large objects only where none is cannot be told: {s3_requests.redacted(error)}"
-                )
+                message = f"it is unknown whether the store would replace large objects: {s3_requests.redacted(error)}"
                 raise RefusedError(message, path=directory) from None
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
@@ -205,7 +203,7 @@ class S3LargeObjects:
             if (is_gone or not is_known) and self._is_there(location, reason):
                 raise already_exists(location)
             if is_gone:
-                raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
+                raise WriteFailedError("another program removed the parts that were sent: run again", path=location)
             if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
                 raise WriteFailedError(f"cannot be written: {reason}", path=location)
         if not is_known:

@@ -168,7 +168,7 @@ def find_objects(store: Store, root: str) -> FoundObjects:
         is_empty = False
         tree.take(key, status)
     if is_empty:
-        raise UsageError("no object lies below it", path=root)
+        raise UsageError("there is no object below it", path=root)
     while len(tree.open) > 1:
         tree.leave()
     left_out = None

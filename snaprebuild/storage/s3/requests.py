@@ -328,7 +328,7 @@ def length_of(answer: Mapping[str, Any], location: str) -> int:
     length = answer.get("ContentLength")
     if length is None:
         raise ReadFailedError(
-            "the store does not tell the length of its answer, which would tell whether it is whole", path=location
+            "the store does not report the length of its answer, which shows whether the answer is whole", path=location
         )
     return int(length)
 
