@@ -137,7 +137,7 @@ def test_a_part_that_cannot_be_sent(object_store: ObjectStore, place_of: Callabl
             raise ConnectionClosedError(endpoint_url="there")
 
     place.on("after-call", "UploadPart", lose)
-    with pytest.raises(WriteFailedError, match="gone on with by the next run"):
+    with pytest.raises(WriteFailedError, match="the next run continues with the parts"):
         place.create()
     again = place_of()
     again.create()

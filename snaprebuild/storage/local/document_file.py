@@ -44,7 +44,7 @@ def check_place(path: str) -> None:
     if not names.isdisjoint(BROKER_FILES) or (is_partition and any(parse_file_name(each) is not None for each in names)):
         raise RefusedError("is in a directory of a broker, where only the broker may write files", path=path)
     if name in names and not _is_own(os.path.join(directory, name)):
-        raise RefusedError("is there and is no plan or report of ours", path=path)
+        raise RefusedError("already exists and is no plan or report of this program", path=path)
 
 
 def _is_own(path: str) -> bool:
@@ -69,7 +69,7 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
         WriteFailedError: its directory cannot be written to, or cannot be made.
     """
     if os.path.lexists(path):
-        raise RefusedError("is there and is not replaced", path=path)
+        raise RefusedError("already exists and is not replaced", path=path)
     check_place(path)
     if not needs_directory:
         return
@@ -123,7 +123,7 @@ def _published(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
             else:
                 temporary.link_as(name)
     except AlreadyExistsError as error:
-        raise RefusedError("is there and is not replaced", path=path) from error
+        raise RefusedError("already exists and is not replaced", path=path) from error
     except StorageError as error:
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader

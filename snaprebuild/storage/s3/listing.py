@@ -112,7 +112,9 @@ class Listing:
             key = found["Key"]
             if key <= previous or not key.startswith(prefix):
                 # Directory buckets of S3 Express do: there a directory would be considered whole before it is.
-                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=self.location)
+                raise ReadFailedError(
+                    "the store does not list keys in ascending order, so that it cannot be used", path=self.location
+                )
             previous = key
             storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
             status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)

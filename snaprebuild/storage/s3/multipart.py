@@ -95,7 +95,7 @@ class S3LargeObjects:
             upload_id = self._found(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
-            message = f"cannot be written: {s3_requests.redacted(error)}; the parts that were sent are gone on with by the next run"
+            message = f"cannot be written: {s3_requests.redacted(error)}; the next run continues with the parts that were sent"
             raise WriteFailedError(message, path=location) from None
         self._complete(location, upload_id, parts)
         if expected != self._etag_at(location) and not holds_bytes(self.store, location, source):
@@ -172,9 +172,9 @@ class S3LargeObjects:
         try:
             found = self.store.identity(location)
         except (ReadFailedError, RefusedError) as error:
-            raise OutcomeUnknownError(f"was written, and cannot be looked at: {error.message}", path=location) from None
+            raise OutcomeUnknownError(f"was written, but cannot be checked: {error.message}", path=location) from None
         if found is None:
-            raise OutcomeUnknownError("was written, and is not there when it is looked at", path=location)
+            raise OutcomeUnknownError("was written, but does not exist when it is checked", path=location)
         return (found.etag or "").strip('"')
 
     # ------------------------------------------------------------------------------------------------------------ completion
@@ -214,7 +214,7 @@ class S3LargeObjects:
         try:
             return self.store.identity(location) is not None
         except (ReadFailedError, RefusedError) as error:
-            raise outcome_unknown(location, reason, f", and it cannot be looked at: {error.message}") from None
+            raise outcome_unknown(location, reason, f", and it cannot be checked: {error.message}") from None
 
     def _abort(self, location: str, upload_id: str) -> None:
         try:

@@ -173,6 +173,6 @@ def find_objects(store: Store, root: str) -> FoundObjects:
         tree.leave()
     left_out = None
     if tree.odd:
-        left_out = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
+        left_out = f"has {tree.odd} keys that cannot be files below a directory, the first {tree.first_odd!r}: left out"
     partitions = tree.leave()
     return FoundObjects(partitions, tree.faults, left_out)

@@ -107,4 +107,4 @@ def _not_kept(answer: Mapping[str, object]) -> str | None:
 
 
 def _gone(location: str) -> RefusedError:
-    return RefusedError("is gone (somebody is at work here): run again", path=location)
+    return RefusedError("is gone (another program is writing here): run again", path=location)

@@ -135,7 +135,7 @@ class S3Store:
         except (ClientError, BotoCoreError) as error:
             if is_gone(error):
                 return None
-            raise read_failed(error, location, "cannot be looked at") from None
+            raise read_failed(error, location, "cannot be accessed") from None
         return answer
 
     # ------------------------------------------------------------------------------------------------------------ reading
@@ -369,7 +369,7 @@ class S3Store:
             if may_be_done and is_done(reason):
                 return True
         if may_be_done:
-            raise outcome_unknown(location, reason, ", and it may still appear: look before trying again")
+            raise outcome_unknown(location, reason, ", and it may still appear: check before you try again")
         if outcome is PutOutcome.CONFLICT:
             raise BusyError("another run writes this very object now", path=location)
         raise WriteFailedError(f"cannot be written: {reason}", path=location)
