@@ -73,7 +73,7 @@ class JsonMembers:
                     break
                 text.take(",")
         if text.peek():
-            raise text.fault(BadValueError, "document", "nothing behind the object", text.peek())
+            raise text.fault(BadValueError, "document", "nothing after the object", text.peek())
 
     def _member(self) -> Iterator[tuple[str, Any]]:
         text = self._text

@@ -110,7 +110,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         from snaprebuild.storage.store import is_object  # heavy, and --help needs none of it
 
         if not is_object(error.path or path):
-            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "vanished while it was looked at", is_unread=True)
+            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

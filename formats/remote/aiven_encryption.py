@@ -60,7 +60,9 @@ class DataKey:
         try:
             return bytes(AESGCM(self.key).decrypt(data[:VECTOR_BYTES], data[VECTOR_BYTES:], self.additional))
         except InvalidTag:
-            raise BadValueError(what, expected="what its tag says", found="other bytes, or of another key") from None
+            raise BadValueError(
+                what, expected="the content that its tag authenticates", found="other bytes, or of another key"
+            ) from None
 
     def encrypted(self, data: bytes, vector: bytes) -> bytes:
         """What ``decrypted`` takes; empty if ``data`` is empty.

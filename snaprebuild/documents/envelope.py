@@ -1,4 +1,4 @@
-"""What is the same in all documents: the head, the findings and the exit code."""
+"""The members that all documents share: the head, the findings and the exit code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def members_of_document(document: Document, findings: Sequence[Finding]) -> dict
 
 
 def reported(finding: Finding) -> ReportedFinding:
-    """A finding as documents list it. An offset below 0, which a damaged batch may claim, is none."""
+    """The finding as in documents; an offset below 0, which a damaged batch may claim, is left out."""
     return ReportedFinding(
         code=finding.code,
         severity=finding.severity.name.lower(),

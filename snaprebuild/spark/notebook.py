@@ -131,7 +131,7 @@ def rebuild(
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
         elif request != Request(paths=()):
-            raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
+            raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
             made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
         if made.request.stage:

@@ -191,7 +191,7 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise GonePartitionError("was deleted or moved while it was looked at", path=directory.path) from error
+            raise GonePartitionError("was deleted or moved during the run", path=directory.path) from error
     assert isinstance(directory.store, Store), "objects that were listed"
     for now in find_objects(directory.store, directory.path).partitions:
         return now
@@ -205,7 +205,7 @@ def directory_fault(path: str) -> str | None:
     except (FileNotFoundError, ValueError):  # a path contains no null byte
         return "does not exist"
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        return f"cannot be accessed: {error.strerror}"
 
 
 def _log_dir_of(partition: PartitionDir) -> str:

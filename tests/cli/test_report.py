@@ -239,7 +239,7 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     page.write_text("<html>mine</html>")
     run = snaprebuild("report", scan, "--html", page)
     assert (run.exit_code, page.read_text()) == (3, "<html>mine</html>")
-    assert "is there and is no plan or report of ours" in run.stderr
+    assert "already exists and is no plan or report of this program" in run.stderr
     assert snaprebuild("report", scan, "--html", scan).exit_code == 2
     logs = copy_of("magic0", tmp_path)
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"

@@ -388,7 +388,7 @@ def test_options_that_exclude_each_other(diseased: Path, tmp_path: Path) -> None
     (tmp_path / "there.jsonl").write_text("mine")
     before = tree(diseased)
     run = repair(diseased, undo=tmp_path / "there.jsonl")
-    assert (run.exit_code, "is there and is not replaced" in run.stderr) == (3, True)
+    assert (run.exit_code, "already exists and is not replaced" in run.stderr) == (3, True)
     assert ((tmp_path / "there.jsonl").read_text(), tree(diseased)) == ("mine", before)
 
 

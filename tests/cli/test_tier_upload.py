@@ -168,10 +168,10 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
     again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
-    assert (again.exit_code, "is there and is no plan or report of ours" in again.stderr) == (3, True)
+    assert (again.exit_code, "already exists and is no plan or report of this program" in again.stderr) == (3, True)
     path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
     again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
-    assert (again.exit_code, "is there and is not replaced" in again.stderr) == (3, True)
+    assert (again.exit_code, "already exists and is not replaced" in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
 
 

@@ -177,8 +177,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "create: it is read back from memory",
         PUBLISH,
-        "as the kernel remembers them\n            calls.forget_cached(self.fd)",
-        "as the kernel remembers them\n            pass",
+        "with those in the page cache\n            calls.forget_cached(self.fd)",
+        "with those in the page cache\n            pass",
     ),
     BrokenCode(
         "create: another file is read back",

@@ -373,7 +373,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
         keeper.add(task, rows_of(task))
         keeper.close()
     assert len(told) == 1
-    assert told[0].startswith("effects are not kept: ")
+    assert told[0].startswith("effects are not cached: ")
 
 
 def test_where_effects_may_go(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_an_answer_of_unknown_length(faulty: FaultyStore) -> None:
         lambda: store.read_small("s3://bucket/log", 100),
         lambda: store.read_end("s3://bucket/log", 10),
     ):
-        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not tell the length of its answer"):
+        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not report the length of its answer"):
             get()
 
 
@@ -135,7 +135,7 @@ def test_an_object_that_changes(faulty: FaultyStore) -> None:
     with pytest.raises(RefusedError, match="s3://bucket/log: changed since it was listed"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.faults["GET"] = ["range"]
-    with pytest.raises(ReadFailedError, match="another range than bytes 0 to 99"):
+    with pytest.raises(ReadFailedError, match="another range than the requested bytes 0 to 99"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.objects["bucket/log"] = b"x" * 100
     for faulty.ignores_conditions in (False, True):
@@ -247,8 +247,8 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
 @pytest.mark.parametrize(
     ("puts", "gets", "error", "told"),
     [
-        (["412"], [], AlreadyExistsError, "is there already"),
-        (["another"], [], AlreadyExistsError, "is there already"),
+        (["412"], [], AlreadyExistsError, "already exists"),
+        (["another"], [], AlreadyExistsError, "already exists"),
         (["409"], [], BusyError, "another run writes"),
         (["503"], [], WriteFailedError, "503 SlowDown"),
         (["403"], [], WriteFailedError, "403 AccessDenied"),
@@ -320,7 +320,7 @@ def test_keys_that_no_directory_has(faulty: FaultyStore) -> None:
     assert [partition.relative for partition in source.partitions] == ["good/t-0"]
     (finding,) = source.findings
     assert finding.code == "odd-keys"
-    assert "3 of them, the first './t-0/" in finding.message
+    assert "3 keys that cannot be files below a directory, the first './t-0/" in finding.message
 
 
 def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
@@ -331,7 +331,7 @@ def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
     found = find_partitions(["s3://bucket"], store_of(faulty).settings)
     assert (found.log_dirs, [str(each) for each in found.faults]) == (
         [],
-        ["s3://bucket: the store does not list keys in ascending order, which is relied on"],
+        ["s3://bucket: the store does not list keys in ascending order, so that it cannot be used"],
     )
 
 

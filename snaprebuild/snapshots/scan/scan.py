@@ -97,7 +97,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
             return scanned
         source = now
-    message = f"changed while it was looked at, {LISTINGS_MAX} times: its broker is busy, run again"
+    message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
     return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
 
 

@@ -302,7 +302,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     return [
         *map(of_fault, discovery.faults),
         *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
-        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone),
+        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved during the run") for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(
             Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)

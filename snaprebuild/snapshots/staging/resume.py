@@ -194,7 +194,7 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
         try:
             status = os.lstat(path)
         except OSError as error:
-            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         if each.offset in bases and Ownership.of(status) != owner_of_snapshot(plan, each.offset):
             raise ReadFailedError("has another owner or mode than its segment", path=path)
         if status.st_ino != each.inode or fingerprint_at(path) != each.file:

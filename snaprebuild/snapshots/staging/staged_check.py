@@ -90,7 +90,7 @@ def checked_partition(
             their last check.
 
     Raises:
-        ReadFailedError: the partition cannot be looked at.
+        ReadFailedError: the partition cannot be accessed.
         RefusedError: it is another one than it was.
         FormatError: its last segment is damaged.
     """

@@ -39,9 +39,9 @@ def check_place(path: str) -> None:
         raise RefusedError("has the name of a file of Kafka", path=path)
     is_partition = parse_partition_dir_name(os.path.basename(os.path.realpath(directory))) is not None
     if not names.isdisjoint(BROKER_FILES) or (is_partition and any(parse_file_name(each) is not None for each in names)):
-        raise RefusedError("lies in a directory of a broker, which holds nothing but its own files", path=path)
+        raise RefusedError("is in a directory of a broker, where only the broker may write files", path=path)
     if name in names and not _is_own(os.path.join(directory, name)):
-        raise RefusedError("is there and is no plan or report of ours", path=path)
+        raise RefusedError("already exists and is no plan or report of this program", path=path)
 
 
 def _is_own(path: str) -> bool:
@@ -66,7 +66,7 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
         WriteFailedError: its directory cannot be written to, or cannot be made.
     """
     if os.path.lexists(path):
-        raise RefusedError("is there and is not replaced", path=path)
+        raise RefusedError("already exists and is not replaced", path=path)
     check_place(path)
     if not needs_directory:
         return
@@ -120,7 +120,7 @@ def _published(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
             else:
                 temporary.link_as(name)
     except AlreadyExistsError as error:
-        raise RefusedError("is there and is not replaced", path=path) from error
+        raise RefusedError("already exists and is not replaced", path=path) from error
     except StorageError as error:
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader

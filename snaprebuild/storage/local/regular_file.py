@@ -159,7 +159,7 @@ def has_changed(before: os.stat_result, after: os.stat_result) -> bool:
 
 def changed_error(path: str) -> ChangedFileError:
     """The error that ends the reading of a file."""
-    return ChangedFileError("changed while it was read (a broker is at work here): run again", path=path)
+    return ChangedFileError("changed while it was read (a broker is running here): run again", path=path)
 
 
 def may_be_in_flux(path: str, listed: FileIdentity, *, is_broker_running: bool) -> bool:

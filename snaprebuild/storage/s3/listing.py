@@ -112,13 +112,15 @@ class Listing:
             key = found["Key"]
             if key <= previous or not key.startswith(prefix):
                 # Directory buckets of S3 Express do: there a directory would be considered whole before it is.
-                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=self.location)
+                raise ReadFailedError(
+                    "the store does not list keys in ascending order, so that it cannot be used", path=self.location
+                )
             previous = key
             storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
             status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)
             rows.append((key[len(prefix) :], status))
         if page.get("IsTruncated") and not rows:
-            raise ReadFailedError("the store gives a listing without end", path=self.location)
+            raise ReadFailedError("the store returns a listing without end", path=self.location)
         return rows, not page.get("IsTruncated")
 
     def _bounds(self, prefix: str, reached: str) -> list[str]:
