@@ -258,7 +258,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.UsageError as error:
         where = "snaprebuild" if error.ctx is None else error.ctx.command_path
-        tell(f"snaprebuild: {printable(error.format_message())} ({where} --help tells more)")
+        tell(f"snaprebuild: {printable(error.format_message())} (see {where} --help)")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -43,6 +44,26 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     assert f"is held by process {process_id}" in run.messages("refused")
     assert run.totals == {"refused": 14}
     assert tree(logs) == before
+
+
+def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
+    """The answer and the next commands come first, and these run as they are printed."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with live_broker(logs):
+        refused = snaprebuild("rebuild", logs)
+        lines = refused.stdout.splitlines()
+        assert refused.exit_code == 3
+        assert lines[:2] == [
+            f"Refused: a broker, or another run, uses {logs}.",
+            "14 snapshots are still missing. Do one of these:",
+        ]
+        commands = [shlex.split(line.partition("snaprebuild ")[2]) for line in lines if "snaprebuild " in line]
+        assert [words[0] for words in commands] == ["stage", "install", "rebuild"]
+        assert f"fuser -v {logs}/.lock" in refused.stdout
+        assert snaprebuild(*commands[0]).exit_code == 0
+        assert snaprebuild(*commands[1]).exit_code == 3, "the broker runs"
+    assert snaprebuild(*commands[1]).exit_code == 0
+    assert snaprebuild("rebuild", logs).stdout == "4 partitions: nothing to rebuild\n"
 
 
 @pytest.mark.full

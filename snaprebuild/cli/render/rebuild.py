@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
-from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
+from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, shown, size_text, time_text, unless_unread
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import NeedTotals
 from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
@@ -18,7 +20,7 @@ from snaprebuild.documents.plan import Partition as PlannedPartition
 from snaprebuild.documents.plan import Plan as PlanDocument
 from snaprebuild.documents.rebuild import Partition as RebuiltPartition
 from snaprebuild.documents.rebuild import Rebuild, Totals
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
 from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
@@ -190,6 +192,7 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
 
 def print_rebuild(result: RebuildResult) -> None:
     """A table of partitions, then one line of totals, and what else became of the plan."""
+    _print_ways_around_the_lock(result)
     rows = []
     labels = labels_of(partition.plan.source for partition in result.partitions)
     for partition in result.partitions:
@@ -231,6 +234,27 @@ def print_rebuild(result: RebuildResult) -> None:
             print_text(f"{beside[0].upper()}{beside[1:]}.")
     elif totals["written"] and result.plan.request.in_place:
         print_text("The snapshots take effect when the broker next starts.")
+
+
+def _print_ways_around_the_lock(result: RebuildResult) -> None:
+    """The answer, and what to do next, where a broker in the log directory refused every snapshot."""
+    request, sources = result.plan.request, (each.plan.source for each in result.partitions if each.boundaries)
+    held = sorted({shown(each.log_dir.path) for each in sources if each.is_broker_running})
+    if not held or request.broker_running or set(result.totals) != {REFUSED}:
+        return
+    properties = [] if request.server_properties is None else ["--server-properties", shown(request.server_properties)]
+    words = shlex.join([*map(shown, request.paths), *properties])
+    staged = os.path.join(os.path.dirname(held[0]), "staged")
+    print_text(f"Refused: a broker, or another run, uses {first_of(held)}.")
+    print_text(f"{pluralize(result.totals[REFUSED], 'snapshot is', 'snapshots are')} still missing. Do one of these:")
+    print_line("")
+    print_line(f"  Restart planned?      snaprebuild stage {words} --to {shlex.quote(staged)}")
+    print_line(f"                        Stop the broker. snaprebuild install {shlex.quote(os.path.join(staged, 'plan.jsonl'))}")
+    print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
+    print_line(
+        f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows who holds it. Do not delete it."
+    )
+    print_line("")
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

@@ -92,6 +92,7 @@ def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str
     missing = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}"
     if unread:
         found = missing if totals.missing else f"No snapshot missing in the {partitions} that were read"
+        found = found if result.partitions else "No partition was read"
         names = first_of([shown(path) for path in unread])
         print_text(f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read: {names}. {found}.")
         _print(
