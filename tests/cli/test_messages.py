@@ -75,8 +75,9 @@ VERBS = sorted(COMMANDS)
         (("--save-json", "nowhere/report.json"), "--save-json: the directory of nowhere/report.json does not exist"),
         (("",), "a PATH is empty"),
         (("nowhere",), "nowhere: does not exist"),
-        (("README.md",), "README.md: is no directory"),
+        (("README.md",), "README.md: is no directory: name the directory that the file is in"),
         (("--nope",), "No such option '--nope'"),
+        (("--max-read-rate", "10MiB"), "No such option '--max-read-rate'. Did you mean '--set max_read_rate=VALUE'?"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
