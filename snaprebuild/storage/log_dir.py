@@ -146,7 +146,8 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     for path in paths:
         root, store = absolute(path), store_of(path, settings)
         if store.is_local and (fault := directory_fault(path)) is not None:
-            raise UsageError(fault, path=path)
+            where = ": name the directory that the file is in" if os.path.isfile(path) else ""
+            raise UsageError(f"{fault}{where}", path=path)
         for partition in _walk(root, found) if store.is_local else _objects(store, root, found):
             identity = (partition.device, partition.inode) if store.is_local else partition.path
             if identity in seen:

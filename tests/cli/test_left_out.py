@@ -16,6 +16,7 @@ from log_dirs import copy_of
 from manifests import FIXTURES
 
 from snaprebuild.cli.wrapped_command import Inherited
+from snaprebuild.snapshots.rebuild.task import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
 
 
@@ -40,6 +41,15 @@ def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, mon
     ):
         assert ran.stderr.splitlines().count(line) == 1
     assert ran.stderr.count("storage: ") == 2
+
+
+def test_an_owner_who_may_not_write_is_not_sent_to_the_owner(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    message = denied_finding(str(tmp_path), 2).message
+    tmp_path.chmod(0o755)
+    assert message == (
+        f"permission denied: 2 snapshots not written. Not even its owner (uid {os.getuid()}) may write (mode 0555): run chmod u+w"
+    )
 
 
 def test_unsound_snapshots_need_all_boundaries(tmp_path: Path) -> None:

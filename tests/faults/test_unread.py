@@ -117,6 +117,10 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     assert str(unread) in ran.stderr
     assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)
     assert (document["totals"]["unread"], document["log_dirs"][0]["totals"]["unread"]) == (1, 1)
+    with refused(logs, errno.EACCES, []):
+        nothing = run_here(["scan", str(logs)])
+    assert nothing.code == 5
+    assert nothing.stdout.splitlines()[0] == f"INCOMPLETE: 1 path could not be read: {logs}. No partition was read."
 
 
 @pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "inspect stats", "inspect transactions"])

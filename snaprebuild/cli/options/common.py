@@ -70,6 +70,7 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
     """A number from ``least`` to ``most``."""
 
     name = "N"
+    units: Mapping[str, int] = {}
 
     def __init__(self, least: int, most: int) -> None:
         self.least = least
@@ -80,14 +81,13 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
         text = str(value)
         pattern = _DIGITS if self.least >= 0 else _SIGNED
         if pattern.fullmatch(text) is None or not self.least <= int(text) <= self.most:
-            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
+            units = f"; units: {', '.join(self.units)}" if self.units else ""
+            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}{units}", param, ctx)
         return int(text)
 
 
 class Amount(WholeNumber):
     """A number from ``least`` to ``most``, plain or with a unit: 64MiB, 12h."""
-
-    units: Mapping[str, int]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number; a usage error where it is none, or out of the range."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of
 from snaprebuild.cli.result import (
     given_words,
     labels_of,
+    print_line,
     print_table,
     print_text,
     print_undo,
@@ -292,6 +294,7 @@ def _in_store(result: RebuildResult) -> bool:
 
 def print_rebuild(result: RebuildResult) -> None:
     """A table of partitions, and what else happened to the plan."""
+    _print_ways_around_the_lock(result)
     rows = []
     labels = labels_of(partition.plan.source for partition in result.partitions)
     for partition in sorted(result.partitions, key=lambda each: not any(one.action in NOT_DONE for one in each.boundaries)):
@@ -327,6 +330,18 @@ def print_rebuild(result: RebuildResult) -> None:
         print_text(f"receipt: {shown(result.receipt)}")
     else:
         print_undo(result.receipt)
+
+
+def _print_ways_around_the_lock(result: RebuildResult) -> None:
+    """Other ways than to stage, where a broker in the log directory refused every snapshot."""
+    request, held = result.plan.request, [shown(path) for path in _held(result.plan)]
+    if not held or request.broker_running or set(result.totals) != {REFUSED}:
+        return
+    words = shlex.join(request_words(request))
+    print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
+    print_line(
+        f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
+    )
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -337,8 +338,11 @@ def is_denied(error: BaseException) -> bool:
 
 def denied_finding(directory: str, count: int) -> Finding:
     """One for all snapshots of a directory that this user may not write, with the user that may."""
-    owner = "its owner"
+    remedy = "Run as its owner or as root"
     with contextlib.suppress(OSError):
-        owner = f"its owner (uid {os.stat(directory).st_uid})"
-    message = f"permission denied: {pluralize(count, 'snapshot')} not written. Run as {owner} or as root"
+        status = os.stat(directory)
+        remedy = f"Run as its owner (uid {status.st_uid}) or as root"
+        if not status.st_mode & stat.S_IWUSR:
+            remedy = f"Not even its owner (uid {status.st_uid}) may write (mode {stat.S_IMODE(status.st_mode):04o}): run chmod u+w"
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {remedy}"
     return Finding("storage-failed", Severity.STORAGE, directory, message)

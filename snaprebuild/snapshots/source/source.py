@@ -324,7 +324,7 @@ def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSou
     try:
         source = open_source([path], settings=settings)
     except UsageError as error:
-        raise UsageError(f"{error.message}: {expected}", path=path) from error
+        raise UsageError(f"{error.message.partition(': name ')[0]}: {expected}", path=path) from error
     below = [each.topic_partition for each in source.partitions if each.directory.path != path]
     if source.partitions and not below:
         if source.partitions[0].topic_kind is TopicKind.CLUSTER_METADATA:
