@@ -111,8 +111,11 @@ def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     live = "." if check.has_metadata else "; which copies are live is unverified (--metadata-log)."
     answer = f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}"
-    is_wrong = counts[ReplicaVerdict.LOST] or any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
-    return answer, ["follower", "repair", *repeated_words("level", *LOAD_NAMES), "--dry-run"] if is_wrong else []
+    is_wrong = any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
+    if not (is_wrong or counts[ReplicaVerdict.LOST]):
+        return answer, []
+    aside = ["--set-aside"] if is_wrong else []
+    return answer, ["follower", "repair", *repeated_words("level", *LOAD_NAMES), *aside, "--dry-run"]
 
 
 def _print(check: FollowerCheck) -> None:
