@@ -57,15 +57,13 @@ class Setting:
 
     Attributes:
         kind: converts a value.
-        help: what it sets, and the default.
+        help: what it sets, and the default; empty for one that is an option too, with a help of its own.
         is_list: each ``--set`` adds a value.
-        is_option: the commands that use it have an option of this name too.
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    help: str
+    help: str = ""
     is_list: bool = False
-    is_option: bool = False
 
 
 class Given(NamedTuple):
@@ -76,12 +74,8 @@ class Given(NamedTuple):
 
 
 SETTINGS: dict[str, Setting] = {
-    "impact": Setting(
-        Text("", "low", "normal", "full"), "Share of the machine. Default: low while a broker runs, else normal.", is_option=True
-    ),
-    "jobs": Setting(
-        WholeNumber(1, JOBS_MAX), "Worker processes. Default: as many as processors, or as disks if those are more.", is_option=True
-    ),
+    "impact": Setting(Text("", "low", "normal", "full")),
+    "jobs": Setting(WholeNumber(1, JOBS_MAX)),
     "jobs_per_disk": Setting(
         WholeNumber(1, JOBS_MAX), "Worker processes per disk. Default: one for a rotating disk, else as many as `jobs`."
     ),
@@ -103,11 +97,7 @@ SETTINGS: dict[str, Setting] = {
     "fill_page_cache": Setting(
         Flag(), "Keep what is read in the page cache for the next run. Default: false, the page cache stays as it was."
     ),
-    "s3_endpoint_url": Setting(
-        Text("URL"),
-        "Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
-        is_option=True,
-    ),
+    "s3_endpoint_url": Setting(Text("URL")),
     "s3_path_style": Setting(Flag(), "Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."),
     "s3_profile": Setting(Text("NAME"), "Profile of the shared AWS configuration. Default: as the SDK decides."),
     "s3_anonymous": Setting(Flag(), "Sign no request. For public buckets. Default: false."),
@@ -136,25 +126,12 @@ SETTINGS: dict[str, Setting] = {
         "manifests; FILE alone is for all others. Default: none.",
         is_list=True,
     ),
-    "engine": Setting(
-        Text("", "process", "spark", "auto"),
-        "process: workers of this machine. spark: a Spark job. auto: Spark if `master` is a cluster and more than 4 GiB must be "
-        "read. Default: process.",
-        is_option=True,
-    ),
-    "master": Setting(
-        Text("URL"),
-        "Spark master, such as spark://host:7077. Default: that of spark-submit, else $SPARK_MASTER, else local[*].",
-        is_option=True,
-    ),
+    "engine": Setting(Text("", "process", "spark", "auto")),
+    "master": Setting(Text("URL")),
     "spark_conf": Setting(
         Text("KEY=VALUE"), "A setting of Spark, such as spark.driver.memory=2g. Default: spark-defaults.conf.", is_list=True
     ),
-    "cache": Setting(
-        Text("DIR"),
-        "Directory or s3://BUCKET/PREFIX with the effects of rolled segments, for Spark. Default: none.",
-        is_option=True,
-    ),
+    "cache": Setting(Text("DIR")),
 }
 """By name, in the order of the pages."""
 

@@ -70,12 +70,6 @@ def fleet(
             help="A broker that is also a controller and is restarted last; repeatable. Default: from --metadata.",
         ),
     ] = None,
-    html: Annotated[
-        str | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write an HTML page too; an older page of this program is replaced. Default: none."
-        ),
-    ] = None,
     elections: Annotated[
         str | None,
         typer.Option(
@@ -109,13 +103,13 @@ def fleet(
     from snaprebuild.cluster.fleet.elections import write_elections
     from snaprebuild.cluster.fleet.merge import merge_scans
 
-    check_paths(files, html=html, elections=elections)
+    check_paths(files, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
     release = None if assumed.kafka_release is None else parse_release(assumed.kafka_release)
     if assumed.kafka_release is not None and release is None:
         raise UsageError(f"--assume kafka_release: expected a release like 4.3.1, found {quoted(assumed.kafka_release)}")
-    out.begin({"--html": html}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
+    out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(
         files or [],
@@ -133,17 +127,7 @@ def fleet(
         lambda: _print(result, written),
         notes=True,
         answer=lambda: _answer(result),
-        write=None if html is None else lambda: _write_page(result, html),
     )
-
-
-def _write_page(result: FleetResult, path: str) -> None:
-    from snaprebuild import __version__
-    from snaprebuild.report.from_fleet import fleet_page
-    from snaprebuild.report.page import page_pieces
-    from snaprebuild.storage.local.document_file import write_text_file
-
-    write_text_file(path, page_pieces(fleet_page(_document(result), "fleet", __version__)))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ JSON
