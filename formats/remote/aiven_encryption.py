@@ -20,10 +20,10 @@ from formats.errors import BadValueError, FormatError
 __all__ = ["ENCRYPTION_BYTES", "VECTOR_BYTES", "DataKey", "NoCryptographyError", "PrivateKey"]
 
 VECTOR_BYTES = 12
-"""Of the initialisation vector."""
+"""Size of the initialisation vector."""
 TAG_BYTES = 16
 ENCRYPTION_BYTES = VECTOR_BYTES + TAG_BYTES
-"""That encryption adds to each chunk and index."""
+"""Bytes that encryption adds to each chunk and index."""
 
 
 class NoCryptographyError(Exception):

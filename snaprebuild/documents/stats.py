@@ -187,9 +187,9 @@ class Producer(Part, frozen=True):
     transactions: Natural
     """Largest number in any partition: markers, and an open transaction."""
     lowest_epoch: int
-    """Of the first and last batch of each partition; 32767 if there is none."""
+    """Lowest epoch of the first and last batch of each partition; 32767 if there is none."""
     highest_epoch: int
-    """Of the first and last batch of each partition; -1 if there is none."""
+    """Highest epoch of the first and last batch of each partition; -1 if there is none."""
     last_timestamp_ms: int
     """Greatest timestamp of its last batch or marker in each partition; -1 for none."""
 

@@ -52,7 +52,7 @@ def one_of(*values: str) -> msgspec.Meta:
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON object of a document or file of ours; unknown members are ignored."""
+    """A JSON object of one of our documents or files; unknown members are ignored."""
 
 
 class Document(Part, frozen=True):

@@ -124,7 +124,7 @@ def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool
 
 
 def may_go_back(job: Job) -> bool:
-    """Whether it may ask for further segments."""
+    """Whether it may need further segments."""
     replay = job.replay()
     return replay is None or replay.may_go_back()
 

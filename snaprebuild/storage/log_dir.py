@@ -102,7 +102,7 @@ class LogDirState:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory and those of its partitions that were asked for."""
+    """A log directory and its requested partitions."""
 
     state: LogDirState
     partitions: tuple[PartitionDir, ...]

@@ -61,7 +61,7 @@ def map_in_threads(
     Args:
         function: called in several threads. Its exceptions are raised where their item is due; items that are not begun by then
             never are.
-        items: nothing is done before the first result is asked for.
+        items: nothing is done before the first result is requested.
         size_of: bytes that the result of an item holds.
     """
     begun: deque[tuple[Future[Found], int]] = deque()

@@ -41,7 +41,7 @@ Blocks = Callable[[], Iterable[bytes | memoryview]]
 """Yields the bytes of a large file, block by block. Called twice: to write them, and to compare them with the written file."""
 
 TEMPORARY_SUFFIX = ".snaprebuild-tmp"
-"""Of a file that is replaced, or created outside of log directories."""
+"""Ending of the temporary name of a file that is replaced, or created outside of log directories."""
 
 _READ_BLOCK_BYTES = 1 << 20
 

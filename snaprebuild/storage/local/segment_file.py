@@ -70,7 +70,7 @@ class SegmentFile:
         return self.identity.size_bytes
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than requested only at the end.
 
         Raises:
             ReadFailedError: the device or file system fails.

@@ -27,7 +27,7 @@ REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
 """Ranges of a listing that is split: each range costs one request that is not full."""
 
 KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
-"""Of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+"""Limit of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
 answer."""
 
 

@@ -364,7 +364,7 @@ def code_of(error: Exception) -> str:
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether the answer says that there is no such object."""
+    """Whether the answer means that there is no such object."""
     return code_of(error) in _GONE
 
 
