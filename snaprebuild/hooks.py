@@ -238,8 +238,8 @@ def ensure_snapshot(
 
     Raises:
         SnapshotRefusedError: no snapshot may be relied on, a limit was reached, or ``out`` has another file under this name.
-        UsageError: there is no such directory, it is not the directory of one partition of a topic, the offset is not a boundary of the
-            log, or a limit is negative.
+        UsageError: there is no such directory, it is not the directory of one partition, the offset is not a boundary of the log, or a
+            limit is negative.
         ReadFailedError: a file cannot be read.
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
@@ -340,8 +340,8 @@ def validate_snapshot(
 
     Raises:
         SnapshotRefusedError: a limit was reached, or the directory may not be a source.
-        UsageError: there is no such directory, it is not the directory of one partition of a topic, the offset is not a boundary of the
-            log, or a limit is negative.
+        UsageError: there is no such directory, it is not the directory of one partition, the offset is not a boundary of the log, or a
+            limit is negative.
         ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
     deadline = _deadline(max_bytes, timeout_s)
