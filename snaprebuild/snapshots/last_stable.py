@@ -81,7 +81,7 @@ def stable_ends(
 def _read(tasks: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
     """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
     sources = [task.source for task in tasks]
-    return read_partitions(sources, lambda place, source: tasks[place].begun_anew(source), lambda _, task: task, jobs)
+    return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, jobs)
 
 
 def _damage(task: _StateAtMark) -> list[Finding]:
@@ -108,7 +108,7 @@ class _StateAtMark(ReplayTask):
         self._has_failed = False
         self.gap: str | None = None
 
-    def begun_anew(self, source: PartitionSource) -> _StateAtMark:
+    def for_new_listing(self, source: PartitionSource) -> _StateAtMark:
         """The same of another listing."""
         return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 

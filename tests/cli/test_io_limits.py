@@ -15,7 +15,7 @@ from manifests import REPOSITORY
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
-from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, RATE_BESIDE_BROKER_BYTES, WORKER_BYTES, IoLimits, current_io_limits
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, RATE_WITH_BROKER_BYTES, WORKER_BYTES, IoLimits, current_io_limits
 from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
 from snaprebuild.storage.local import segment_file
 
@@ -70,7 +70,7 @@ def test_beside_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingCl
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
-    assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(RATE_BESIDE_BROKER_BYTES, True)}
+    assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(RATE_WITH_BROKER_BYTES, True)}
     assert {(place.policy, place.nice) for _, place in seen} == {(os.SCHED_IDLE, 19)}
     assert current_io_limits() == NO_IO_LIMITS
     if os.geteuid() == 0:

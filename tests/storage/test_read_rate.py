@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from snaprebuild.storage.io_limits.policy import (
-    RATE_BESIDE_BROKER_BYTES,
+    RATE_WITH_BROKER_BYTES,
     IoLimits,
     adopt_io_limits,
     current_io_limits,
@@ -115,8 +115,8 @@ def test_workers_read_as_who_started_them() -> None:
 
 def test_what_is_left_open_is_settled_beside_a_broker() -> None:
     open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
-    assert open_.with_live_broker(3) == IoLimits(bytes_per_second=3 * RATE_BESIDE_BROKER_BYTES, at_idle_priority=True)
-    assert open_.with_live_broker(0).bytes_per_second == RATE_BESIDE_BROKER_BYTES
+    assert open_.with_live_broker(3) == IoLimits(bytes_per_second=3 * RATE_WITH_BROKER_BYTES, at_idle_priority=True)
+    assert open_.with_live_broker(0).bytes_per_second == RATE_WITH_BROKER_BYTES
     asked = IoLimits(adapts_to_broker=True, bytes_per_second=7)
     assert asked.with_live_broker(3) == IoLimits(bytes_per_second=7)
     assert IoLimits().with_live_broker(3) == IoLimits()

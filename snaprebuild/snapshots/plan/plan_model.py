@@ -119,7 +119,7 @@ class Request:
         if self.set_aside and any(map(is_object, self.paths)):
             raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         if self.stage or self.broker_running:
-            self._check_beside_broker()
+            self._check_running_broker()
         return replace(
             self,
             paths=tuple(map(absolute, self.paths)),
@@ -131,7 +131,7 @@ class Request:
             stage=tuple(map(os.path.abspath, self.stage)),
         )
 
-    def _check_beside_broker(self) -> None:
+    def _check_running_broker(self) -> None:
         """Refuses options that do not fit a broker that runs."""
         option = "--to" if self.stage else "--broker-running"
         if self.stage and self.broker_running:

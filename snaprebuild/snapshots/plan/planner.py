@@ -55,7 +55,7 @@ from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.stores import store_of
 
-__all__ = ["make_plan", "next_start_findings", "plan_anew", "stop_index"]
+__all__ = ["make_plan", "next_start_findings", "replan_partition", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -118,7 +118,7 @@ def make_plan(
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
 
-def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:

@@ -76,7 +76,9 @@ class InPlaceWriter:
         ) or reason_for_distrust(plan, wanted.offset)
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
-            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
+            self._result.add_finding(
+                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason
+            )
             return rebuilt.not_written(not_now)
         log_class(self._result, rebuilt)
         too_little = reason_class_is_too_weak(rebuilt, allow_unproven=self._request.allow_unproven)
@@ -86,7 +88,7 @@ class InPlaceWriter:
             return rebuilt.result(WOULD_WRITE, comparison=comparison)
         self._check_lock()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
-        check = (lambda: self._check_beside_broker(wanted.offset)) if self._request.broker_running else self._check_lock
+        check = (lambda: self._check_running_broker(wanted.offset)) if self._request.broker_running else self._check_lock
         try:
             create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, check)
         except SnaprebuildError:
@@ -99,7 +101,7 @@ class InPlaceWriter:
         if self._lock is not None:
             self._lock.verify()
 
-    def _check_beside_broker(self, offset: int) -> None:
+    def _check_running_broker(self, offset: int) -> None:
         """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
 
         Raises:
@@ -143,4 +145,4 @@ class InPlaceWriter:
             message = (
                 f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
             )
-            self._result.say("left-set-aside", Severity.STORAGE, message, offset)
+            self._result.add_finding("left-set-aside", Severity.STORAGE, message, offset)

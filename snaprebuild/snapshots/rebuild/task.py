@@ -178,7 +178,7 @@ class RebuildTask(ReplayTask):
         message, severity = f"{error.message}: nothing is missing, but not every snapshot was compared", Severity.NOTE
         if left:
             message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
-        self._result.say("deadline-passed", severity, message, left[0].offset if left else None)
+        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
         self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
 
     def finish(self) -> None:
@@ -204,7 +204,7 @@ class RebuildTask(ReplayTask):
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))
-                self._result.say("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+                self._result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
         outcome.boundaries.sort(key=lambda boundary: boundary.offset)
         outcome.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
 
@@ -244,7 +244,7 @@ class RebuildTask(ReplayTask):
         is_local = self.source.directory.store.is_local
         remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
         message = f"the snapshot is {status.value.replace('_', ' ')}: {comparison.reason}; {remedy}"
-        self._result.say("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
+        self._result.add_finding("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
@@ -262,7 +262,7 @@ class RebuildTask(ReplayTask):
             impossible = impossible_entries(rebuilt.entries, offset)
             if impossible is not None:
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
-                self._result.say("impossible-state", Severity.DAMAGED, message, offset)
+                self._result.add_finding("impossible-state", Severity.DAMAGED, message, offset)
                 return rebuilt.not_written(message, FAILED)
             result = self._write_one(rebuilt)
             return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
@@ -270,7 +270,7 @@ class RebuildTask(ReplayTask):
             if (earlier := self._written_earlier(rebuilt)) is not None:
                 return earlier
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
-            self._result.say("refused", Severity.REFUSED, message, offset)
+            self._result.add_finding("refused", Severity.REFUSED, message, offset)
             return rebuilt.not_written(str(error))
         except (StorageError, FormatError) as error:
             if is_denied(error):

@@ -117,7 +117,7 @@ def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
     log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
     if not klass.is_allowed_in_place:
         code = f"{klass.value.lower()}-boundary"
-        result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
+        result.add_finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
 def reason_class_is_too_weak(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str | None:
@@ -265,7 +265,9 @@ class OutWriter:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:
             return rebuilt.result(EQUAL)
-        self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
+        self._result.add_finding(
+            "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset
+        )
         return rebuilt.result(KEPT)
 
     def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:

@@ -147,10 +147,10 @@ def check_snapshots(
             batch.append((snapshot, body))
             batch_bytes += len(body)
         if batch_bytes >= BATCH_BYTES:
-            _look_at_entries(batch)
+            _check_entries(batch)
             batch, batch_bytes = [], 0
     if batch:
-        _look_at_entries(batch)
+        _check_entries(batch)
     if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
         _suspect_empty_ones(directory, checked, frozenset(boundaries), expiration_ms, is_bootstrapped)
     return checked
@@ -184,7 +184,7 @@ def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running:
     return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
 
-def _look_at_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
+def _check_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     """All entries of a batch of files at once: a file has few, and numpy asks its price per call."""
     entries = np.frombuffer(b"".join(body for _, body in batch), ENTRY_DTYPE)
     counts = np.array([snapshot.entries for snapshot, _ in batch])

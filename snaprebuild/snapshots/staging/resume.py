@@ -320,7 +320,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
 
 def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
     message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-    checked.result.say("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
+    checked.result.add_finding("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
     for boundary in checked.rolled_since:
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 

@@ -141,7 +141,7 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
         return None
     base, what = changed
     message = f"the segment at {base} {what}: snapshots staged above it depend on it and are not installed; stage again"
-    checked.result.say("stale-staged", Severity.REFUSED, message, base)
+    checked.result.add_finding("stale-staged", Severity.REFUSED, message, base)
     return base
 
 
@@ -170,7 +170,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
             _take_existing(checked, snapshot, clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             message = f"the staged file {fault}: it is not installed; stage again"
-            checked.result.say("stale-staged", Severity.REFUSED, message, offset)
+            checked.result.add_finding("stale-staged", Severity.REFUSED, message, offset)
             checked.give_up(offset, f"the staged file {fault}")
         else:
             checked.links.append(snapshot)
@@ -183,7 +183,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         message = (
             f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         )
-        checked.result.say("installed-as-copy", Severity.NOTE, message)
+        checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
     _tell_not_due(checked, no_more)
 
 
@@ -223,7 +223,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
         is_equal = False
     if not is_equal:
         message = "the snapshot that is here differs from the staged one: kept; `verify` shows which is right"
-        checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
+        checked.result.add_finding("different-file", Severity.FINDING, message, snapshot.offset)
     action = EQUAL if is_equal else KEPT
     klass, entries = snapshot.snapshot_class, snapshot.entries
     checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
@@ -281,7 +281,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
-            checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
+            checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
 
 

@@ -19,7 +19,7 @@ from snaprebuild.storage.io_limits.read_rate import ReadRate, SharedRate
 
 __all__ = [
     "NO_IO_LIMITS",
-    "RATE_BESIDE_BROKER_BYTES",
+    "RATE_WITH_BROKER_BYTES",
     "IoLimits",
     "SharedIoLimits",
     "adapt_to_live_broker",
@@ -33,7 +33,7 @@ __all__ = [
     "wait_to_read",
 ]
 
-RATE_BESIDE_BROKER_BYTES = 64 << 20
+RATE_WITH_BROKER_BYTES = 64 << 20
 """Bytes a second for each disk with a live broker, unless the user sets a rate: a third of what a spinning disk gives."""
 
 WORKER_BYTES = 96 << 20
@@ -68,7 +68,7 @@ class IoLimits:
         """With the open values settled, for a run that reads from this number of disks."""
         if not self.adapts_to_broker:
             return self
-        rate = RATE_BESIDE_BROKER_BYTES * max(disks, 1) if self.bytes_per_second is None else self.bytes_per_second
+        rate = RATE_WITH_BROKER_BYTES * max(disks, 1) if self.bytes_per_second is None else self.bytes_per_second
         return replace(
             self,
             bytes_per_second=rate,
