@@ -228,27 +228,27 @@ def _print(plan: BootstrapPlan) -> None:
         label, decision, share = labels[each.view.directory.path], each.last, each.share
         if each.then is not None:
             first = each.decision
-            rows.append((label, first.row, first.action, "-" if first.offset is None else first.offset, "-", first.why))
+            at = "-" if first.offset is None else first.offset
+            rows.append((label, first.row, f"{first.action} {at}: {first.why}"))
         start = "-" if decision.offset is None else each.state.next_offset if each.state is not None else decision.offset
-        told = "-" if share.replicated is None else f"{size_text(share.replicated)} of {size_text(share.everything)}"
+        told = "" if share.replicated is None else f", replicate {size_text(share.replicated)} of {size_text(share.everything)}"
         if share.replicated is not None and share.everything:
             told += f" ({100 * share.replicated / share.everything:.0f} %)"
-        rows.append((label, decision.row, decision.action, start, told, decision.why))
+        rows.append((label, decision.row, f"{decision.action} {start}{told}: {decision.why}"))
         calls += [
             (label, f"{call.api} {call.asks}", call.offset, "-" if call.leader_epoch < 0 else call.leader_epoch)
             for call in each.calls
         ]
         for step in each.steps:
             epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in step.epochs)
-            steps.append((label, step.after, step.log_start, step.local_start, step.log_end, epochs or "-"))
+            steps.append((label, step.log_start, step.local_start, step.log_end, epochs or "-", step.after))
     if rows:
-        columns = ("partition", "row", "the follower will", "at", "replicates", "why")
-        print_table(f"Bootstrap ({plan.profile})", columns, rows, right=("row", "at"), drop=("row",))
+        print_table(f"Bootstrap ({plan.profile})", ("partition", "row", "the follower will"), rows, right=("row",))
     if calls:
         print_table("Requests to the leader", ("partition", "request", "offset", "epoch"), calls, right=("offset", "epoch"))
     if steps:
-        columns = ("partition", "after", "log start", "local start", "log end", "leader epochs")
-        print_table("The follower's log", columns, steps, right=("log start", "local start", "log end"), drop=("log start",))
+        columns = ("partition", "log start", "local start", "log end", "leader epochs", "after")
+        print_table("The follower's log", columns, steps, right=columns[1:4], drop=("log start",))
     for each in plan.partitions:
         view = each.view
         order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"
