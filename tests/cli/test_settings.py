@@ -91,7 +91,7 @@ def test_global_options_before_the_verb() -> None:
         ("crc = 'skip'", "'crc' is no setting"),
         ("set_aside = true", "'set_aside' is no setting"),
         ("max_requests = true", "max_requests: expected a number from 1 to 9223372036854775807, found 'True' (from "),
-        ("s3_path_style = 1", "s3_path_style: expected true or false, found '1' (from "),
+        ("s3_path_style = 1", "s3_path_style: expected one of true, false, found '1' (from "),
         ("s3_profile = 1", "s3_profile: expected a text, found '1' (from "),
         ("impact = 'none'", "impact: expected one of low, normal, full, found 'none' (from "),
         ("max_requests = -1", "max_requests: expected a number from 1 "),
@@ -117,7 +117,7 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
         ("crc=skip", "--set: 'crc' is no setting"),
         ("max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
         ("max_requests=few", "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)"),
-        ("s3_anonymous=yes", "s3_anonymous: expected true or false, found 'yes' (from --set)"),
+        ("s3_anonymous=yes", "s3_anonymous: expected one of true, false, found 'yes' (from --set)"),
     ],
 )
 def test_what_cannot_be_set(text: str, said: str) -> None:

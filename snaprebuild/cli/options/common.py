@@ -29,6 +29,7 @@ __all__ = [
     "ExpirationMs",
     "Jobs",
     "Offset",
+    "OneOf",
     "OutputFormat",
     "OutputOption",
     "Partition",
@@ -109,6 +110,21 @@ class Duration(Amount):
 
     name = "MS"
     units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """One of a few words, each with its value."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.name = "|".join(values)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value of the word; a usage error if it is another one."""
+        text = str(value).lower()
+        if text not in self.values:
+            self.fail(f"expected one of {', '.join(self.values)}, found {quoted(str(value))}", param, ctx)
+        return self.values[text]
 
 
 class OutputFormat(StrEnum):

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, OnOff, RemoteStorage
+from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
@@ -61,14 +61,14 @@ class PlanAssumptions:
         int | None, Assumption(OFFSET, "Offset that the follower asks for. Default: that of follower_end.")
     ] = None
     follower_remote: Annotated[
-        bool, Assumption(OnOff(), "Whether the follower knows of the topic's remote storage. Default: on.")
+        bool, Assumption(ON_OFF, "Whether the follower knows of the topic's remote storage. Default: on.")
     ] = True
     follower_metadata: Annotated[
-        bool, Assumption(OnOff(), "Whether the follower has read the remote log metadata. Default: on.")
+        bool, Assumption(ON_OFF, "Whether the follower has read the remote log metadata. Default: on.")
     ] = True
     last_tiered_offset: Annotated[
         bool,
-        Assumption(OnOff(), "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
+        Assumption(ON_OFF, "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
     ] = True
     highest_remote: Annotated[
         int | None,
