@@ -1,4 +1,4 @@
-"""Journals of our own outside of log directories: files of lines that only grow. Receipts are journals."""
+"""Our journals outside of log directories: files of lines that only grow. Receipts are journals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAIL_BYTES = 1 << 16
 
 
 def append_to_journal(path: str, text: str) -> None:
-    """Appends lines to a journal that an earlier run left; they are on the device then. Half a line at its end is removed first.
+    """Appends lines to a journal of an earlier run, and syncs them. Half a line at its end is removed first.
 
     Args:
         path: of the file.
@@ -55,7 +55,7 @@ class JournalFile:
     """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
 
     def __init__(self, path: str, first_line: str) -> None:
-        """Creates the file, and the directories above it, with its first line; all of it is on the device then.
+        """Creates the file, and the directories above it, with its first line; when this returns all of it is on the device.
 
         Raises:
             RefusedError: as ``check_new_place``.
@@ -87,10 +87,10 @@ class JournalFile:
 
         Args:
             line: text without its end.
-            sync: return when it is on the device; else it gets there with the next line that is waited for.
+            sync: return when it is on the device; else it gets there with the next line that is synced.
 
         Raises:
-            WriteFailedError: it cannot be written, or an earlier one could not: behind half a line nothing is written any more.
+            WriteFailedError: it cannot be written, or an earlier one could not: after half a line nothing more is written.
         """
         data = memoryview(line.encode() + b"\n")
         try:
@@ -112,7 +112,7 @@ class JournalFile:
         """Returns when all lines so far are on the device.
 
         Raises:
-            WriteFailedError: they cannot be.
+            WriteFailedError: they cannot be written.
         """
         try:
             self._sync_up_to(self._written)
@@ -123,7 +123,7 @@ class JournalFile:
     def _sync_up_to(self, wanted: int) -> None:
         with self._syncing:
             if self._synced >= wanted:
-                return  # the sync of another line came behind this one
+                return  # the sync of another thread included this line
             covered = self._written
             os.fsync(self._fd)
             self._synced = covered
