@@ -35,7 +35,7 @@ class FormatError(Exception):
         what: the field or structure at fault, in Kafka's words.
         file: name of the file or object, or None while it is not known.
         position: position of the fault, in bytes from the start of the file (in lines, from 1, for text files), or None.
-        expected: what the format asks for.
+        expected: what the format requires.
         found: what the bytes contain instead.
     """
 

@@ -19,10 +19,10 @@ __all__ = ["JsonMembers"]
 CHUNK_BYTES = 1 << 20
 
 VALUE_CHARS_MAX = 256 << 20
-"""Of one member or element: a partition of 2,000,000 segments takes less."""
+"""Characters of one member or element: a partition of 2,000,000 segments takes less."""
 
 MEMBERS_MAX = 1_000
-"""Of the outermost object, whose names are kept: no document of this program has 30."""
+"""Members of the outermost object, whose names are kept: no document of this program has 30."""
 
 WORD_CHARS_MAX = 16
 """More than any word or escape of JSON has."""
@@ -73,7 +73,7 @@ class JsonMembers:
                     break
                 text.take(",")
         if text.peek():
-            raise text.fault(BadValueError, "document", "nothing behind the object", text.peek())
+            raise text.fault(BadValueError, "document", "nothing after the object", text.peek())
 
     def _member(self) -> Iterator[tuple[str, Any]]:
         text = self._text

@@ -1,4 +1,4 @@
-"""Every limit on what input may ask for, in one place, each with its reason.
+"""Every limit on what input may require, in one place, each with its reason.
 
 A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this module.
 """
@@ -52,7 +52,7 @@ a voter. 1 MiB is a thousand times what a cluster of 9 voters needs."""
 
 DATA_BATCH_BYTES_MAX = 256 << 20
 """One batch of data, as it is stored and decompressed. `message.max.bytes` is 1 MiB by default and bounds what is stored; 256 times that
-leaves room for topics that raise it, and for what compresses well."""
+leaves room for topics that raise it, and for data that compresses well."""
 
 SEGMENT_BYTES_MAX = 2**31 - 1
 """A segment: positions in it are int32, and a broker opens no larger file (`FileRecords.open`). Zeros at the end of one are not
@@ -99,7 +99,7 @@ RECORD_BYTES_MAX = 64 << 20
 record before it is compressed."""
 
 RECORD_WINDOW_BYTES = 1 << 20
-"""Of the decompressed records of a batch, held at a time. What has no more is decompressed at once."""
+"""Bytes of the decompressed records of a batch that are held at a time. A smaller batch is decompressed at once."""
 
 RECORD_HEADERS_MAX = 100_000
 """Headers of one record. Each needs at least two bytes, and a header-less marker is the only record that replay reads."""
@@ -140,7 +140,7 @@ SCENARIO_BYTES_MAX = 1 << 16
 """A scenario of `simulate metadata-log`, read as a whole: six hundred replicas and listeners take 60 KiB."""
 
 STORY_BYTES_MAX = 1 << 17
-"""A story of `simulate isr`: some 20 bytes for each of 1,000 steps, and what is remarked."""
+"""A story of `simulate isr`: some 20 bytes for each of 1,000 steps, and its comments."""
 
 METADATA_BATCH_BYTES_MAX = 16 << 20
 """A batch of the metadata log or of a checkpoint, whose records are held at a time. Raft writes none of more than 8 MiB

@@ -34,7 +34,7 @@ from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.storage.io_limits.policy import Manners, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -154,7 +154,7 @@ class Bench:
                     os.fsync(fd)
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                     os.close(fd)
-                with reading_so(Manners(leaves_page_cache=leaves_page_cache)):
+                with limited_io(IoLimits(leaves_page_cache=leaves_page_cache)):
                     self.timed(named, call)
 
     def loop(self) -> None:

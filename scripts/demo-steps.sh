@@ -21,8 +21,10 @@ step() { # TITLE EXIT_CODE FACT... -- COMMAND...
   "$@" >"$work/out" 2>&1 || code=$?
   [ -n "$quiet" ] || sed "s#$work/##g" "$work/out"
   [ "$code" = "$expected" ] || { cat "$work/out" >&2; echo "$demo: exit code $code, expected $expected" >&2; exit 1; }
+  # Wherever its lines are wrapped.
+  tr -s '\n ' ' ' <"$work/out" >"$work/words"
   for fact in "${facts[@]}"; do
-    grep -qE -- "$fact" "$work/out" || { cat "$work/out" >&2; echo "$demo: nothing printed matches: $fact" >&2; exit 1; }
+    grep -qE -- "$fact" "$work/words" || { cat "$work/out" >&2; echo "$demo: nothing printed matches: $fact" >&2; exit 1; }
   done
 }
 python() { "$interpreter" "$@"; }

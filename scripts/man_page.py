@@ -35,7 +35,7 @@ def man_page(date: str) -> str:
         lines += [f'.SS "{_text(words)}"', *_verb(words, command)]
     lines += [".SH SETTINGS", *_paragraphs("Of --set NAME=VALUE, the environment (SNAPREBUILD_NAME), or the file of --config.")]
     for name, setting in SETTINGS.items():
-        lines += _tagged([f"{name} {setting.kind.name}"], setting.help)
+        lines += _tagged([f"{name} {setting.kind.name}"], setting.help or f"As --{name.replace('_', '-')}.")
     lines += [
         ".SH ENVIRONMENT",
         *_tagged(

@@ -18,7 +18,7 @@
         ├── WriteFailedError      nothing took effect
         │   ├── AlreadyExistsError    the name is taken; the file there was not touched
         │   └── BusyError             another run writes this very file now
-        └── OutcomeUnknownError   it may have taken effect: look before trying again
+        └── OutcomeUnknownError   it may have taken effect: check before you try again
 
 Bytes that do not follow their format have their own tree, ``formats.errors``. No error here has the exit codes 0, 1 and 4
 (findings, damaged input). Every error survives pickling with all its attributes, because worker processes handle the partitions.
@@ -97,7 +97,7 @@ class ChangedFileError(RefusedError):
 class GoneFileError(ChangedFileError):
     """A file that was listed is gone, or its name leads to another file: a broker deletes files while we read.
 
-    List the partition again and read what is there now (``snapshots.source.source.with_new_listings``).
+    List the partition again and read its present files (``snapshots.source.source.with_new_listings``).
     """
 
 
@@ -194,4 +194,4 @@ class BusyError(WriteFailedError):
 
 
 class OutcomeUnknownError(StorageError):
-    """It may have taken effect, or may be undone by a power failure: look at the path before trying again."""
+    """It may have taken effect, or may be undone by a power failure: check the path before you try again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
@@ -85,13 +85,6 @@ class Finding:
     reason: str | None = None
     is_unread: bool = False
 
-    def as_json(self) -> dict[str, object]:
-        """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""
-        offset = None if self.offset is not None and self.offset < 0 else self.offset
-        fields = {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
-        del fields["is_unread"]
-        return fields
-
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
     """The worst of all: 5, 3, 4, 1, 0; at least 1 where anything was not read."""
@@ -117,7 +110,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         from snaprebuild.storage.store import is_object  # heavy, and --help needs none of it
 
         if not is_object(error.path or path):
-            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "vanished while it was looked at", is_unread=True)
+            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

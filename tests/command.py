@@ -30,6 +30,11 @@ class Run:
     stdout: str
     stderr: str
 
+    @property
+    def text(self) -> str:
+        """The words of stdout with one blank between them, wherever its lines are wrapped."""
+        return " ".join(self.stdout.split())
+
     @cached_property
     def document(self) -> dict[str, Any]:
         """The one JSON document that stdout is."""

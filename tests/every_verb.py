@@ -221,11 +221,17 @@ def filled(arguments: tuple[str, ...], root: Path) -> list[str]:
 
 
 class Ran(NamedTuple):
-    """What became of a run in this process: its exit code, what it printed to stdout, and the error that ended it."""
+    """What became of a run in this process: its exit code, what it printed, and the error that ended it."""
 
     code: int
     stdout: str
+    stderr: str = ""
     error: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words of stdout with one blank between them, wherever its lines are wrapped."""
+        return " ".join(self.stdout.split())
 
 
 def run_here(arguments: Sequence[str]) -> Ran:
@@ -233,8 +239,8 @@ def run_here(arguments: Sequence[str]) -> Ran:
     try:
         done = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
     except SnaprebuildError as error:
-        return Ran(error.exit_code, "", str(error))
-    return Ran(done.exit_code, done.stdout)
+        return Ran(error.exit_code, "", "", str(error))
+    return Ran(done.exit_code, done.stdout, done.stderr)
 
 
 def is_printable(text: str) -> bool:

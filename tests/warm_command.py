@@ -6,7 +6,7 @@ at the end threads, exit functions and streams are seen to. It lacks the imports
 whether they work, is for the tests that start cold (tests/cli/test_start_up.py runs every verb so, and whatever starts ``COMMAND``).
 
 A warm run keeps its priority when a broker runs: on a busy machine a process of the idle class may not run for minutes.
-tests/storage/test_priority.py and tests/cli/test_gentle.py test priorities.
+tests/storage/test_priority.py and tests/cli/test_io_limits.py test priorities.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def _preload() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     from snaprebuild.cli.main import app
-    from snaprebuild.storage.io_limits import policy as manners
+    from snaprebuild.storage.io_limits import policy
 
-    manners.set_priority = lambda _wanted: None
+    policy.set_priority = lambda _wanted: None
     group = typer.main.get_command(app)
     _build(group)  # all verbs and options, of which every run would build its own first
     typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)

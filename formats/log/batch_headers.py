@@ -75,7 +75,7 @@ class SegmentBytes(Protocol):
         """Size when it was opened; bytes appended later are not read."""
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than asked for only at the end of the file."""
+        """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than requested only at the end of the file."""
 
 
 @runtime_checkable
@@ -143,7 +143,7 @@ class HeaderBlock:
 
     Attributes:
         position_bytes: int64 (n,), where each batch begins in the segment.
-        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order: those that the reader was asked for.
+        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order: the requested ones.
             Messages of magic 0 and 1 have their values in the same columns, as ``BatchHeader`` describes.
         control: int64 (m,), the rows that are control batches with a producer id and at least one record, ascending.
         marker_type: int16 (m,), type of the first record of each of those.

@@ -19,7 +19,7 @@ from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC_POSIT
 __all__ = ["LOOK_BYTES", "chain_end", "seeds_from_hints", "seeds_from_search", "walk_by_length", "walk_from_seeds"]
 
 LOOK_BYTES = MAGIC_POSITION + 2
-"""``FileLogInputStream`` looks at a length only where more than the 17 bytes up to the magic are left."""
+"""``FileLogInputStream`` reads a length only if more than the 17 bytes up to the magic are left."""
 
 SEEDS_MIN = 16
 """Fewer seeds in a block than this do not pay for the array operations."""
@@ -31,7 +31,7 @@ SEARCHED_BATCH_BYTES_MAX = 8 << 10
 """Above this mean size the search for the next header takes longer than the plain walk, which needs about 150 ns a batch."""
 
 BATCHES_BETWEEN_SEEDS = 24
-"""Of a search: a seed costs about 300 ns and half a batch of searching, a step of the walk a few microseconds for all seeds together."""
+"""For a search: a seed costs about 300 ns and half a batch of searching, a step of the walk a few microseconds for all seeds."""
 
 SAMPLED_BATCHES = 16
 """From which the mean size is estimated."""

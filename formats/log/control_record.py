@@ -220,7 +220,7 @@ def parse_control_record(record: Record, *, file: str | None = None, position: i
 
 
 def parse_control_key(record: Record, *, position: int = 0) -> tuple[int, int]:
-    """Version and type in the key of a control record (``ControlRecordType.parseTypeId``); the value is not looked at.
+    """Version and type in the key of a control record (``ControlRecordType.parseTypeId``); the value is not read.
 
     Raises:
         TruncatedError: key too short, or null.

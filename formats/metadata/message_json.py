@@ -82,7 +82,7 @@ def message_from_json(schema: MessageSchema, content: object, version: int, *, w
 
     Raises:
         BadVersionError: the schema does not have this version.
-        BadValueError: a field is missing, or of another kind than the schema says.
+        BadValueError: a field is missing, or of another kind than in the schema.
     """
     _check_version(schema, version)
     return _struct_from_json(schema.body, content, version, what or schema.name)

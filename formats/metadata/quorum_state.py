@@ -1,4 +1,4 @@
-"""``quorum-state`` of ``__cluster_metadata``: what a KRaft node knows of its quorum, one JSON object.
+"""``quorum-state`` of ``__cluster_metadata``: a KRaft node's view of its quorum, one JSON object.
 
 It is the message of ``formats/schemas/quorum-state.json`` and ``data_version``, its version.
 

@@ -111,7 +111,7 @@ def write_offset_checkpoint(entries: Iterable[OffsetCheckpointEntry], *, created
 
     Args:
         entries: the entries.
-        created_only: the empty file of a checkpoint that was created and never written; asks for no entries.
+        created_only: the empty file of a checkpoint that was created and never written; ``entries`` must be empty.
 
     Raises:
         BadValueError: an entry that could not be read back.
@@ -124,7 +124,7 @@ def write_leader_epoch_checkpoint(entries: Iterable[LeaderEpochEntry], *, create
 
     Args:
         entries: the entries.
-        created_only: the empty file of a checkpoint that was created and never written; asks for no entries.
+        created_only: the empty file of a checkpoint that was created and never written; ``entries`` must be empty.
 
     Raises:
         BadValueError: an entry that could not be read back.

@@ -95,7 +95,7 @@ def read_offset_index_reference(data: bytes | memoryview, *, file: str | None = 
 
 
 def write_offset_index(entries: Iterable[OffsetIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes an offset index, with zeros after it when asked.
+    """Writes an offset index, followed by ``preallocated_bytes`` zeros.
 
     Raises:
         BadValueError: an entry that does not increase, or does not fit its fields.

@@ -97,7 +97,7 @@ def read_time_index_reference(data: bytes | memoryview, *, file: str | None = No
 
 
 def write_time_index(entries: Iterable[TimeIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes a time index, with zeros after it when asked.
+    """Writes a time index, followed by ``preallocated_bytes`` zeros.
 
     Raises:
         BadValueError: an entry that decreases, or does not fit its fields.

@@ -20,10 +20,10 @@ from formats.errors import BadValueError, FormatError
 __all__ = ["ENCRYPTION_BYTES", "VECTOR_BYTES", "DataKey", "NoCryptographyError", "PrivateKey"]
 
 VECTOR_BYTES = 12
-"""Of the initialisation vector."""
+"""Size of the initialisation vector."""
 TAG_BYTES = 16
 ENCRYPTION_BYTES = VECTOR_BYTES + TAG_BYTES
-"""That encryption adds to each chunk and index."""
+"""Bytes that encryption adds to each chunk and index."""
 
 
 class NoCryptographyError(Exception):
@@ -60,7 +60,9 @@ class DataKey:
         try:
             return bytes(AESGCM(self.key).decrypt(data[:VECTOR_BYTES], data[VECTOR_BYTES:], self.additional))
         except InvalidTag:
-            raise BadValueError(what, expected="what its tag says", found="other bytes, or of another key") from None
+            raise BadValueError(
+                what, expected="the content that its tag authenticates", found="other bytes, or of another key"
+            ) from None
 
     def encrypted(self, data: bytes, vector: bytes) -> bytes:
         """What ``decrypted`` takes; empty if ``data`` is empty.

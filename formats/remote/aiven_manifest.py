@@ -43,7 +43,7 @@ VERSION = "1"
 
 
 class SegmentIndex(StrEnum):
-    """The indexes, in the order in which they stand in the object, by their keys in the manifest."""
+    """The indexes, in their order in the object, by their keys in the manifest."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"

@@ -238,6 +238,18 @@ def _complete(instruction: str) -> None:
     typer.echo(answer(instruction, typer.main.get_command(app)))
 
 
+def _usage_text(error: click.UsageError) -> str:
+    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting."""
+    from snaprebuild.cli.options.settings import SETTINGS
+
+    message, where = error.format_message(), "snaprebuild" if error.ctx is None else error.ctx.command_path
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    setting = option.lstrip("-").replace("-", "_")
+    if setting in SETTINGS:
+        message = f"No such option {option!r}. Did you mean '--set {setting}=VALUE'?"
+    return f"snaprebuild: {printable(message)} (see {where} --help)"
+
+
 def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
@@ -257,8 +269,7 @@ def main() -> None:
         tell(error.format_message())
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        where = "snaprebuild" if error.ctx is None else error.ctx.command_path
-        tell(f"snaprebuild: {printable(error.format_message())} ({where} --help tells more)")
+        tell(_usage_text(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -34,7 +34,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--fail-closed",
         "--produce-to",
     ),
-    "Output": ("--to", "--out", "--save", "--html", "--title", "--elections", "--details", "--output"),
+    "Output": ("--to", "--out", "--save", "--html", "--title", "--elections", "--output"),
     "Load": ("--impact",),
 }
 """Options by panel, in the order of the help."""

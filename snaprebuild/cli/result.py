@@ -7,19 +7,21 @@ import io
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+import click
 import typer
+from click.core import ParameterSource
 
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
-from snaprebuild.cli.table import printable, table_text
+from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import exit_code_of, first_of, pluralize, unread_paths
+from snaprebuild.findings import exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -29,20 +31,23 @@ if TYPE_CHECKING:
 __all__ = [
     "begin",
     "draws_blocks",
+    "given_words",
     "id_labels",
+    "is_verbose",
     "json_text",
     "labels_of",
     "leave",
     "leave_streamed",
+    "line_width",
+    "print_command",
     "print_findings",
     "print_line",
     "print_table",
     "print_text",
-    "print_unread",
-    "print_unread_paths",
+    "print_undo",
+    "repeated_words",
     "shown",
     "size_text",
-    "terminal_width",
     "time_text",
     "unless_unread",
     "write_report",
@@ -59,16 +64,33 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
-def print_unread(findings: Sequence[Finding]) -> None:
-    """The first line of a result, where something in the selection was not read."""
-    print_unread_paths(unread_paths(findings))
+def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding]) -> None:
+    """The first lines of a result: the answer, and the next command.
+
+    Args:
+        answer: sentences.
+        following: words of the command, without the name of the program; empty if there is nothing to do.
+        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
+    """
+    if unread := unread_paths(findings):
+        answer = f"{_unread_text(unread)} {answer}"
+        following = [*click.get_current_context().command_path.split()[1:], *repeated_words()]
+    print_text(answer)
+    if following:
+        print_command("Next", following)
+    else:
+        print_text("Next: nothing to do.")
+    print_line("")
 
 
-def print_unread_paths(paths: Sequence[str]) -> None:
-    """The same for paths; nothing without any."""
-    if paths:
-        names, them = first_of([shown(path) for path in paths]), "it" if len(paths) == 1 else "them"
-        print_text(f"INCOMPLETE: {pluralize(len(paths), 'path')} could not be read: {names}. The result does not cover {them}.")
+def print_unread(findings: Iterable[Finding]) -> None:
+    """The first line of a result without an answer, if something in the selection was not read."""
+    if unread := unread_paths(findings):
+        print_text(f"{_unread_text(unread)} The result does not cover {'it' if len(unread) == 1 else 'them'}.")
+
+
+def _unread_text(paths: Sequence[str]) -> str:
+    return f"INCOMPLETE: {pluralize(len(paths), 'path')} could not be read: correct what stderr lists."
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -154,7 +176,7 @@ def size_text(size_bytes: int) -> str:
 def time_text(ms: int) -> str:
     """A moment for a person, UTC; milliseconds where it has no date."""
     try:
-        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+        return f"{datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC):%Y-%m-%d %H:%M:%SZ}"
     except (OverflowError, ValueError, OSError):
         return f"{ms} ms"
 
@@ -164,17 +186,37 @@ def draws_blocks() -> bool:
     return sys.stdout.encoding.lower().startswith("utf")
 
 
-def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """Prints a table to stdout; columns named in ``right`` are set flush right."""
+def print_table(
+    title: str | None,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    all_rows: bool = False,
+) -> None:
+    """Prints a table to stdout within the width; ``-v`` prints all rows. ``table_text`` describes the arguments.
+
+    Args:
+        title: above the table, or None.
+        columns: their names.
+        rows: one cell for each column; the worst row first.
+        right: names of columns that are flush right.
+        drop: columns that a narrow terminal does without, the least important first.
+        all_rows: without ``-v`` too.
+    """
+    rows_max = sys.maxsize if all_rows or is_verbose() else ROWS_MAX
     rule = "─" if draws_blocks() else "-"
-    sys.stdout.write(table_text(title, columns, rows, right=right, width=terminal_width(), rule=rule))
+    _print(table_text(title, columns, rows, right=right, drop=drop, width=line_width(), rows_max=rows_max, rule=rule))
 
 
-def print_text(text: str) -> None:
-    """Prints a paragraph to stdout: one line, which a terminal breaks between words."""
-    width = terminal_width()
-    text = printable(text)
-    sys.stdout.write((text if width is None else textwrap.fill(text, width, break_on_hyphens=False)) + "\n")
+def print_text(text: str, indent: str = "") -> None:
+    """Prints a paragraph to stdout; ``indent`` is that of all lines but the first."""
+    _print(paragraph(text, line_width(), indent) + "\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text if draws_blocks() else text.replace("…", "~"))
 
 
 def print_line(text: str) -> None:
@@ -182,9 +224,62 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def terminal_width() -> int | None:
-    """Cells of the terminal that stdout is; None where it is none, and lines have any length."""
-    return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+def print_command(label: str, words: Sequence[str]) -> None:
+    """Prints a command of this program, however long, on one line: a line break would change it."""
+    print_line(printable(f"{label}: {shlex.join(['snaprebuild', *words])}"))
+
+
+def print_undo(receipt: str | None) -> None:
+    """The command that takes a run back; nothing if it left no receipt."""
+    if receipt is not None:
+        print_command("Undo", ["undo", shown(receipt)])
+
+
+def given_words(*names: str) -> list[str]:
+    """The words of the command line that give these parameters, and how stores are reached; for the next command.
+
+    Args:
+        names: of parameters of this verb; one that it does not have gives no word.
+    """
+    context = click.get_current_context()
+    arguments, words = list[str](), list[str]()
+    for each in context.command.params:
+        name = each.name or ""
+        if name not in (*names, "max_requests", "max_read_bytes") and not name.startswith("s3_"):
+            continue
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+        if isinstance(each, click.Argument):
+            arguments += values
+        elif isinstance(value, bool):
+            words.append(each.opts[0] if value else each.secondary_opts[0])
+        else:
+            words += [word for one in values for word in (max(each.opts, key=len), one)]
+    return [*arguments, *words]
+
+
+NOT_REPEATED = ("output", "report", "verbose", "results")
+WRITES_A_RECEIPT = ("rebuild", "install", "repair")
+"""Verbs whose ``--receipt`` is a new file."""
+
+
+def repeated_words(*without: str) -> list[str]:
+    """The words of this command line, but not those of its output options and of the parameters ``without``."""
+    command = click.get_current_context().command
+    left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
+    return given_words(*(each.name or "" for each in command.params if each.name not in left_out))
+
+
+def is_verbose() -> bool:
+    """Whether ``-v`` asks for everything (``begin``)."""
+    return logging.getLogger().isEnabledFor(logging.INFO)
+
+
+def line_width() -> int:
+    """Cells of a line of stdout: those of its terminal, at most ``WIDTH_MAX``."""
+    return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH_MAX
 
 
 def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool) -> None:
@@ -223,8 +318,10 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
         if out.as_json:
             sys.stdout.writelines(json_text(document()))
         else:
-            if not result.names_unread:
+            if result.answer is None:
                 print_unread(result.findings)
+            else:
+                print_answer(*result.answer(), result.findings)
             result.show()
 
     failures: list[SnaprebuildError] = []

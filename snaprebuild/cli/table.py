@@ -1,21 +1,39 @@
-"""Tables of plain text: whole lines in a pipe or file, and readable in a terminal of any width; no colours, none to switch off."""
+"""Tables of plain text that fit a terminal; no colours, none to switch off."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["counts_text", "middle_cut", "printable", "range_text", "table_text"]
+__all__ = ["ROWS_MAX", "WIDTH_MAX", "counts_text", "middle_cut", "paragraph", "printable", "range_text", "table_text"]
 
 GAP = "   "
-INDENT = "    "
 
-TOGETHER_MAX = 30
-"""A named cell of a paragraph that is no longer than this is not broken."""
+WIDTH_MAX = 100
+"""Cells of a line, also where there is no terminal."""
 
-LAST_COLUMN_MIN = 30
-"""The last column holds sentences: it is folded in a terminal that leaves it this many cells. Other columns never are."""
+ROWS_MAX = 20
+"""Rows of a table without ``-v``."""
+
+NAME_MIN = 24
+"""Cells that a name keeps: enough for the largest number of a partition after its middle is cut out."""
+
+PROSE_MIN = 24
+"""Cells that sentences in the last column keep: they are wrapped."""
+
+NOTE_MIN = 40
+"""A sentence in the last column that is longer, and repeats, is printed once below the table."""
+
+NAME_COLUMNS = frozenset(
+    ("partition", "topic", "directory", "file", "receipt", "replica", "scan", "of", "name", "principal", "from")
+)
+"""Columns of paths and names, which are cut in the middle."""
+
+_LAST_PART = re.compile(r"/[^/]*$")
+_TAIL = re.compile(r"-[0-9]{1,10}(?: \([A-Za-z0-9_-]{22}\))?$")
 
 
 def printable(text: str) -> str:
@@ -26,11 +44,21 @@ def printable(text: str) -> str:
 
 
 def middle_cut(text: str, width: int) -> str:
-    """The text, or its begin and its end where it is longer than ``width``: the number of a partition stays."""
-    if len(text) <= width:
+    """The text, or its beginning and its end if it is longer than ``width``.
+
+    What it ends with stays: the number of a partition, and the last part of a path if that fits.
+    """
+    if _cells(text) <= width:
         return text
-    end = (width - 1) // 2
-    return f"{text[: width - 1 - end]}…{text[-end:]}"
+    end = max(
+        (width - 1) // 2,
+        *(len(tail[0]) for tail in (_TAIL.search(text), _LAST_PART.search(text)) if tail and len(tail[0]) < width),
+        0,
+    )
+    start = width - 1 - end
+    while start and _cells(text[:start]) + 1 + _cells(text[len(text) - end :]) > width:  # wide characters
+        start, end = start - 1, end - 1
+    return f"{text[:start]}…{text[len(text) - end :]}"
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -45,41 +73,120 @@ def range_text(offsets: Sequence[int]) -> str:
     return f"{offsets[0]} .. {offsets[-1]}" if offsets[0] != offsets[-1] else str(offsets[0])
 
 
+def paragraph(text: str, width: int, indent: str = "") -> str:
+    """Lines of at most ``width`` cells, all but the first with ``indent``. A word that is longer, such as a path, is cut in its middle."""
+    words = re.sub(r"\S+", lambda word: middle_cut(word[0], max(width - len(indent), 2)), printable(text))
+    lines = textwrap.wrap(words, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def table_text(
     title: str | None,
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
     right: Sequence[str] = (),
-    width: int | None = None,
+    drop: Sequence[str] = (),
+    width: int = WIDTH_MAX,
+    rows_max: int = ROWS_MAX,
     rule: str = "─",
 ) -> str:
-    """A table with its title, each line without blanks at its end.
+    """A table with its title, each line without blanks at its end and of at most ``width`` cells.
 
-    Where it is wider than ``width``, sentences in the last column are folded; where that is not enough, each row becomes a
-    paragraph that names its cells, without those that are empty.
+    If it is too wide, names are cut in the middle and sentences in the last column are wrapped. If that is not enough, columns are
+    dropped. Sentences of the last column that repeat become footnotes.
 
     Args:
         title: above the table, or None.
         columns: their names.
         rows: one cell for each column.
         right: names of columns that are flush right.
-        width: cells of a terminal, or None where lines may have any length.
+        drop: columns that a narrow terminal does without, the least important first; after them the others from the right. The first
+            and the last column stay.
+        width: cells of a line.
+        rows_max: rows that are printed; the last line counts the others.
         rule: the character below the names.
     """
-    lines = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(_cells, column)) for column in zip(columns, *lines, strict=True)]
-    before_last = 1 + sum(widths[:-1]) + len(GAP) * (len(columns) - 1)
-    room = None if width is None else width - before_last
-    if room is not None and room < widths[-1]:
-        if room < LAST_COLUMN_MIN or columns[-1] in right:
-            return "\n".join([title or "", "", *(_paragraph(columns, line, width or 0) for line in lines), "", ""])
-        widths[-1] = room
-    folded = [part for line in lines for part in _folded(line, widths[-1])]
+    everything = list(rows)
+    lines = [[printable(str(cell)) for cell in row] for row in everything[:rows_max]]
+    notes = _notes(columns, lines, right)
+    kept = _kept(columns, lines, drop, right, width)
+    columns, lines = [columns[at] for at in kept], [[line[at] for at in kept] for line in lines]
+    widths = _widths(columns, lines, right, width)
+    cut = [[_cut(name, cell, cells) for name, cell, cells in zip(columns, line, widths, strict=True)] for line in lines]
+    folded = [part for line in cut for part in _folded(line, widths[-1])]
     flush_right = [name in right for name in columns]
     body = [_line(line, widths, flush_right) for line in (columns, *folded)]
     body.insert(1, " " + rule * (sum(widths) + len(GAP) * (len(columns) - 1)))
-    return "\n".join([*([] if title is None else [title, ""]), *body, "", ""])
+    if len(everything) > rows_max:
+        body.append(f"and {len(everything) - rows_max:,} more: -v or --output json")
+    if notes:
+        body += ["", *(paragraph(f"[{number}] {text}", width, "    ") for text, number in notes.items())]
+    return "\n".join([*([] if title is None else [paragraph(title, width), ""]), *body, "", ""])
+
+
+def _notes(columns: Sequence[str], lines: list[list[str]], right: Sequence[str]) -> dict[str, int]:
+    """Puts the numbers of footnotes in place of long texts that repeat in the last column; returns the footnotes."""
+    if columns[-1] in right or columns[-1] in NAME_COLUMNS:
+        return {}
+    counts = Counter(line[-1] for line in lines if len(line[-1]) > NOTE_MIN)
+    notes = {text: number for number, text in enumerate((text for text, count in counts.items() if count > 1), 1)}
+    for line in lines:
+        if line[-1] in notes:
+            line[-1] = f"[{notes[line[-1]]}]"
+    return notes
+
+
+def _own_widths(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_cells, column)) for column in zip(columns, *lines, strict=True)]
+
+
+def _least_widths(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str]) -> list[int]:
+    """Widths with all names cut and the last column wrapped."""
+    least = _own_widths(columns, lines)
+    for at, name in enumerate(columns):
+        if name in NAME_COLUMNS:
+            tails = (_TAIL.search(line[at]) for line in lines)
+            shortest = max(NAME_MIN, len(name), 12 + max((len(tail[0]) for tail in tails if tail), default=0))
+            least[at] = min(least[at], shortest)
+    if columns[-1] not in right and columns[-1] not in NAME_COLUMNS:
+        least[-1] = min(least[-1], max(PROSE_MIN, len(columns[-1])))
+    return least
+
+
+def _total(widths: Sequence[int]) -> int:
+    return 1 + sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _kept(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], drop: Sequence[str], right: Sequence[str], width: int
+) -> list[int]:
+    """Indexes of the columns that are printed."""
+    least = _least_widths(columns, lines, right)
+    kept = list(range(len(columns)))
+    order = [columns.index(name) for name in drop]
+    order += [at for at in reversed(range(1, len(columns) - 1)) if at not in order]
+    for at in order:
+        if _total([least[each] for each in kept]) <= width:
+            break
+        kept.remove(at)
+    return kept
+
+
+def _widths(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str], width: int) -> list[int]:
+    """Widths that fit: the widest column that may be narrower is made so, one cell after the other."""
+    widths, least = _own_widths(columns, lines), _least_widths(columns, lines, right)
+    while (over := _total(widths) - width) > 0:
+        wide = [at for at in range(len(widths)) if widths[at] > least[at]]
+        if not wide:
+            widths[-1] = max(widths[-1] - over, 1)
+            break
+        widths[max(wide, key=lambda at: widths[at])] -= 1
+    return widths
+
+
+def _cut(name: str, cell: str, width: int) -> str:
+    return middle_cut(cell, width) if name in NAME_COLUMNS else cell
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], flush_right: Sequence[bool]) -> str:
@@ -94,18 +201,8 @@ def _folded(line: list[str], last_width: int) -> list[list[str]]:
     """The line, and below it what its last cell has more than fits."""
     if _cells(line[-1]) <= last_width:
         return [line]
-    first, *others = textwrap.wrap(line[-1], last_width)
+    first, *others = textwrap.wrap(line[-1], last_width, break_on_hyphens=False)
     return [[*line[:-1], first], *([*("" for _ in line[:-1]), other] for other in others)]
-
-
-def _paragraph(columns: Sequence[str], line: Sequence[str], width: int) -> str:
-    named = [f"{name}: {cell}" if name else cell for name, cell in zip(columns, line, strict=True) if cell not in ("", "-")]
-    # A blank that is none holds short ones together; cells have none, it is not printable.
-    text = "; ".join(each.replace(" ", "\xa0") if len(each) <= TOGETHER_MAX else each for each in named)
-    filled = textwrap.fill(
-        text, width, initial_indent=" ", subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
-    )
-    return filled.replace("\xa0", " ")
 
 
 def _cells(text: str) -> int:

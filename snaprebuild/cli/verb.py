@@ -61,7 +61,7 @@ class Result:
         write: writes another file of the result; raises as a report does.
         last: called when all is written, whatever happened.
         in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
-        names_unread: the tables begin with what was not read.
+        answer: makes the first line, and the words of the next command; None for a verb that only shows what there is.
     """
 
     document: Callable[[], Document]
@@ -72,7 +72,7 @@ class Result:
     write: Callable[[], None] | None = None
     last: Callable[[], None] | None = None
     in_table: frozenset[str] = frozenset()
-    names_unread: bool = False
+    answer: Callable[[], tuple[str, Sequence[str]]] | None = None
 
 
 def verb(
@@ -93,43 +93,43 @@ def verb(
 def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..., Result | None]) -> Callable[..., None]:
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
-    options: list[inspect.Parameter] = []
-    settings = dict.fromkeys(name for group in (*groups.values(), load) if group is not None for name in _settings(group))
-    for name, each in parameters.items():
-        options += _options(groups[name]) if name in groups else [each]
-    options += [] if load is None else _options(load)
-    assumptions = {name: each for group in groups.values() for name, each in _assumptions(group).items()}
+    fields = {name: list(inspect.signature(group, eval_str=True).parameters.values()) for name, group in groups.items()}
+    of_load = [] if load is None else list(inspect.signature(load, eval_str=True).parameters.values())
+    every = [each for name, parameter in parameters.items() for each in fields.get(name, [parameter])] + of_load
+    kinds = {each.name: _annotation(each) for each in every}
+    assumptions = {name: kind for name, kind in kinds.items() if isinstance(kind, Assumption)}
+    settings = tuple(name for name, kind in kinds.items() if kind is None)
+    options = [each for each in every if each.name not in settings and each.name not in assumptions]
     if assumptions:
         options.append(inspect.Parameter("assume", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AssumeOption))
 
-    def made(group: Any, given: dict[str, Any], assumed: dict[str, Any]) -> Any:
-        of_run = given_settings()
-        own = {name: of_run[name].value for name in _settings(group) if name in of_run}
-        own |= {name: assumed[name] for name in _assumptions(group) if name in assumed}
-        return group(**own, **{option.name: given.pop(option.name) for option in _options(group)})
-
     @functools.wraps(function)
     def run(**given: Any) -> None:
-        assumed = read_assumptions(given.pop("assume") or (), assumptions) if assumptions else {}
-        values = {name: made(group, given, assumed) for name, group in groups.items()}
+        values = {name: each.value for name, each in given_settings().items()} | given
+        values |= read_assumptions(given.get("assume") or (), assumptions)
+
+        def made(group: Any, own: list[inspect.Parameter]) -> Any:
+            return group(**{each.name: values[each.name] for each in own if each.name in values})
+
+        arguments = {name: made(groups[name], fields[name]) if name in groups else given[name] for name in parameters}
         try:
             with ExitStack() as limits:
                 if load is not None:
-                    limits.enter_context(made(load, given, {}).limits())
+                    limits.enter_context(made(load, of_load).limits())
                 if not collects:
                     limits.enter_context(_uncollected())
-                result = function(**values, **given)
+                result = function(**arguments)
                 if result is not None:
                     from snaprebuild.cli.result import leave
 
-                    leave(result, next(each for each in values.values() if isinstance(each, OutputOptions)))
+                    leave(result, next(each for each in arguments.values() if isinstance(each, OutputOptions)))
         except BrokenPipeError as error:
             # Not that of stdout or stderr, which printing takes care of: click would exit with 1, which means findings.
             raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.settings, run.assumptions = tuple(settings), assumptions  # type: ignore[attr-defined]
+    run.settings, run.assumptions = settings, assumptions  # type: ignore[attr-defined]
     return run
 
 
@@ -144,19 +144,6 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _annotations(group: type) -> Iterator[tuple[inspect.Parameter, object]]:
-    """The fields of a group, with what annotates each; None for nothing."""
-    for each in inspect.signature(group, eval_str=True).parameters.values():
-        yield each, each.annotation.__metadata__[0] if get_origin(each.annotation) is Annotated else None
-
-
-def _options(group: type) -> list[inspect.Parameter]:
-    return [each for each, what in _annotations(group) if what is not None and not isinstance(what, Assumption)]
-
-
-def _assumptions(group: type) -> dict[str, Assumption]:
-    return {each.name: what for each, what in _annotations(group) if isinstance(what, Assumption)}
-
-
-def _settings(group: type) -> list[str]:
-    return [each.name for each, what in _annotations(group) if what is None]
+def _annotation(parameter: inspect.Parameter) -> object:
+    """What annotates it: an option of typer, an ``Assumption``, or None for a setting."""
+    return parameter.annotation.__metadata__[0] if get_origin(parameter.annotation) is Annotated else None

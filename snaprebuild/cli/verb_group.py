@@ -98,6 +98,13 @@ class VerbGroup(TyperGroup):
         """Their names, in the order of the list."""
         return list(self._known)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """A name that only a group has is suggested with the name of its group."""
+        meant = [f"{group} {args[0]}" for group, verbs in self.verbs.items() if group != PROGRAM and args[0] in verbs]
+        if self.name == PROGRAM and meant and args[0] not in self._known:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Global options may be given before the verb."""
         return super().parse_args(ctx, split_global_options(ctx, args))

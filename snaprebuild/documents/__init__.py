@@ -1,1 +1,1 @@
-"""JSON documents and files of ours as values."""
+"""Our JSON documents and files as values."""

@@ -16,19 +16,19 @@ class PartitionTotals(Part, frozen=True):
 
     written: Natural
     would_write: Natural
-    """In a dry run."""
+    """Snapshots that would be written, in a dry run."""
     failed: Natural
-    """Due, and an error prevented it."""
+    """Snapshots that are needed, but an error prevented them."""
     refused: Natural
-    """Due, and must not be written."""
+    """Snapshots that are needed, but must not be written."""
     skipped: Natural
-    """Due, and not reached: the deadline passed, or a file vanished."""
+    """Snapshots that are needed, but were not reached: the deadline passed, or a file was deleted."""
     blocked_bytes: Natural
-    """Before the run: of the first closed segment whose snapshot is missing and of every later closed one."""
+    """Bytes of the first closed segment without a snapshot and of every later closed one, before the run."""
     blocked_bytes_left: Natural
     """The same after the run (in a dry run: after what it would write)."""
     read_bytes: Natural
-    """Of segments."""
+    """Bytes of segments that were read."""
 
 
 class Totals(PartitionTotals, frozen=True):
@@ -43,14 +43,14 @@ class Partition(TopicPartition, frozen=True):
 
     path: str
     state: Annotated[str, one_of("prepared", "partly", "not-prepared")]
-    """prepared: each snapshot that is due is there; partly: some were written, some not; not-prepared: none was written, and some are
-    due."""
+    """prepared: each needed snapshot exists; partly: some were written, some not; not-prepared: none was written, and some are
+    needed."""
     totals: PartitionTotals
     elapsed_seconds: Seconds
     fault: str | None
     """Why nothing could be planned for it."""
     verdict: SourceVerdict | None
-    """On the replica as a source of snapshots; null where nothing would be written."""
+    """On the replica as a source of snapshots; null if nothing would be written."""
 
 
 class BeforeStart(Document, frozen=True):
@@ -60,12 +60,12 @@ class BeforeStart(Document, frozen=True):
     VERSION = 2
 
     paths: Sequence[str]
-    """Absolute."""
+    """Absolute paths."""
     server_properties: str | None
     topics: Sequence[str]
     """Shell patterns; empty for all."""
     metadata: str | None
-    """Location of the cluster's metadata log that was named; null for each broker's own."""
+    """Location of the named metadata log of the cluster; null for each broker's own."""
     deadline_seconds: Natural | None
     order: Annotated[str, one_of("bytes-blocked", "path")]
     set_aside: bool
@@ -73,9 +73,9 @@ class BeforeStart(Document, frozen=True):
     expiration_ms: Natural
     dry_run: bool
     receipt: str | None
-    """Null where nothing was written."""
+    """Path of the receipt; null if nothing was written."""
     takes_effect: str
     elapsed_seconds: Seconds
     totals: Totals
     partitions: Sequence[Partition]
-    """In the order in which they were worked on."""
+    """In the order of the work."""

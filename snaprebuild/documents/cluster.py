@@ -38,7 +38,7 @@ class LogStart(Part, frozen=True):
 
     offset: Natural
     epoch: Natural | None
-    """Of the record before it; null where it is not known."""
+    """Leader epoch of the record before it; null if it is not known."""
 
 
 # --------------------------------------------------------------------------------------------------------------- cluster check
@@ -52,7 +52,7 @@ class Checkpoint(Part, frozen=True):
     epoch: Natural
     size_bytes: Natural
     timestamp_ms: int | None
-    """Of the last record that it contains, from its header."""
+    """Timestamp of the last record that it contains, from its header."""
     fault: str | None
     """Why it is not whole."""
 
@@ -62,38 +62,38 @@ class NodeRule(Part, frozen=True):
 
     rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 17)))]
     text: str
-    """What holds where it is held."""
+    """What is true if the rule is met."""
     outcome: Annotated[str, one_of("held", "violated", "not-judged")]
     grade: Annotated[str, one_of("info", "warning", "error", "damage")] | None
-    """Where it is violated."""
+    """Grade of the violation; null if there is none."""
     evidence: str
     """One sentence; not stable."""
     path: str
     """File or directory concerned."""
     offset: Natural | None
-    """Concerned."""
+    """Offset concerned."""
 
 
 class Node(Part, frozen=True):
     """One directory."""
 
     directory: str
-    """Of the metadata log."""
+    """Directory of the metadata log."""
     node_id: Natural | None
-    """From meta.properties; null where there is none."""
+    """From meta.properties; null if there is none."""
     cluster_id: str | None
-    """From meta.properties; null where there is none."""
+    """From meta.properties; null if there is none."""
     is_leader: bool | None
-    """Of the directories that were given; null where that is not known."""
+    """Whether it is the leader among the given directories; null if that is not known."""
     first_base_offset: Natural | None
-    """Of the first segment; null without segments."""
+    """Base offset of the first segment; null without segments."""
     start: LogStart
     end_offset: Natural
-    """After the last batch."""
+    """Offset after the last batch."""
     checkpoints: Sequence[Checkpoint]
     """By id."""
     rules: Sequence[NodeRule]
-    """A rule that is violated several times is listed as often."""
+    """The rules; one that is violated several times is listed as often."""
 
 
 class QuorumState(Part, frozen=True):
@@ -103,20 +103,20 @@ class QuorumState(Part, frozen=True):
     leader_id: int | None
     """Null for none."""
     voted_id: int | None
-    """For whom the node voted in that epoch; null for none."""
+    """The node that got its vote in that epoch; null for none."""
 
 
 class ElectionLog(Part, frozen=True):
     """The log of one directory, as an election compares it."""
 
     directory: str
-    """Of the metadata log."""
+    """Directory of the metadata log."""
     node_id: Natural | None
-    """From meta.properties; null where there is none."""
+    """From meta.properties; null if there is none."""
     end: OffsetAndEpoch
-    """Of the log after a node has started from it."""
+    """End of the log after a node has started from it."""
     quorum_state: QuorumState | None
-    """Null where the file is absent or cannot be read."""
+    """Null if the file is absent or cannot be read."""
     can_win: Annotated[str, one_of("yes", "no", "unknown")]
     """Whether a majority of the voters can elect the node."""
     reason: str
@@ -126,10 +126,10 @@ class ElectionLog(Part, frozen=True):
 
 
 class Election(Part, frozen=True):
-    """Who can be elected from these directories."""
+    """The nodes that can be elected from these directories."""
 
     voters: Sequence[Natural] | None
-    """Ids, as the directory that ends highest names them; null where none of its files does."""
+    """Ids, from the directory with the highest end; null if none of its files has them."""
     voters_not_given: Sequence[Natural]
     """Voters without a directory."""
     directories: Sequence[ElectionLog]
@@ -153,23 +153,23 @@ class ClusterCheck(Document, frozen=True):
 
 
 class NextCheckpoint(Part, frozen=True):
-    """When there is one that the start may move to."""
+    """The next checkpoint to which the start may move."""
 
     record_bytes: Natural
-    """Of the batches after the latest one."""
+    """Bytes of the batches after the latest checkpoint."""
     age_ms: Natural | None
-    """Since the last record of the latest one; null where that is not known."""
+    """Time since the last record of the latest checkpoint; null if that is not known."""
     is_due: bool
-    """A node that has been up since the latest one takes it with the next record."""
+    """A node that has been running since the latest checkpoint takes it with the next record."""
 
 
 class Reader(Part, frozen=True):
     """A reader of the log."""
 
     name: str
-    """Of the listener, or id of the replica."""
+    """Name of the listener, or id of the replica."""
     offset: Natural
-    """That it wants next."""
+    """Next offset that it reads."""
 
 
 class AdvisedPolicy(Part, frozen=True):
@@ -177,19 +177,19 @@ class AdvisedPolicy(Part, frozen=True):
 
     policy: PolicyName
     start: LogStart
-    """Afterwards."""
+    """Start of the log after the moves."""
     moves: Sequence[StartMove]
-    """One after the other; none where the start stays."""
+    """Moves in their order; none if the start stays."""
     kept_bytes: Natural
-    """Afterwards."""
+    """Bytes of the log after the moves."""
     kept_checkpoints: Natural
-    """Afterwards."""
+    """Checkpoints after the moves."""
     invalidated: Sequence[str]
-    """Replicas that want an offset which would be deleted."""
+    """Replicas whose next offset would be deleted."""
     reloaded: Sequence[str]
-    """Listeners that want such an offset."""
+    """Listeners whose next offset would be deleted."""
     stays_because: str | None
-    """Null where it moves; not stable."""
+    """Null if it moves; not stable."""
 
 
 class ClusterAdvise(Document, frozen=True):
@@ -199,11 +199,11 @@ class ClusterAdvise(Document, frozen=True):
     VERSION = 2
 
     directory: str
-    """Of the metadata log."""
+    """Directory of the metadata log."""
     node_id: Natural | None
-    """From meta.properties; null where there is none."""
+    """From meta.properties; null if there is none."""
     is_leader: bool
-    """Of its quorum, as far as is known."""
+    """Whether it is the leader of its quorum, as far as is known."""
     as_of_ms: Natural
     """Time of the advice."""
     retention_bytes: Annotated[int, msgspec.Meta(ge=-1)]
@@ -217,19 +217,19 @@ class ClusterAdvise(Document, frozen=True):
     """A checkpoint is taken each time the log has grown by this many bytes of records."""
     next_checkpoint: NextCheckpoint
     first_base_offset: Natural | None
-    """Of the first segment; null without segments."""
+    """Base offset of the first segment; null without segments."""
     start: LogStart
     end_offset: Natural
-    """After the last batch."""
+    """Offset after the last batch."""
     kept_bytes: Natural
-    """Segments and checkpoints."""
+    """Bytes of segments and checkpoints."""
     replicas: Sequence[Reader]
-    """That are known to fetch from it."""
+    """Replicas that are known to fetch from it."""
     unknown_replicas: Sequence[int] | None
-    """Ids of voters and brokers of which no offset is known; null where no image can be read."""
+    """Ids of voters and brokers without a known offset; null if no image can be read."""
     listeners: Sequence[Reader]
     leader_start: OffsetAndEpoch | None
-    """Of the leader's log; null where it is not known, or this is the leader."""
+    """Start of the leader's log; null if it is not known, or this is the leader."""
     policies: Sequence[AdvisedPolicy]
     assumptions: Sequence[str]
     """One sentence each."""
@@ -258,29 +258,29 @@ class IsrEvent(TopicPartition, frozen=True):
 
     fault: IsrFault
     offset: Natural
-    """Of the record."""
+    """Offset of the record."""
     is_proven: bool
     """The record is proven to be committed, with the transaction that it is in."""
     timestamp_ms: int
-    """Of its batch, ms since 1970."""
+    """Timestamp of its batch, ms since 1970."""
     leader_epoch: int
-    """Of its batch: which controller wrote it."""
+    """Leader epoch of its batch: identifies the controller that wrote it."""
     topic_id: str
     """22 characters, URL-safe base64."""
     broker: int
-    """Whose replica it is."""
+    """Id of the broker with the replica."""
     kind: Annotated[str, one_of("caught-up", "elected", "elected-uncleanly", "stayed")]
     """How it became in sync."""
     isr_before: Sequence[int]
-    """In-sync replicas."""
+    """In-sync replicas before the record."""
     isr: Sequence[int]
-    """In-sync replicas from then on."""
+    """In-sync replicas after the record."""
     broker_epoch: int | None
-    """Of the registration then."""
+    """Epoch of the registration at that time."""
     left_offset: int | None
-    """Of the record by which it had left; null where that is not known."""
+    """Offset of the record by which it had left; null if that is not known."""
     gone_directories: Sequence[str]
-    """Directory ids that it had then, and that are not registered any more."""
+    """Ids of its directories at that time that are not registered any more."""
 
 
 class ClusterIsr(Document, frozen=True):
@@ -292,13 +292,13 @@ class ClusterIsr(Document, frozen=True):
     path: str
     """The metadata log directory."""
     known_from: Natural
-    """First offset that was read; what came before is not known."""
+    """First offset that was read; earlier history is not known."""
     checkpoint: str | None
-    """That the history begins with; null for the beginning of the log."""
+    """Checkpoint at the start of the history; null for the beginning of the log."""
     end_offset: Natural
-    """After the last one."""
+    """Offset after the last one."""
     proven_end_offset: Natural
-    """After the last offset that is proven to be committed, 0 where none is."""
+    """After the last offset that is proven to be committed, 0 if none is."""
     isr_changes: Natural
     """Changes of in-sync replicas."""
     joins: Natural
@@ -338,7 +338,7 @@ class SourceRule(Part, frozen=True):
     evidence: str
     """The facts, one sentence; not stable."""
     trusted_below: Natural | None
-    """Offset by this rule alone; null where it limits nothing."""
+    """Limit of the offset by this rule alone; null if it limits nothing."""
 
 
 class MetadataLogUsed(Part, frozen=True):
@@ -346,9 +346,9 @@ class MetadataLogUsed(Part, frozen=True):
 
     path: str
     is_own: bool
-    """Found in the log directories of the broker; otherwise it was named."""
+    """Found in the log directories of the broker; otherwise it was named by an option."""
     offset: Natural
-    """Last one that was used."""
+    """Last offset that was used."""
     proven_below: Natural
     """Records below it are known to be committed."""
     proof: str
@@ -358,30 +358,30 @@ class SourceReplica(TopicPartition, frozen=True):
     """A replica with its verdict."""
 
     path: str
-    """Of the partition directory."""
+    """Path of the partition directory."""
     node_id: Natural | None
-    """From meta.properties; null where that does not have it."""
+    """From meta.properties; null if that does not have it."""
     cluster_id: str | None
-    """From meta.properties; null where that does not have it."""
+    """From meta.properties; null if that does not have it."""
     directory_id: str | None
-    """From meta.properties; null where that does not have it."""
+    """From meta.properties; null if that does not have it."""
     topic_id: str | None
     """From partition.metadata."""
     log_end_offset: Natural | None
-    """End of the last whole batch; null where it cannot be read, or there is no segment."""
+    """End of the last whole batch; null if it cannot be read, or there is no segment."""
     high_watermark: Natural | None
     """From the checkpoint file."""
     last_stable_offset: Natural | None
-    """By a replay of the log; null for a rebuild, which does not need it."""
+    """From a replay of the log; null for a rebuild, which does not need it."""
     metadata_log: MetadataLogUsed | None
     """Null for none."""
     metadata_log_missing: str | None
-    """Why none was used."""
+    """Why no metadata log was used."""
     verdict: SourceVerdict
     verdict_text: Annotated[
         str, msgspec.Meta(pattern=r"^(TRUSTED|TRUSTED_BELOW\([0-9]+\)|UNKNOWN\(R[0-9]+\)|REJECTED\(R[0-9]+\))$")
     ]
-    """Outcome, with the offset or the rule."""
+    """The result, with the offset or the rule."""
     rules: Annotated[Sequence[SourceRule], msgspec.Meta(min_length=13, max_length=13)]
 
 
@@ -396,15 +396,15 @@ class ClusterSource(Document, frozen=True):
     server_properties: str | None
     """Configuration of the broker whose log.dirs were read."""
     metadata: str | None
-    """Location of the metadata log that was named; null for each broker's own."""
+    """Location of the named metadata log; null for each broker's own."""
     requested_offset: Natural | None
-    """Last offset of it that counts; null for all."""
+    """Last offset of the metadata log that is used; null for all."""
     voters: Sequence[str]
     """Metadata logs of other voters (--voter)."""
     peers: Sequence[str]
     """Locations of other replicas."""
     broker_epoch: Natural | None
-    """Of the live broker, asserted by the operator."""
+    """Epoch of the live broker, asserted by the operator."""
     i_am_the_leader: bool
     """Asserted by the operator."""
     replicas: Sequence[SourceReplica]

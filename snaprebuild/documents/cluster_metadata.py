@@ -57,14 +57,14 @@ class Broker(Part, frozen=True):
 
     node_id: int
     epoch: int
-    """Of this registration."""
+    """Broker epoch of this registration."""
     incarnation_id: str
     fenced: bool
     in_controlled_shutdown: bool
     directories: Sequence[str]
     """Ids of its log directories that are online."""
     cordoned_directories: Sequence[str] | None
-    """Those of them that take no new replicas; null where the broker did not report it."""
+    """Those of them that accept no new replicas; null if the broker did not report it."""
     rack: str | None
     listeners: Sequence[Listener]
     features: dict[str, FeatureLevels]
@@ -81,7 +81,7 @@ class PartitionState(Part, frozen=True):
     partition_epoch: int
     replicas: Sequence[int]
     directories: Sequence[str]
-    """Of each replica, in the same order: an id, or MIGRATING, UNASSIGNED, LOST."""
+    """Directory of each replica, in the same order: an id, or MIGRATING, UNASSIGNED, LOST."""
     isr: Sequence[int]
     elr: Sequence[int]
     """Eligible leader replicas."""
@@ -113,23 +113,23 @@ class Unproven(Part, frozen=True):
     first_offset: int
     change_count: int
     brokers: Sequence[int]
-    """That the unproven records change, the first thousand."""
+    """Brokers that the unproven records change, the first thousand."""
     partitions: Sequence[str]
-    """That they change, the first thousand; of a topic that was created or deleted, the name alone."""
+    """Partitions that they change, the first thousand; for a topic that was created or deleted, only its name."""
 
 
 class Proof(Part, frozen=True):
     """How much of the log is proven to be committed."""
 
     proven_end_offset: int
-    """After the last offset that is proven to be committed, 0 where none is."""
+    """After the last offset that is proven to be committed, 0 if none is."""
     checkpoint_end_offset: int
-    """After the last offset that a whole checkpoint holds."""
+    """After the last offset in a whole checkpoint."""
     log_end_offset: int
     voters: Sequence[int]
     voters_source: Annotated[str, one_of("option", "records", "quorum-state", "nothing")]
     shared_end_offsets: dict[str, int | None]
-    """By voter: after the last offset that its log and this one hold with the same leader epoch; null where they share none."""
+    """By voter: after the last offset that its log and this one have with the same leader epoch; null if they share none."""
     majority_end_offset: int | None
     """After the last offset that a majority proves."""
     majority_reason: str | None
@@ -179,14 +179,14 @@ class Config(Part, frozen=True):
     """Type and name."""
     name: str
     value: str | None
-    """Null where it is masked."""
+    """Null if it is masked."""
     is_masked: bool
     mask_reason: Annotated[str, one_of("secret", "unknown-name")] | None
-    """Of type PASSWORD, or of a name that Kafka does not know; null where it is shown."""
+    """Of type PASSWORD, or with a name that Kafka does not know; null if it is shown."""
 
 
 class QuotaEntity(Part, frozen=True):
-    """To whom a quota applies."""
+    """The users or clients to which a quota applies."""
 
     type: str
     name: str | None
@@ -242,19 +242,19 @@ class ClusterImage(Document, frozen=True):
     path: str
     """The directory of the log."""
     offset: int
-    """Last one that is in the image, -1 for none."""
+    """Last offset in the image, -1 for none."""
     leader_epoch: int
-    """Of its batch."""
+    """Leader epoch of its batch."""
     timestamp_ms: int
-    """Of its batch, -1 for none."""
+    """Timestamp of its batch, -1 for none."""
     checkpoint: ImageCheckpoint | None
-    """That the image begins with; null for the beginning of the log."""
+    """Checkpoint at the start of the image; null for the beginning of the log."""
     proof: Proof
     open_transaction: OpenTransaction | None
     features: dict[str, int]
     """Finalized levels."""
     next_producer_id: int
-    """No producer has this id or a greater one; -1 where none was given out."""
+    """No producer has this id or a greater one; -1 if no id was allocated."""
     brokers: Sequence[Broker]
     controllers: Sequence[Controller]
     topics: Streamed[Topic]
@@ -275,17 +275,17 @@ class PartitionEntry(Part, frozen=True):
     """A change of a partition."""
 
     offset: int
-    """Of the record."""
+    """Offset of the record."""
     timestamp_ms: int
-    """Of its batch."""
+    """Timestamp of its batch."""
     leader_epoch: int
-    """Of the controller."""
+    """Leader epoch of the controller."""
     record: str | None
-    """Message of the record; null for what a checkpoint held."""
+    """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
     state: PartitionState | None
-    """From here on; null where the partition is deleted."""
+    """State from here on; null if the partition is deleted."""
 
 
 class PartitionHistory(TopicPartition, frozen=True):
@@ -299,25 +299,25 @@ class BrokerEntry(Part, frozen=True):
     """A change of a broker."""
 
     offset: int
-    """Of the record."""
+    """Offset of the record."""
     timestamp_ms: int
-    """Of its batch."""
+    """Timestamp of its batch."""
     leader_epoch: int
-    """Of the controller."""
+    """Leader epoch of the controller."""
     record: str | None
-    """Message of the record; null for what a checkpoint held."""
+    """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
     state: Broker | None
-    """Registration from here on; null where there is none."""
+    """Registration from here on; null if there is none."""
     leads: int
-    """Partitions that it leads."""
+    """Number of partitions that it leads."""
     in_isr: int
-    """Partitions in whose ISR it is."""
+    """Number of partitions with it in the ISR."""
     in_elr: int
-    """Partitions in whose ELR it is."""
+    """Number of partitions with it in the ELR."""
     replicas: int
-    """Partitions of which it has a replica."""
+    """Number of partitions with a replica on it."""
 
 
 class BrokerHistory(Part, frozen=True):
@@ -336,11 +336,11 @@ class ClusterHistory(Document, frozen=True):
     path: str
     """The directory of the log."""
     first_offset: int
-    """Where the history begins: with the log, or after what a checkpoint holds."""
+    """Start of the history: that of the log, or the offset after the content of a checkpoint."""
     last_offset: int
-    """Last one that was read, -1 for none."""
+    """Last offset that was read, -1 for none."""
     last_timestamp_ms: int
-    """Of its batch, -1 for none."""
+    """Timestamp of its batch, -1 for none."""
     proven_end_offset: int
     """After the last offset that is proven to be committed by a checkpoint, or by logs of a majority of the voters."""
     partitions: Streamed[PartitionHistory]

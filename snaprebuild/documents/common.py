@@ -30,6 +30,7 @@ __all__ = [
     "S3Connection",
     "SourceVerdict",
     "TopicPartition",
+    "named",
     "names_in",
     "names_of",
 ]
@@ -40,20 +41,20 @@ ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5
 
 
 class ReportedFinding(Part, frozen=True):
-    """One thing found."""
+    """A finding."""
 
     code: Code
     """Stable name (docs/reference/findings.md)."""
     severity: Annotated[str, one_of("note", "finding", "refused", "damaged", "storage")]
-    """Asks for exit code 0, 1, 3, 4, 5."""
+    """Causes exit code 0, 1, 3, 4, 5."""
     path: str
     """File or directory concerned."""
     message: str
-    """One sentence for a person; not stable."""
+    """One sentence for the user; not stable."""
     offset: Natural | None
     """Boundary or batch concerned."""
     reason: Code | None
-    """Kind of it, where one code has several; null for others."""
+    """Cause, if one code has several; null for others."""
 
 
 class Run(Part, frozen=True):
@@ -63,9 +64,9 @@ class Run(Part, frozen=True):
     """Milliseconds since 1970."""
     host: str
     command: str
-    """With its arguments, quoted for a shell."""
+    """The command line, quoted for a shell."""
     cluster_ids: Sequence[str]
-    """From the meta.properties that were read."""
+    """From the meta.properties files that were read."""
 
 
 class TopicPartition(Part, frozen=True):
@@ -84,14 +85,19 @@ class PartitionName(TypedDict):
     topic_partition: str
 
 
+def named(topic: str, partition: int) -> PartitionName:
+    """The names of a partition in documents."""
+    return {"topic": topic, "partition": partition, "topic_partition": f"{topic}-{partition}"}
+
+
 def names_of(directory: PartitionDir) -> PartitionName:
-    """How documents name a partition."""
+    """The names of a partition in documents, by its directory, whatever the suffix of that."""
     name = directory.name
     return {"topic": name.topic, "partition": name.partition, "topic_partition": directory.topic_partition}
 
 
 def names_in(topic_partition: str) -> PartitionName:
-    """The same from the name of a directory."""
+    """As ``names_of``, from the name of a directory."""
     name = parse_partition_dir_name(topic_partition)
     if name is None:
         return {"topic": topic_partition, "partition": 0, "topic_partition": topic_partition}
@@ -99,7 +105,7 @@ def names_in(topic_partition: str) -> PartitionName:
 
 
 class NeedTotals(Part, frozen=True):
-    """Selected boundaries that have no snapshot in the log directories, by what they need, before the run."""
+    """Selected boundaries without a snapshot in the log directories before the run, by need."""
 
     missing: Natural
     """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
@@ -131,7 +137,7 @@ class InputFile(Part, frozen=True):
     inode: Natural | None
     """Null for an object."""
     etag: str | None
-    """Of an object; null for a file."""
+    """ETag of an object; null for a file."""
 
 
 class S3Connection(Part, frozen=True):
@@ -159,7 +165,7 @@ class CacheUse(CacheHits, frozen=True):
     """The directory of --cache, and the segments whose effects were in it."""
 
     path: str
-    """Absolute."""
+    """Absolute path."""
 
 
 RuleName = Annotated[str, one_of(*(f"R{number}" for number in range(1, 14)))]
@@ -171,15 +177,15 @@ class SourceVerdict(Part, frozen=True):
     purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
     outcome: Annotated[str, one_of("TRUSTED", "TRUSTED_BELOW", "UNKNOWN", "REJECTED")]
     trusted_below: Natural | None
-    """Offset; null where no rule limits it."""
+    """Offset; null if no rule limits it."""
     rule: RuleName | None
     """The first rule that fails, or is unknown, or that limits the offset."""
     reason: str | None
     """Evidence of that rule."""
     unknown_rules: Sequence[RuleName]
-    """Rules that had nothing to judge, also because this kind of cluster has no such evidence."""
+    """Rules without anything to check, also because this kind of cluster has no such evidence."""
     rules_without_evidence: Sequence[RuleName]
-    """Those of them whose evidence should be there: it is missing, not readable, or contradicts itself."""
+    """Those of them whose evidence should exist: it is missing, not readable, or contradicts itself."""
     asserted_by_operator: Sequence[str]
 
 
@@ -199,18 +205,18 @@ class ActionTotals(Part, frozen=True):
 
 
 class ReplayedBoundary(Part, frozen=True):
-    """A boundary and what was done there."""
+    """A boundary and the action there."""
 
     offset: Natural
     is_log_end: bool
     action: Action
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Of the rebuilt snapshot; null when it was not rebuilt."""
+    """Class of the rebuilt snapshot; null if it was not rebuilt."""
     reasons: Sequence[str]
     entries: Natural | None
-    """Producers in the rebuilt snapshot; null when it was not rebuilt."""
+    """Producers in the rebuilt snapshot; null if it was not rebuilt."""
     path: str | None
     set_aside: str | None
-    """Name that a wrong snapshot was moved to."""
+    """New name of a wrong snapshot that was set aside."""
     comparison: Comparison | None
-    """A snapshot that was there compared with the replay."""
+    """The existing snapshot compared with the replay."""

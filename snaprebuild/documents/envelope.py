@@ -1,4 +1,4 @@
-"""What is the same in all documents: the head, the findings and the exit code."""
+"""The members that all documents share: the head, the findings and the exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snaprebuild.documents.common import ExitCode, ReportedFinding
 from snaprebuild.documents.typed import Document, Natural, Part, Streamed, encoded_members
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 
-__all__ = ["Head", "Tail", "members_of_document"]
+__all__ = ["Head", "Tail", "members_of_document", "reported"]
 
 
 class Head(Part, frozen=True):
@@ -39,12 +39,12 @@ def members_of_document(document: Document, findings: Sequence[Finding]) -> dict
     """All members of a document, in order."""
     paths = unread_paths(findings)
     head = Head(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
-    tail = Tail(findings=map(_reported, findings), exit_code=exit_code_of(findings))
+    tail = Tail(findings=map(reported, findings), exit_code=exit_code_of(findings))
     return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
 
 
-def _reported(finding: Finding) -> ReportedFinding:
-    """An offset below 0, which a damaged batch may claim, is none."""
+def reported(finding: Finding) -> ReportedFinding:
+    """The finding as in documents; an offset below 0, which a damaged batch may claim, is left out."""
     return ReportedFinding(
         code=finding.code,
         severity=finding.severity.name.lower(),

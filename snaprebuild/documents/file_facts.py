@@ -1,4 +1,4 @@
-"""Files as our own files name them: inputs as they were listed, snapshots that were made, and names that JSON may not contain."""
+"""Files in our own files: inputs as they were listed, snapshots that were written, and names that JSON may not contain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _NAME = r"[^\0\ud800-\udc7f\udd00-\udfff]*"
-"""JSON has characters that no name has: NUL, and surrogates other than those that stand for bytes."""
+"""JSON has characters that no name has: NUL, and surrogates other than those that represent bytes."""
 
 Inode = Annotated[int, msgspec.Meta(ge=0)]
 """Overlay file systems use all 64 bits."""
@@ -54,7 +54,7 @@ class InputFile(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> FileIdentity:
-        """To compare with a listing; of a local file."""
+        """The identity of a local file, to compare with a listing."""
         return FileIdentity(self.size_bytes, self.mtime_ns, self.inode or 0, self.etag)
 
 
@@ -67,7 +67,7 @@ class MadeFile(Part, frozen=True, kw_only=True):
 
     @property
     def file(self) -> Fingerprint:
-        """To compare with a file."""
+        """The fingerprint, to compare with a file."""
         return Fingerprint(self.sha256, self.size_bytes, self.mtime_ns)
 
 
@@ -75,7 +75,7 @@ def check_ascending(offsets: Iterable[int]) -> None:
     """Makes sure that each offset is greater than the one before it.
 
     Raises:
-        ValueError: one is not.
+        ValueError: an offset is not.
     """
     if any(offset >= following for offset, following in itertools.pairwise(offsets)):
         raise ValueError("offsets do not ascend")

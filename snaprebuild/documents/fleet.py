@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Outcomes(Part, frozen=True):
-    """Partitions by what to do about them."""
+    """Partitions by the required action."""
 
     healthy: Natural
     elect: Natural
@@ -39,25 +39,25 @@ class Totals(Part, frozen=True):
 
     brokers: Natural
     partitions: Natural
-    """That can be uploaded."""
+    """Partitions that can be uploaded."""
     outcomes: Outcomes
     stuck_bytes: Natural
     freed_by_election_bytes: Natural
     freed_by_treatment_bytes: Natural
     replay_bytes: Natural
     estimated_seconds: Seconds | None
-    """Of all steps at the stated rate; null without one."""
+    """Time for all steps at the stated rate; null without one."""
 
 
 class Treat(Part, frozen=True):
     """Brokers to treat."""
 
     brokers: Sequence[Natural]
-    """Ascending."""
+    """Node ids, ascending."""
     is_smallest: bool
     """No smaller set holds a replica of each partition that must be treated, and none of this size costs less reading."""
     brokers_at_least: Natural
-    """No set with fewer does."""
+    """No set with fewer brokers does."""
 
 
 class Step(Part, frozen=True):
@@ -68,7 +68,7 @@ class Step(Part, frozen=True):
     needs_rebuild: bool
     """Otherwise a start is enough."""
     partitions: Natural
-    """Ready after this step and not before."""
+    """Partitions that are ready after this step, but not before."""
     missing: Natural
     """Snapshots to rebuild."""
     replay_bytes: Natural
@@ -89,7 +89,7 @@ class Elections(Part, frozen=True):
     """Elections of one moment."""
 
     after_step: Positive | None
-    """Number of the step, from 1, when its broker is in sync again; null for now."""
+    """Number of the step, from 1, after which its broker must be in sync again; null for now."""
     after_node_id: Natural | None
     """The broker of that step."""
     partitions: Sequence[Election]
@@ -120,7 +120,7 @@ class Replica(Part, frozen=True):
     """What a leader with its files could upload (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None
-    """Null where the scan does not have it."""
+    """Null if the scan does not have it."""
     log_end_at_least: Natural
     high_watermark: Natural | None
     leader_epoch: Natural | None
@@ -128,11 +128,11 @@ class Replica(Part, frozen=True):
     missing: Natural
     """Boundaries without a snapshot."""
     suspect: Natural
-    """Snapshots that do not parse or cannot be true."""
+    """Snapshots that do not parse or cannot be correct."""
     blocked_segments: Natural
     stuck_bytes: Natural
     replay_bytes: Natural
-    """At most so much is read to rebuild what is missing."""
+    """The most bytes that are read to rebuild the missing snapshots."""
 
 
 class ElectionRisk(Part, frozen=True):
@@ -142,9 +142,9 @@ class ElectionRisk(Part, frozen=True):
     reason: str
     """Not stable."""
     command: str | None
-    """That shows the missing fact."""
+    """Command that shows the missing fact."""
     size_bytes: Natural | None
-    """Of the local log that may be counted twice; null unless affected."""
+    """Size of the local log that may be counted twice; null unless affected."""
 
 
 class Partition(TopicPartition, frozen=True):
@@ -153,17 +153,17 @@ class Partition(TopicPartition, frozen=True):
     topic_id: str | None
     outcome: Annotated[str, one_of("healthy", "elect", "treat", "verify", "wait")]
     elect: Natural | None
-    """Whose replica should lead."""
+    """Node id of the broker that should lead."""
     condition: str | None
-    """What must be so before; where it is not null, the partition is in no elections."""
+    """Condition that must be met before; if it is not null, the partition is in no elections."""
     election_risk: ElectionRisk | None
-    """Null where no election is needed."""
+    """Null if no election is needed."""
     leader: Natural | None
     """Null without a metadata log, or for none."""
     in_sync: Sequence[Natural] | None
-    """With eligible leader replicas; null without a metadata log."""
+    """In-sync and eligible leader replicas; null without a metadata log."""
     not_scanned: Sequence[Natural]
-    """Brokers with a replica whose scan is not here."""
+    """Brokers with a replica but without a scan."""
     stuck_bytes: Natural
     replicas: Sequence[Replica]
 
@@ -176,18 +176,18 @@ class Fleet(Document, frozen=True):
 
     run: Run
     cluster_id: str | None
-    """Of all scans; null where none has it."""
+    """Cluster id of all scans; null if none has it."""
     has_metadata: bool
     """A metadata log shows which replicas are in sync and lead."""
     rate_bytes_per_second: Positive | None
-    """As it was stated with --assume rate."""
+    """From --assume rate."""
     assumes: Sequence[str]
     totals: Totals
     treat: Treat
     steps: Sequence[Step]
-    """One after the other."""
+    """Steps in their order."""
     elections: Sequence[Elections] | None
-    """As --elections writes it for Kafka's tools; null without a metadata log."""
+    """As --elections writes them for Kafka's tools; null without a metadata log."""
     brokers: Sequence[Broker]
     """By node id."""
     partitions: Streamed[Partition]

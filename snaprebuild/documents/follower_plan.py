@@ -20,17 +20,17 @@ class EmptyFollower(Part, frozen=True):
     fetch_offset: Natural
     log_end_offset: Natural
     last_tiered_enabled: bool
-    """Its follower.fetch.last.tiered.offset.enable."""
+    """Its setting follower.fetch.last.tiered.offset.enable."""
     has_remote: bool
     metadata_is_ready: bool
     is_compacted: bool
 
 
 class Decision(Part, frozen=True):
-    """What the follower does."""
+    """The action of the follower."""
 
     row: Annotated[int, msgspec.Meta(ge=1, le=12)]
-    """Of the table in docs/reference/offsets.md."""
+    """Row of the table in docs/reference/offsets.md."""
     action: Annotated[
         str,
         one_of(
@@ -44,7 +44,7 @@ class Decision(Part, frozen=True):
     ]
     offset: Natural | None
     log_start_offset: Natural | None
-    """Of its log afterwards; null where it does not change."""
+    """Start of its log after the action; null if it does not change."""
     reason: str
     """Not stable."""
 
@@ -59,14 +59,14 @@ class Call(Part, frozen=True):
 
 
 class RestoredState(Part, frozen=True):
-    """What the follower takes from remote storage."""
+    """The state that the follower takes from remote storage."""
 
     segment_id: Uuid
     start_offset: Natural
     end_offset: Natural
     epoch: EpochOrNone
     next_offset: Natural
-    """Where it fetches next."""
+    """Next offset that it fetches."""
     leader_epochs: Sequence[LeaderEpoch]
 
 
@@ -84,11 +84,11 @@ class Share(Part, frozen=True):
     """How much the follower replicates."""
 
     replicated_bytes: Natural | None
-    """Null where the follower does not start."""
+    """Null if the follower does not start."""
     local_bytes: Natural
-    """Of the leader's segments, which it would replicate without the feature."""
+    """Bytes of the leader's segments, which it would replicate without the feature."""
     all_bytes: Natural
-    """And those of copies below them."""
+    """The same, with the bytes of the copies below them."""
 
 
 class PlanPartition(ViewedPartition, frozen=True):
@@ -96,21 +96,21 @@ class PlanPartition(ViewedPartition, frozen=True):
 
     last_stable: KnownOffset
     pending_upload_offset: OrNone
-    """That the leader goes by; -1 where it does not know."""
+    """Offset that the leader uses; -1 if it does not know it."""
     order_faults: Sequence[str]
-    """What contradicts Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
+    """Contradictions to Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
     follower: EmptyFollower
     decision: Decision
     then: Decision | None
-    """What follows row 2 at once, where it leads to an offset that is only in remote storage."""
+    """The decision right after row 2, if that leads to an offset that is only in remote storage."""
     calls: Sequence[Call]
-    """That the follower sends, in their order."""
+    """Requests that the follower sends, in their order."""
     state: RestoredState | None
-    """Null where it takes nothing from remote storage."""
+    """Null if it takes nothing from remote storage."""
     steps: Sequence[Step]
     share: Share
     drawback: str | None
-    """Of the follower as a leader; null where there is none."""
+    """Drawback of the follower as a leader; null if there is none."""
 
 
 class FollowerPlan(Document, frozen=True):

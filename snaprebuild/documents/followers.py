@@ -1,4 +1,4 @@
-"""The documents of the verbs on followers."""
+"""The documents of the commands for followers."""
 
 from __future__ import annotations
 
@@ -67,33 +67,34 @@ class RemoteState(Part, frozen=True):
     """The producers at an offset by remote storage."""
 
     offset: Natural
-    """At which the state is."""
+    """Offset of the state."""
     segment_id: Uuid
-    """Of the copy that holds the offset below."""
+    """Id of the copy with the offset below."""
     start_offset: Natural
-    """Of that copy."""
+    """First offset of that copy."""
     end_offset: Natural
     """Its last offset."""
     replayed_from_offset: Natural
-    """Where the copies begin that follow one another up to there."""
+    """Base offset of the first of the consecutive copies up to there."""
     verdict: (
         Annotated[str, one_of("right", "unproven", "false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong")] | None
     )
-    """On the snapshot of that copy; null where the offset is inside of it."""
+    """Verdict on the snapshot of that copy; null if the offset is inside of it."""
     reason: str
-    """Of the verdict, for a person; not stable."""
+    """Reason of the verdict, for the user; not stable."""
     origin: Annotated[str, one_of("remote-snapshot", "rebuilt", "replayed")]
-    """Of the entries: the copy's own snapshot; the copies, because that is wrong; the copies, because none is due there."""
+    """Source of the entries: the copy's own snapshot; a rebuild from the copies, because that is wrong; or the copies, because no
+    snapshot belongs there."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
-    """Of the entries."""
+    """Class of the entries."""
     reasons: Sequence[str]
-    """Of the class, for a person; not stable."""
+    """Reasons of the class, for the user; not stable."""
     entries: Natural
-    """Producers."""
+    """Number of producers."""
     open_transactions: Natural
-    """Of them."""
+    """Number of producers with an open transaction."""
     read_bytes: Natural
-    """Of segments in remote storage."""
+    """Bytes of segments in remote storage that were read."""
 
 
 class LostProducer(Part, frozen=True):
@@ -110,51 +111,51 @@ class LostProducer(Part, frozen=True):
     expired: bool
     """A broker drops it when it loads the log at as_of_ms: no loss."""
     consequence: str
-    """What a broker does that does not know it; not stable."""
+    """What a broker without it does; not stable."""
 
 
 class ReplicaSnapshot(Part, frozen=True):
     """A snapshot of the replica, or a boundary without one."""
 
     offset: Natural
-    """Of the snapshot or boundary."""
+    """Offset of the snapshot or boundary."""
     entries: Natural | None
-    """In the file; null without one, or where it does not parse."""
+    """Entries in the file; null without one, or if it does not parse."""
     expected_entries: Natural
-    """By remote storage and the replica's own segments."""
+    """Entries by remote storage and the replica's own segments."""
     status: ComparisonStatus | None
-    """Of the file; null without one."""
+    """Status of the file; null without one."""
     reason: str
-    """For a person; not stable."""
+    """For the user; not stable."""
     proven_wrong: bool
     """The state contradicts it for certain."""
     lost_count: Natural
     """Producers that are missing and have not expired."""
     open_count: Natural
-    """Of these, with an open transaction."""
+    """Those of them with an open transaction."""
     expired_count: Natural
-    """Missing, and expired."""
+    """Producers that are missing, but have expired."""
     lost: Sequence[LostProducer]
-    """Missing producers, open transactions first, expired ones last; at most 1,000, and 10,000 of a run."""
+    """Missing producers, open transactions first, expired ones last; at most 1,000 of a snapshot, and 10,000 of a run."""
 
 
 class Replica(TopicPartition, frozen=True):
     """A replica as it was found."""
 
     path: str
-    """Directory."""
+    """Directory of the replica."""
     first_offset: Natural
     """Base offset of its first segment."""
     log_start_offset: Natural
-    """That its broker would use."""
+    """Log start offset that its broker would use."""
     verdict: Annotated[str, one_of("intact", "lost-producer-state", "not-bootstrapped", "unknown")]
     reason: str
-    """For a person; not stable."""
+    """For the user; not stable."""
     cause: Annotated[str, one_of("discarded-at-bootstrap", "unknown")] | None
-    """Of a loss."""
+    """Cause of a loss."""
     remote: RemoteState | None
     read_bytes: Natural
-    """Of its own segments."""
+    """Bytes of its own segments that were read."""
     snapshots: Sequence[ReplicaSnapshot]
     """By offset."""
 
@@ -184,7 +185,7 @@ class RepairedReplica(Replica, frozen=True):
     """A replica as it was found, and what was done."""
 
     repaired: bool
-    """Something was wrong, and all of it is right now, or would be."""
+    """Something was wrong, and all of it is right now, or would be after a run without --dry-run."""
     boundaries: Sequence[ReplayedBoundary]
 
 
@@ -206,7 +207,7 @@ class FollowerRepair(Document, frozen=True):
     dry_run: bool
     """Nothing was written."""
     receipt: str | None
-    """File that lists what was written; null where nothing was."""
+    """File that lists the written files; null if nothing was written."""
     takes_effect: AtStart
     totals: ActionTotals
     replicas: Sequence[RepairedReplica]
@@ -220,34 +221,34 @@ class RemoteStorage(Part, frozen=True):
 
     enabled: bool
     origin: str
-    """File or option that has it."""
+    """File or option that contains it."""
     assumed: bool
-    """Nothing has it."""
+    """No file or option contains it."""
 
 
 class KnownOffset(Part, frozen=True):
     """An offset and its source."""
 
     offset: OrNone
-    """-1 where a broker has none either."""
+    """-1 if a broker has none either."""
     origin: str
-    """File or rule that it was taken from."""
+    """File or rule from which it was taken."""
     assumed: bool
-    """No file has it."""
+    """No file contains it."""
 
 
 class ViewedPartition(TopicPartition, frozen=True):
     """A partition of a leader and its offsets."""
 
     path: str
-    """Of the directory."""
+    """Path of the directory."""
     topic_id: str | None
-    """Of partition.metadata, as Kafka prints ids; null where the directory has none."""
+    """From partition.metadata, as Kafka prints ids; null if the directory has none."""
     remote_storage: RemoteStorage
     log_start: KnownOffset
     local_start: KnownOffset
     highest_remote: KnownOffset | None
-    """Last offset in remote storage as a leader takes it; null without a store."""
+    """Last offset in remote storage from the view of a leader; null without a store."""
     high_watermark: KnownOffset
     log_end: KnownOffset
 
@@ -257,24 +258,24 @@ class CurrentLeaderEpoch(Part, frozen=True):
 
     epoch: EpochOrNone
     origin: str
-    """File or option that it was taken from."""
+    """File or option from which it was taken."""
     assumed: bool
-    """No file has it."""
+    """No file contains it."""
 
 
 class Answer(Part, frozen=True):
     """The answer to a timestamp."""
 
     timestamp_ms: Int64
-    """Asked for: milliseconds since 1970, or special (below 0)."""
+    """The requested timestamp: milliseconds since 1970, or special (below 0)."""
     offset: OrNone | None
-    """-1 where there is none; null where it is not known."""
+    """-1 if there is none; null if it is not known."""
     record_timestamp_ms: OrNone | None
-    """Of the record, milliseconds since 1970; -1 where the answer is no record."""
+    """Timestamp of the record, milliseconds since 1970; -1 if the answer is no record."""
     leader_epoch: EpochOrNone | None
     error: Annotated[str, one_of("UNSUPPORTED_VERSION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE")] | None
     found_in: str | None
-    """Segment or copy that a search ended in."""
+    """Segment or copy in which a search ended."""
     reason: str
     """The rule that gave it, or why it is not known; not stable."""
 
@@ -286,7 +287,7 @@ class OffsetsPartition(ViewedPartition, frozen=True):
     """Null if the request is not for committed records only, or it is not known."""
     leader_epoch: CurrentLeaderEpoch
     answers: Sequence[Answer]
-    """In the order of the question."""
+    """In the order of the request."""
 
 
 class FollowerOffsets(Document, frozen=True):
@@ -296,12 +297,12 @@ class FollowerOffsets(Document, frozen=True):
     VERSION = 2
 
     store: str | None
-    """Location of the objects; null where none was named."""
+    """Location of the objects; null if none was named."""
     verified: bool
     """A metadata log has the live copies, and all of it could be read."""
     isolation: Annotated[str, one_of("replica", "read_uncommitted", "read_committed")]
     api_version: Annotated[int, msgspec.Meta(ge=0, le=11)]
-    """Of the request."""
+    """Version of the request."""
     profile: Profile
     partitions: Sequence[OffsetsPartition]
 
@@ -313,7 +314,7 @@ class Fetch(Part, frozen=True):
     source: str | None
     """The segment, or the id of the copy; null for neither."""
     object_key: str | None
-    """Of the copy's segment; null without one."""
+    """Key of the copy's segment; null without one."""
     reason: str
     """Not stable."""
 
@@ -341,19 +342,19 @@ class Deletion(Part, frozen=True):
 
     error: Annotated[str, one_of("OFFSET_OUT_OF_RANGE", "INVALID_TOPIC_EXCEPTION", "POLICY_VIOLATION")] | None
     log_start_offset: Natural
-    """Afterwards."""
+    """Log start after the deletion."""
     segments: Sequence[DeletedSegment]
-    """On disk."""
+    """Segments on disk."""
     segment_bytes: Natural
     copies: Sequence[DeletedCopy]
-    """In remote storage."""
+    """Copies in remote storage."""
     copy_bytes: Natural
     reason: str
     """Not stable."""
 
 
 class FetchPathPartition(ViewedPartition, frozen=True):
-    """A partition and what serves the offset."""
+    """A partition, and the segment or copy that contains the offset."""
 
     consumer: Fetch
     follower: Fetch
@@ -367,11 +368,11 @@ class FollowerFetchPath(Document, frozen=True):
     VERSION = 2
 
     store: str | None
-    """Location of the objects; null where none was named."""
+    """Location of the objects; null if none was named."""
     verified: bool
     """A metadata log has the live copies, and all of it could be read."""
     offset: Natural
-    """Asked for."""
+    """The requested offset."""
     partitions: Sequence[FetchPathPartition]
 
 
@@ -416,20 +417,20 @@ class FollowerBuild(Document, frozen=True):
     path: str
     """Directory of the partition."""
     target_offset: Positive
-    """Below which everything is taken from remote storage."""
+    """Everything below this offset is taken from remote storage."""
     target_epoch: Natural
     """Leader epoch of the offset right below it."""
     next_offset: Natural
     """Where the follower starts to fetch: after the copy that holds the offset below the target."""
     log_start_offset: Natural
     local_start_offset: Natural
-    """Of what is on its disk: equal to next_offset."""
+    """Start of the log on its disk: equal to next_offset."""
     leader_epochs: Sequence[LeaderEpoch]
     remote: RemoteState
     files: Sequence[FollowerFile]
     checkpoints: Checkpoints
     warnings: Sequence[str]
-    """What is assumed; not stable."""
+    """Assumptions; not stable."""
     verdict: SourceVerdict | None
-    """On the broker that gets the replica; null where its directory does not exist."""
+    """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: AtStart

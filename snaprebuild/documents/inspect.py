@@ -1,4 +1,4 @@
-"""The documents of the verbs of ``inspect``; the lines of ``inspect dump`` are described in docs/schema alone."""
+"""The documents of the ``inspect`` commands; the lines of ``inspect dump`` are described in docs/schema alone."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class TransactionTotals(Part, frozen=True):
     """Transactions by state."""
 
     committed: Natural
-    """With batches that a marker committed."""
+    """Transactions with batches that a marker committed."""
     aborted: Natural
-    """With batches that a marker aborted."""
+    """Transactions with batches that a marker aborted."""
     empty: Natural
     """Markers that closed nothing in this partition."""
     unknown: Natural
-    """Markers before which nothing of their producer is retained: empty, or of a transaction whose batches are gone."""
+    """Markers without an earlier retained batch of their producer: of an empty transaction, or of one whose batches are deleted."""
     open: Natural
-    """Without a marker."""
+    """Transactions without a marker."""
     late: Natural
-    """Of the open ones, those without a batch for longer than late_after_ms."""
+    """Open transactions without a batch for longer than late_after_ms."""
 
 
 class TransactionSums(TransactionTotals, frozen=True):
     """Transactions of all partitions by state."""
 
     partitions_with_late: Natural
-    """As brokers count: the oldest transaction is late."""
+    """Partitions whose oldest transaction is late, as brokers count them."""
 
 
 class AbortCommands(Part, frozen=True):
@@ -80,21 +80,21 @@ class OpenTransaction(Part, frozen=True):
     producer_id: Natural
     epoch: int
     coordinator_epoch: int
-    """Of the last marker of its producer; -1 for none."""
+    """Coordinator epoch of the last marker of its producer; -1 for none."""
     since_ms: Natural | None
     """Timestamp of its first batch."""
     last_ms: Natural | None
     """Timestamp of the last batch of its producer."""
     is_late: bool
     may_have_begun_before: bool
-    """Below the first segment: nothing on disk shows it."""
+    """It may have begun below the first segment: nothing on disk shows it."""
     position_bytes: Natural | None
-    """Where its first batch begins in its segment."""
+    """Position of its first batch in its segment."""
     abort_commands: AbortCommands | None
-    """Null where it is not late."""
+    """Null if it is not late."""
     two_phase: Annotated[str, one_of("yes", "no", "unknown")]
-    """Whether it is under two-phase commit (KIP-939), by __transaction_state; asked only where it would be late. `yes`: never late, and
-    no abort command."""
+    """Whether it is under two-phase commit (KIP-939), by __transaction_state; checked only if it would be late. `yes`: never late,
+    and no abort command."""
 
 
 class PartitionTransactions(TopicPartition, frozen=True):
@@ -104,16 +104,16 @@ class PartitionTransactions(TopicPartition, frozen=True):
     can_be_tiered: bool
     """Neither internal nor compacted."""
     log_end_offset: Natural | None
-    """Up to which the log was replayed; null for an empty log."""
+    """End of the replay; null for an empty log."""
     last_stable_offset: Natural | None
     """First offset of the oldest open transaction, else the log end; null for an empty log."""
     totals: TransactionTotals
     counts_as_late: bool
     """A broker counts the partition among those with late transactions."""
     held_offsets: Natural
-    """From the last stable offset to the log end."""
+    """Offsets from the last stable offset to the log end."""
     held_bytes: Natural | None
-    """The same range in bytes; null where the first batch is not on disk."""
+    """Bytes of the same range; null if the first batch is not on disk."""
     held_segments: Natural
     """Closed segments that reach above the last stable offset: tiered storage uploads none of them."""
     held_segment_bytes: Natural
@@ -141,10 +141,10 @@ class Side(Part, frozen=True):
 
     path: str
     offset: Natural | None
-    """In its name, where that is a broker's."""
+    """Offset in its name, if that is a broker's name."""
     size_bytes: Natural | None
     entries: Natural | None
-    """Producers; null where the file does not parse."""
+    """Number of producers; null if the file does not parse."""
     expired: Natural | None
     """Entries that a load at as_of_ms drops; null without it."""
 
@@ -163,10 +163,10 @@ class DifferingEntry(Part, frozen=True):
     producer_id: Int64
     kind: Annotated[str, one_of("only_in_a", "only_in_b", "changed")]
     a: Mapping[EntryField, int]
-    """All fields where only A has the producer; those that differ where both have it."""
+    """All fields if only A has the producer; else those that differ."""
     b: Mapping[EntryField, int]
     consequence: str
-    """What a broker would do that has B where A is right."""
+    """What a broker with B would do if A is right."""
 
 
 class Diff(Document, frozen=True):
@@ -207,7 +207,7 @@ class Batch(Part, frozen=True):
     segment: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}\.log$")]
     """Name of the file."""
     position_bytes: Natural
-    """Where the batch begins in it."""
+    """Position of the batch in the file."""
     base_offset: Natural
     kind: Annotated[str, one_of("data", "transactional", "commit", "abort", "empty_control")]
 
@@ -225,9 +225,9 @@ class DifferingField(Part, frozen=True):
 
     field: EntryField
     found: int
-    """In the snapshot."""
+    """Value in the snapshot."""
     expected: int
-    """By the log."""
+    """Value by the log."""
 
 
 class DifferingSnapshot(Part, frozen=True):
@@ -259,7 +259,7 @@ class ExplainedSnapshots(Part, frozen=True):
 
 
 class Answer(Part, frozen=True):
-    """What a broker answers."""
+    """The answer of a broker."""
 
     answer: Annotated[
         str,
@@ -275,19 +275,19 @@ class Answer(Part, frozen=True):
     ]
     """accepted, duplicate (acknowledged and not written again), or the exception that the broker throws."""
     reason: str
-    """For a person; not stable."""
+    """For the user; not stable."""
     first_offset: Natural | None
-    """With which a duplicate is acknowledged; else null."""
+    """Offset with which a duplicate is acknowledged; else null."""
 
 
 class Answered(Part, frozen=True):
     """A batch that the producer might send, and the answers of a broker that wrote the log and runs, and after a start."""
 
     batch: str
-    """For a person; not stable."""
+    """For the user; not stable."""
     epoch: int
     sequence: int
-    """Of its first record; -1 for what a group coordinator writes."""
+    """Sequence of its first record; -1 for a batch of a group coordinator."""
     records: Positive
     is_transactional: bool
     transaction_version_2: bool
@@ -300,14 +300,14 @@ class ExplainedPartition(TopicPartition, frozen=True):
 
     path: str
     offset: Natural | None
-    """Of the state, exclusive; null where the replay ended before it."""
+    """Offset of the state, exclusive; null if the replay ended before it."""
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Of the state (docs/concepts/confidence.md); null where the replay ended before it."""
+    """Class of the state (docs/concepts/confidence.md); null if the replay ended before it."""
     reasons: Sequence[str]
     entry: Entry | None
     set_by: Mapping[EntryField, Batch]
-    """By field the batch that set its value, also where that is -1. A field is absent where no batch did: it was in the base snapshot,
-    or nothing ever set it."""
+    """By field the batch that set its value, also if that is -1. A field is absent if no batch set it: it was in the base snapshot,
+    or was never set."""
     base_snapshot_offset: Natural | None
     """Offset of the snapshot at the first offset, if the replay began from it."""
     in_memory: Sequence[HeldBatch]
@@ -315,7 +315,7 @@ class ExplainedPartition(TopicPartition, frozen=True):
     expires_at_ms: int | None
     """When a broker forgets the producer; null with an open transaction, which never expires, or without entry."""
     is_expired: bool
-    """At as_of_ms."""
+    """Whether it has expired at as_of_ms."""
     snapshots: ExplainedSnapshots
     answers: Sequence[Answered]
     read_bytes: Natural
@@ -331,7 +331,7 @@ class Explain(Document, frozen=True):
     requested_offset: Natural | None
     """Null for the log end."""
     broker_version: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.[0-9]+$")]
-    """Whose answers are given."""
+    """Version whose answers are shown."""
     as_of_ms: int
     expiration_ms: Positive
     elapsed_seconds: Seconds

@@ -28,9 +28,9 @@ class Partition(TopicPartition, frozen=True):
     staged: str
     """Directory of the staged files."""
     blocked_bytes: Natural
-    """Of the first closed segment whose snapshot was missing and of every later closed one, when it was staged."""
+    """Bytes of the first closed segment without a snapshot and of every later closed one, when it was staged."""
     read_bytes: Natural
-    """Of segments that were rolled since."""
+    """Bytes of segments that were rolled since."""
     boundaries: Sequence[ReplayedBoundary]
 
 
@@ -45,13 +45,13 @@ class Install(Document, frozen=True):
     staged_ms: Natural
     """When it was staged, milliseconds since 1970."""
     log_dirs: Sequence[str]
-    """Every log directory of the broker, as far as the plan has them; all are locked meanwhile."""
+    """Every log directory of the broker that the plan has; all are locked meanwhile."""
     dry_run: bool
     deadline_seconds: Natural | None
     receipt: str | None
-    """Path of the receipt of what was installed; null where nothing was."""
+    """Path of the receipt of the installed snapshots; null if nothing was installed."""
     takes_effect: str
     elapsed_seconds: PhaseSeconds
     totals: ActionTotals
     partitions: Sequence[Partition]
-    """In the order in which they were taken: most bytes blocked first."""
+    """In the order of the work: most bytes blocked first."""

@@ -1,4 +1,4 @@
-"""The document of ``plan``, and the request that plans, rebuilds, receipts and staged plans have."""
+"""The document of ``plan``, and the request in plans, rebuilds, receipts and staged plans."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["NotPlanned", "Partition", "Plan", "PlannedBoundary", "Request"]
 
 
 class Request(Part, frozen=True):
-    """What was asked for."""
+    """The request of a run."""
 
     paths: Sequence[str]
-    """Absolute."""
+    """Absolute paths."""
     server_properties: str | None
     topics: Sequence[str]
     """Shell patterns; empty for all."""
@@ -25,7 +25,7 @@ class Request(Part, frozen=True):
     offset_from: int | None
     offset_to: int | None
     out: str | None
-    """Absolute; null for in place."""
+    """Absolute path; null for in place."""
     boundaries: Annotated[str, one_of("missing", "all")]
     replay_from: Annotated[str, one_of("auto", "window", "log-start")]
     set_aside: bool
@@ -35,11 +35,11 @@ class Request(Part, frozen=True):
     as_of_ms: int
     expiration_ms: Positive | None
     metadata: str | None
-    """Location of the cluster's metadata log that was named; null for each broker's own."""
+    """Location of the named metadata log of the cluster; null for each broker's own."""
     s3: S3Connection | None
-    """Null where no object store is concerned."""
+    """Null if no object store is used."""
     stage: Sequence[str]
-    """Absolute directories that snapshots are staged in; empty otherwise."""
+    """Absolute directories in which snapshots are staged; empty otherwise."""
     broker_running: bool
     """Snapshots are written while the broker runs."""
 
@@ -50,13 +50,13 @@ class PlannedBoundary(Part, frozen=True):
     offset: Natural
     is_log_end: bool
     exists: bool
-    """A snapshot of this name is there."""
+    """A snapshot of this name exists."""
     expected_class: SnapshotClass
-    """At best."""
+    """The best class that is possible."""
 
 
 class NotPlanned(Part, frozen=True):
-    """A boundary that is not planned: refused where a broker may need one, else skipped."""
+    """A boundary that is not planned: refused if a broker may need it, else skipped."""
 
     offset: Natural
     action: Annotated[str, one_of("refused", "skipped")]
@@ -67,25 +67,25 @@ class Partition(PartitionNeeds, frozen=True):
     """The plan of a partition."""
 
     target: str
-    """Directory that the snapshots are written to."""
+    """Directory of the snapshots."""
     segments: Natural
     log_start_offset: Natural
     log_end_offset: Natural | None
-    """End of the last whole batch; null where it cannot be read or there is no segment."""
+    """End of the last whole batch; null if it cannot be read or there is no segment."""
     replay_from_offset: Natural | None
     """Base offset of the segment where replay begins; null if there is nothing to do."""
     replay_reason: str
     min_read_bytes: Natural
     max_read_bytes: Natural
     retention_frees_ms: int | None
-    """Moment after which retention has deleted every segment that lacks a snapshot. With remote storage on this is a loss of data that
+    """Moment after which retention has deleted every segment that lacks a snapshot. With remote storage on, this loses data that
     was never uploaded (since 3.7.1)."""
     fault: str | None
     """Why nothing can be done."""
     boundaries: Sequence[PlannedBoundary]
     not_planned: Sequence[NotPlanned]
     verdict: SourceVerdict | None
-    """On the replica as a source of snapshots; null where nothing would be written."""
+    """On the replica as a source of snapshots; null if nothing would be written."""
 
 
 class Plan(Document, frozen=True):
@@ -99,12 +99,12 @@ class Plan(Document, frozen=True):
     expiration_ms: Positive
     min_read_bytes: Natural
     max_read_bytes: Natural
-    """When every window has to be extended to its log start."""
+    """Bytes to read if every window must be extended to its log start."""
     rate_bytes_per_second: Natural | None
     """Measured on a sample; null without anything to read."""
     estimated_seconds: Seconds | None
     retention_ms: int
-    """What retention_frees_ms assumes."""
+    """Retention that retention_frees_ms assumes."""
     retention_source: str
     totals: NeedTotals
     partitions: Sequence[Partition]

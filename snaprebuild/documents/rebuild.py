@@ -20,10 +20,10 @@ __all__ = ["Partition", "Rebuild", "Totals"]
 
 
 class Partition(PartitionNeeds, frozen=True):
-    """A partition and what was done in it."""
+    """A partition and its result."""
 
     target: str
-    """Directory that the snapshots are written to."""
+    """Directory of the snapshots."""
     inputs: Sequence[InputFile]
     """The segments."""
     log_start_offset: Natural
@@ -34,10 +34,10 @@ class Partition(PartitionNeeds, frozen=True):
     from_cache: CacheHits
     elapsed_seconds: Seconds
     boundaries: Sequence[ReplayedBoundary]
-    """One for each boundary that was wanted, ascending."""
+    """One for each requested boundary, ascending."""
     not_planned: Sequence[NotPlanned]
     verdict: SourceVerdict | None
-    """On the replica as a source of snapshots; null where nothing would be written."""
+    """On the replica as a source of snapshots; null if nothing would be written."""
 
 
 class Totals(NeedTotals, frozen=True):
@@ -63,9 +63,9 @@ class Rebuild(Document, frozen=True):
     expiration_ms: Positive
     dry_run: bool
     receipt: str | None
-    """Path of the receipt of what was written; null where nothing was."""
+    """Path of the receipt of the written files; null if nothing was written."""
     staged_plan: str | None
-    """Path of the plan for `install`; null where nothing was staged."""
+    """Path of the plan for `install`; null if nothing was staged."""
     cache: CacheUse | None
     """Null without --cache."""
     takes_effect: str

@@ -39,12 +39,12 @@ class VerifiedFile(Part, frozen=True):
     path: str
     offset: Natural
     snapshot_class: SnapshotClass = msgspec.field(name="class")
-    """As it was written."""
+    """Class when it was written."""
     status: Annotated[str, one_of("kept", "removed", "replaced", "unreadable")]
     reason: str | None
-    """Null where it was kept untouched."""
+    """Null if it was kept untouched."""
     is_explained: bool
-    """It is what a broker or `undo` does with such a file."""
+    """A broker or `undo` changes such a file in this way."""
 
 
 class VerifyReceipt(Document, frozen=True):
@@ -120,9 +120,9 @@ class ListedReceipt(Part, frozen=True):
     began_ms: int
     """When the run began to write."""
     command: str
-    """That ran; empty where the receipt does not name it."""
+    """Command line of the run; empty if the receipt does not have it."""
     files: FileTotals | None
-    """Null for remote storage, which is not looked at."""
+    """Null for remote storage, which is not checked."""
 
 
 class Receipts(Document, frozen=True):
@@ -132,7 +132,7 @@ class Receipts(Document, frozen=True):
     VERSION = 2
 
     directory: str
-    """Where receipts are written by default."""
+    """Default directory of receipts."""
     receipts: Sequence[ListedReceipt]
     """Newest first."""
     not_listed: Natural

@@ -10,14 +10,14 @@ __all__ = ["Report", "Source", "Totals"]
 
 
 class Source(Part, frozen=True):
-    """A document that the page was made from."""
+    """A document from which the page was made."""
 
     path: str
     schema: str
     snaprebuild: str
     """Version of the program that wrote it."""
     lacks: Sequence[str]
-    """What it does not have that the page could show."""
+    """Facts that the page could show, but that this document does not have."""
     made: str
     """When it was made, UTC; empty for a receipt that does not have it."""
     host: str
@@ -34,7 +34,7 @@ class Totals(Part, frozen=True):
     stuck_partitions: Natural
     stuck_bytes: Natural
     open_transactions: Natural | None
-    """At the log ends; null where no document shows whether any is open."""
+    """Open transactions at the log ends; null if no document shows them."""
 
 
 class Report(Document, frozen=True):
@@ -47,17 +47,17 @@ class Report(Document, frozen=True):
     """Paths that the runs of the documents did not read, each once. The page shows them."""
     unread_paths: Sequence[str]
     page: str
-    """Path of the page, as it was named."""
+    """Path of the page."""
     title: str
     size_bytes: Natural
-    """Of the page."""
+    """Size of the page."""
     documents: Sequence[Source]
     partitions: Natural
-    """In the documents, each once."""
+    """Partitions in the documents, each once."""
     partitions_left: Natural
-    """Of those, not on the page: it holds 20,000, the worst."""
+    """Partitions that are not on the page: it has the worst 20,000."""
     totals: Totals
     page_findings: Natural
     """Findings of the documents on the page, each once."""
     page_findings_left: Natural
-    """Not on the page: it holds 20,000."""
+    """Findings that are not on the page: it has 20,000."""

@@ -40,12 +40,12 @@ def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
 
 @functools.cache
 def _started_ms() -> int:
-    """One moment for all copies of the document that a run makes."""
+    """The same moment for all copies of the document that a run makes."""
     return time.time_ns() // 1_000_000
 
 
 def utc_text(ms: int) -> str:
-    """A moment, UTC; milliseconds where it has no date."""
+    """A moment, UTC; in milliseconds if it has no date."""
     try:
         return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):

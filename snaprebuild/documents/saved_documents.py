@@ -1,4 +1,4 @@
-"""Documents that other verbs left: which verb made a file, and its members one after the other. Nothing in them is trusted."""
+"""Documents of other commands: which command wrote a file, and its members one after the other. Nothing in them is trusted."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SCHEMA = re.compile(r"snaprebuild\.([a-z-]{1,40})/([0-9]{1,4})")
 
 @dataclass(frozen=True, slots=True)
 class DocumentHead:
-    """Which document a file is.
+    """The kind of a document.
 
     Attributes:
         path: of the file.
-        verb: that wrote it, words joined by dashes.
+        verb: the command that wrote it, words joined by dashes.
         version: of the form.
         program: version of the program.
     """
@@ -47,19 +47,19 @@ class DocumentHead:
 
     @property
     def schema(self) -> str:
-        """As the document names it."""
+        """The schema id, as in the document."""
         return f"snaprebuild.{self.verb}/{self.version}"
 
 
 def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
-    """Looks at the first members of a document.
+    """Reads the first members of a document.
 
     Args:
         path: of the file.
-        known: versions of the documents that are of use, by verb.
+        known: versions of the documents that can be used, by command.
 
     Raises:
-        UsageError: no such file, no document of this program, none that is of use, or of another version.
+        UsageError: the file does not exist, is no document of this program, cannot be used, or is of another version.
         ReadFailedError: it cannot be read.
     """
     wanted = " or ".join(sorted(known))
@@ -73,7 +73,7 @@ def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
         match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
         if match is None or not isinstance(program, str):
             found = shown(schema) if isinstance(schema, str) else "none"
-            raise UsageError(f"is no document of {wanted}: its first member is to be its schema; found {found}", path=path)
+            raise UsageError(f"is no document of {wanted}: its first member must be its schema; found {found}", path=path)
         verb, version = match[1], int(match[2])
         if verb not in known:
             raise UsageError(f"is no document of {wanted}: found {schema}", path=path)
@@ -88,7 +88,7 @@ def members_of(path: str, streamed: Collection[str], needed: Collection[str] = (
     """The members of a document, lists that are ``streamed`` element by element.
 
     Raises:
-        UsageError: it is no JSON, or a member that is ``needed`` is not there when it ends.
+        UsageError: it is no JSON, or a ``needed`` member is missing at its end.
         ReadFailedError: it cannot be read.
     """
     with _opened(path) as file:
@@ -100,7 +100,7 @@ def members_of(path: str, streamed: Collection[str], needed: Collection[str] = (
 
 
 def typed_members(path: str, kind: type[Document], names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Some members of a document, as its struct describes them; of lists of objects one element after the other.
+    """Some members of a document, as its struct describes them; lists of objects are yielded element by element.
 
     Args:
         path: of the file.
@@ -124,7 +124,7 @@ def typed_members(path: str, kind: type[Document], names: Collection[str]) -> It
 
 
 def _element_of(kind: Any) -> Any:
-    """The struct of which a list consists; None for other types."""
+    """The struct of the elements of a list; None for other types."""
     element = (*get_args(kind), None)[0] if get_origin(kind) in (list, Sequence) else None
     return element if isinstance(element, type) and issubclass(element, Part) else None
 
@@ -134,7 +134,7 @@ def inconsistent(path: str, what: str) -> Iterator[None]:
     """Turns an ``UnexpectedValueError`` into an error of the file.
 
     Raises:
-        UsageError: instead.
+        UsageError: in its place.
     """
     try:
         yield

@@ -50,7 +50,7 @@ BlockerName = Annotated[
 
 
 class Request(Part, frozen=True):
-    """What was asked for."""
+    """The request of a run."""
 
     paths: Sequence[str]
     server_properties: str | None
@@ -64,9 +64,9 @@ class Totals(msgspec.Struct, kw_only=True):
     partitions: Natural = 0
     segments: Natural = 0
     size_bytes: Natural = 0
-    """Of the segments."""
+    """Bytes of the segments."""
     boundaries: Natural = 0
-    """Offsets at which a snapshot is due."""
+    """Offsets at which a snapshot belongs."""
     missing: Natural = 0
     """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
     not_needed: Natural = 0
@@ -78,9 +78,9 @@ class Totals(msgspec.Struct, kw_only=True):
     corrupt: Natural = 0
     """Snapshots that do not parse."""
     suspect: Natural = 0
-    """Snapshots that parse and cannot be true."""
+    """Snapshots that parse but cannot be correct."""
     misnamed: Natural = 0
-    """Files with names that no broker writes and that it fails at."""
+    """Files with names that no broker writes and on which it fails."""
     stray: Natural = 0
     """Snapshots at no boundary."""
     blocked_segments: Natural = 0
@@ -103,9 +103,9 @@ class LogDir(Part, frozen=True):
     node_id: int | None
     cluster_id: str | None
     directory_id: str | None
-    """From meta.properties since 3.7."""
+    """From meta.properties, since 3.7."""
     shutdown: Annotated[str, one_of("clean", "unclean", "running", "unknown")]
-    """How the broker stopped; unknown: no file of a broker is there."""
+    """How the broker stopped; unknown: there is no file of a broker."""
     held_by: int | None
     """Process that holds the directory, -1 for one that is not visible."""
     totals: Totals
@@ -119,7 +119,7 @@ class Topic(Part, frozen=True):
 
 
 class LogEnd(Part, frozen=True):
-    """Log end offset, null where only reading the last segment shows it."""
+    """Log end offset, null if only reading the last segment shows it."""
 
     offset: Natural | None
     source: str | None
@@ -136,7 +136,7 @@ class Segment(Part, frozen=True):
 
 
 class Boundary(Part, frozen=True):
-    """An offset at which a snapshot is due."""
+    """An offset at which a snapshot belongs."""
 
     offset: Natural
     is_log_end: bool
@@ -144,11 +144,11 @@ class Boundary(Part, frozen=True):
     entries: Natural | None
     """Producers in the snapshot; null without a snapshot that parses."""
     at_next_start: AtNextStart | None
-    """What the next start of the broker leaves there; null where that is unknown."""
+    """What the next start of the broker leaves there; null if that is unknown."""
     reasons: Sequence[str]
     """What is wrong or suspicious."""
     first_open_offset: Natural | None
-    """Where the oldest transaction begins that the snapshot has as open; null without one."""
+    """First offset of the oldest transaction that is open in the snapshot; null without one."""
 
 
 class StraySnapshot(Part, frozen=True):
@@ -156,7 +156,7 @@ class StraySnapshot(Part, frozen=True):
 
     offset: Natural
     at_next_start: AtNextStart | None
-    """What the next start of the broker leaves there; null where that is unknown."""
+    """What the next start of the broker leaves there; null if that is unknown."""
 
 
 class Files(Part, frozen=True):
@@ -188,7 +188,7 @@ class BlockedSegment(Part, frozen=True):
 
 
 class ClosedSegments(Part, frozen=True):
-    """Closed segments that follow one another and share their state."""
+    """Consecutive closed segments with the same state."""
 
     base_offset: Natural
     next_base_offset: Natural
@@ -203,16 +203,16 @@ class Outcome(Part, frozen=True):
 
     versions: str
     exception: str | None
-    """Class; null where the segment is handed to the plugin."""
+    """Class of the exception; null if the segment is passed to the plugin."""
     message: str | None
-    """Of the exception; of a NullPointerException as Java 14 and later has it."""
+    """Message of the exception; for a NullPointerException that of Java 14 and later."""
     thrown_in: str | None
     announces: bool
-    """The segment is announced in __remote_log_metadata before, under a new id: where an exception follows, a phantom is left."""
+    """The segment is announced in __remote_log_metadata before, under a new id: if an exception follows, a phantom is left."""
 
 
 class NextAttempt(Part, frozen=True):
-    """The first segment at which the upload of a leader fails, once it was started with the files that are there; else the first one."""
+    """The first segment at which the upload of a leader fails, after a start with the present files; else the first one."""
 
     base_offset: Natural
     next_base_offset: Natural
@@ -221,7 +221,7 @@ class NextAttempt(Part, frozen=True):
     """Segments that are uploaded before it."""
     assumes: Sequence[str]
     outcomes: Sequence[Outcome]
-    """By versions of brokers."""
+    """Outcomes by versions of brokers."""
 
 
 class Upload(Part, frozen=True):
@@ -230,13 +230,13 @@ class Upload(Part, frozen=True):
     stuck_bytes: Natural
     stuck_bytes_after_rebuild: Natural
     last_stable_offset: Natural | None
-    """Null where snapshots do not show it."""
+    """Null if snapshots do not show it."""
     last_stable_offset_at_least: Natural
-    """It is not below this one."""
+    """Lower bound of it."""
     last_stable_offset_source: str | None
-    """What shows the two; null where nothing does."""
+    """Source of the two; null if there is none."""
     last_stable_offset_at_most: Natural | None
-    """It is not above this one; known only after a clean stop."""
+    """Upper bound of it; known only after a clean stop."""
     waiting_segments: Natural
     """Closed segments above the last stable offset or the high watermark; they wait by design."""
     blockers: Sequence[Blocker]
@@ -244,16 +244,16 @@ class Upload(Part, frozen=True):
     closed_segments: Sequence[ClosedSegments]
     """All closed segments above the log start offset, ascending. Empty where the topic is never uploaded."""
     next_attempt: NextAttempt | None
-    """Null where there is nothing to try."""
+    """Null if there is nothing to try."""
 
 
 class NextStart(Part, frozen=True):
     """What the next start of a broker since 2.8 does to the snapshots."""
 
     after: Annotated[str, one_of("a clean stop", "an unclean stop")]
-    """What is assumed; of a running broker a clean stop."""
+    """The assumed stop; a clean stop for a running broker."""
     loaded_offset: Natural | None
-    """The snapshot that the state is taken from; null when it begins empty."""
+    """Offset of the snapshot from which the state is loaded; null if it begins empty."""
     replay_from_offset: Natural | None
     removes_stray: Sequence[Natural]
     removes_out_of_range: Sequence[Natural]
@@ -268,7 +268,7 @@ class Partition(TopicPartition, frozen=True):
     path: str
     log_dir: str
     topic_id: str | None
-    """From partition.metadata; null where it is absent, as before 2.8, or does not parse."""
+    """From partition.metadata; null if it is absent, as before 2.8, or does not parse."""
     form: Annotated[str, one_of("plain")]
     """Form of the directory's name; others are skipped, with a finding."""
     topic_kind: Annotated[str, one_of("ordinary", "internal", "remote_log_metadata", "cluster_metadata")]
@@ -281,7 +281,7 @@ class Partition(TopicPartition, frozen=True):
     log_start_offset: Natural
     log_end: LogEnd
     high_watermark: Natural | None
-    """From replication-offset-checkpoint; null where it does not show it."""
+    """From replication-offset-checkpoint; null if that does not have it."""
     leader_epoch: Natural | None
     """The last one of leader-epoch-checkpoint; null without any."""
     totals: Totals
@@ -290,9 +290,9 @@ class Partition(TopicPartition, frozen=True):
     segments: Sequence[Segment]
     """Ascending."""
     boundaries: Sequence[Boundary]
-    """Ascending: the base offset of each segment but the first, and the log end where it is known."""
+    """Ascending: the base offset of each segment but the first, and the log end if it is known."""
     other_snapshots: Sequence[StraySnapshot]
-    """Genuine names at no boundary."""
+    """Snapshots with genuine names at no boundary."""
     files: Files
     upload: Upload
     next_start: NextStart | None
@@ -307,7 +307,7 @@ class WayToStop(Part, frozen=True):
 
 
 class UploadAttempts(Part, frozen=True):
-    """How often a broker tries, what stops it until it can be started again, and what else decides and is not in these files."""
+    """How often a broker tries, what stops it until it can be started again, and other factors that are not in these files."""
 
     interval: str
     ways_to_stop: Sequence[WayToStop]

@@ -38,10 +38,10 @@ class SimulatedLoss(Part, frozen=True):
     """Committed records that are lost."""
 
     leader: int
-    """Broker that begins to lead without them."""
+    """Broker that becomes leader without them."""
     leader_epoch: int
     first_offset: Natural
-    """Of the first of them."""
+    """Offset of the first of them."""
     records: Sequence[int]
     """Their numbers."""
     cause: LossCause
@@ -57,17 +57,17 @@ class SimulatedBroker(Part, frozen=True):
     is_running: bool
     """There is a process."""
     epoch: int
-    """Of its registration."""
+    """Epoch of its registration."""
     fenced: bool
-    """By the controller."""
+    """Fenced by the controller."""
     in_controlled_shutdown: bool
     """It is about to stop."""
     log_end_offset: Natural
-    """Of its disk."""
+    """Log end on its disk."""
     high_watermark: Natural
-    """As it knows it."""
+    """High watermark that it knows."""
     leads: bool
-    """It takes itself for the leader."""
+    """It regards itself as the leader."""
 
 
 class SimulatedStep(Part, frozen=True):
@@ -76,13 +76,13 @@ class SimulatedStep(Part, frozen=True):
     number: Positive
     """From 1."""
     step: str
-    """Verb and broker."""
+    """Action and broker."""
     happened: bool
-    """False: it could not."""
+    """False: it was not possible."""
     text: Sequence[str]
-    """What followed, one sentence each; not stable."""
+    """Effects, one sentence each; not stable."""
     isr: Sequence[int]
-    """In-sync replicas, as the controller has them."""
+    """In-sync replicas of the controller."""
     leader: int
     """Broker id, or -1."""
     leader_epoch: int
@@ -98,19 +98,19 @@ class Story(Part, frozen=True):
     """A story under a mode."""
 
     story: str
-    """Name, or the file."""
+    """Name of the built-in one, or of the file."""
     title: str
     mode: ModeName
-    """Who sends which broker epoch."""
+    """How broker epochs are sent."""
     losses: Sequence[SimulatedLoss]
     stale_joins: Natural
-    """How often a replica joined because of what an earlier process of it had fetched."""
+    """How often a replica joined because of fetches of its earlier process."""
     steps: Sequence[SimulatedStep]
     """None in the overview."""
 
 
 class ShortestHistory(Part, frozen=True):
-    """A history that loses."""
+    """A history with a loss."""
 
     run: Natural
     """Number of the random history, from 0."""
@@ -125,15 +125,15 @@ class SearchResult(Part, frozen=True):
     """A search under a mode."""
 
     mode: ModeName
-    """Who sends which broker epoch."""
+    """How broker epochs are sent."""
     histories: Natural
-    """With the continuations."""
+    """Number of histories, with the continuations."""
     steps: Natural
-    """Of all of them."""
+    """Steps of all of them."""
     stale_joins: Natural
-    """How often a replica joined because of what an earlier process of it had fetched."""
+    """How often a replica joined because of fetches of its earlier process."""
     losses: dict[LossCause, Natural]
-    """Histories that lost, by cause."""
+    """Histories with a loss, by cause."""
     found: Sequence[ShortestHistory]
     """The shortest for each cause."""
 
@@ -147,7 +147,7 @@ class SimulateIsr(Document, frozen=True):
     min_insync_replicas: Annotated[int, msgspec.Meta(ge=1, le=3)]
     stories: Sequence[Story]
     seed: Natural | None
-    """Of the search; null without one."""
+    """Seed of the search; null without one."""
     searches: Sequence[SearchResult]
 
 
@@ -166,9 +166,9 @@ class StartMove(Part, frozen=True):
     after: OffsetAndEpoch = msgspec.field(name="to")
     cause: StartCause
     reason: str
-    """One sentence for a person; not stable."""
+    """One sentence for the user; not stable."""
     deleted_segments: Sequence[Natural]
-    """Base offsets."""
+    """Base offsets of the deleted segments."""
     deleted_checkpoints: Sequence[OffsetAndEpoch]
     deleted_bytes: Natural
 
@@ -177,24 +177,24 @@ class NodeMove(StartMove, frozen=True):
     """The start of one node moved."""
 
     time_ms: Natural
-    """Since the scenario began."""
+    """Time since the scenario began."""
     node: str
     """`leader`, or the id of a replica."""
     invalidated: Sequence[str]
-    """Replicas that wanted an offset which is deleted now."""
+    """Replicas whose next offset is now deleted."""
     reloaded: Sequence[str]
-    """Listeners of the node that wanted such an offset."""
+    """Listeners of the node whose next offset is now deleted."""
 
 
 class Sample(Part, frozen=True):
     """The leader at one moment."""
 
     time_ms: Natural
-    """Since the scenario began."""
+    """Time since the scenario began."""
     start_offset: Natural
     end_offset: Natural
     size_bytes: Natural
-    """Of segments and checkpoints."""
+    """Bytes of segments and checkpoints."""
 
 
 class PolicyRun(Part, frozen=True):
@@ -202,19 +202,19 @@ class PolicyRun(Part, frozen=True):
 
     policy: PolicyName
     end_offset: Natural
-    """Of the leader at the end."""
+    """Log end of the leader at the end."""
     starts: dict[str, OffsetAndEpoch]
-    """Of all nodes at the end, by `leader` or id."""
+    """Log starts of all nodes at the end, by `leader` or id."""
     moves: Natural
-    """Of starts, of all nodes."""
+    """Moves of log starts, of all nodes."""
     checkpoints: Natural
-    """That the leader took."""
+    """Checkpoints that the leader took."""
     peak_bytes: Natural
-    """Most that the leader held, segments and checkpoints."""
+    """Most bytes of the leader's segments and checkpoints."""
     end_bytes: Natural
     """The same at the end."""
     replicas_invalidated: dict[str, Natural]
-    """How often the offset that a replica wanted next was deleted, by id."""
+    """How often the next offset of a replica was deleted, by id."""
     replicas_loaded: dict[str, Natural]
     """How often a replica that was empty began with a checkpoint, by id."""
     listeners_reloaded: dict[str, Natural]
@@ -224,9 +224,9 @@ class PolicyRun(Part, frozen=True):
     events: Natural
     """Simulated events."""
     samples: Sequence[Sample]
-    """Of the leader, equally spaced."""
+    """Samples of the leader, equally spaced."""
     steps: Sequence[NodeMove]
-    """Moves of starts; of more than 10,000 the first ones."""
+    """Moves of log starts; the first 10,000."""
 
 
 class SimulateMetadataLog(Document, frozen=True):
@@ -236,7 +236,7 @@ class SimulateMetadataLog(Document, frozen=True):
     VERSION = 2
 
     scenario: str
-    """The file."""
+    """Path of the file."""
     title: str
     """From the file."""
     duration_ms: Natural

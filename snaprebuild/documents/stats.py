@@ -30,19 +30,19 @@ class ProducerTotals(Part, frozen=True):
     """Producer ids, each counted once."""
 
     seen: Natural
-    """With any batch."""
+    """Producers with any batch."""
     one_batch: Natural
-    """That wrote one data batch."""
+    """Producers that wrote one data batch."""
     transactional: Natural
-    """That have a transaction: a marker, or one that is open."""
+    """Producers with a transaction: a marker, or an open one."""
     one_transaction: Natural
-    """That have one, or at most one in each partition."""
+    """Producers with one transaction, or at most one in each partition."""
     bumped: Natural
-    """Whose first and last epochs differ, in a partition or between partitions."""
+    """Producers whose first and last epochs differ, in a partition or between partitions."""
     near_limit: Natural
-    """With an epoch of 32000 or more; at 32766 a coordinator gives a new producer id."""
+    """Producers with an epoch of 32000 or more; at 32766 a coordinator allocates a new producer id."""
     highest_epoch: Natural | None
-    """Null without any."""
+    """Highest epoch; null without any."""
 
 
 class Expiration(Part, frozen=True):
@@ -57,9 +57,9 @@ class DataBatches(Part, frozen=True):
     """Batches of data by kind of producer."""
 
     transactional: Natural
-    """With a producer id, in a transaction."""
+    """Batches with a producer id, in a transaction."""
     idempotent: Natural
-    """With a producer id, in none."""
+    """Batches with a producer id, in no transaction."""
     without_producer: Natural
 
 
@@ -109,26 +109,26 @@ class Totals(Part, frozen=True):
     """Sums over partitions."""
 
     partitions: Natural
-    """Whose segments were counted."""
+    """Partitions whose segments were counted."""
     segments: Natural
-    """That were read."""
+    """Segments that were read."""
     size_bytes: Natural
-    """Of those segments."""
+    """Bytes of those segments."""
     read_bytes: Natural
     producers: ProducerTotals
     entries: Natural
-    """Producers of each partition, added up: what brokers that forgot none would hold in memory."""
+    """Sum of the producers of each partition: brokers that forget none would hold them in memory."""
     open_transactions: Natural
-    """Entries with one; they never expire."""
+    """Entries with an open transaction; they never expire."""
     live_entries: Natural
     """Entries that have not expired at as_of_ms with expiration_ms."""
     snapshot_bytes: Natural
-    """Of one snapshot for each partition, with those: 10 and 46 for each entry."""
+    """Size of one snapshot for each partition, with the live entries: 10 bytes and 46 for each entry."""
     by_expiration: Sequence[Expiration]
     """The same for other expirations, ascending; expiration_ms is among them."""
     batches: Natural
     records: Natural
-    """Of data; the header of a compressed message of magic 0 or 1 does not have their number, and it counts none."""
+    """Records of data; the header of a compressed message of magic 0 or 1 does not have their number, so they count as none."""
     data_batches: DataBatches
     control_batches: Natural
     """Transaction markers, and those of KRaft."""
@@ -151,7 +151,7 @@ class Segment(Part, frozen=True):
     next_offset: Natural
     size_bytes: Natural
     moment_ms: int
-    """Greatest timestamp of the segment, or that of the one before it where it has none."""
+    """Greatest timestamp of the segment; without one, that of the segment before it."""
     batches: Natural
     records: Natural
     transactional_batches: Natural
@@ -172,7 +172,7 @@ class Partition(TopicPartition, frozen=True):
     path: str
     totals: Totals
     segments: Sequence[Segment] | None
-    """Of the --top partitions with the most batches; null for others."""
+    """For the --top partitions with the most batches; null for others."""
 
 
 class Producer(Part, frozen=True):
@@ -180,18 +180,18 @@ class Producer(Part, frozen=True):
 
     producer_id: Natural
     batches: Natural
-    """Of data."""
+    """Batches of data."""
     records: Natural
     partitions: Positive
-    """In which it has a batch."""
+    """Partitions with a batch of it."""
     transactions: Natural
-    """The most of any partition: markers, and one that is open."""
+    """Largest number in any partition: markers, and an open transaction."""
     lowest_epoch: int
-    """Of the first and last of each partition; 32767 for one that has none."""
+    """Lowest epoch of the first and last batch of each partition; 32767 if there is none."""
     highest_epoch: int
-    """Of the first and last of each partition; -1 for one that has none."""
+    """Highest epoch of the first and last batch of each partition; -1 if there is none."""
     last_timestamp_ms: int
-    """Of its last batch or marker in each partition, the greatest; -1 for none."""
+    """Greatest timestamp of its last batch or marker in each partition; -1 for none."""
 
 
 class Stats(Document, frozen=True):

@@ -1,4 +1,4 @@
-"""The documents of the verbs on remote storage."""
+"""The documents of the commands for remote storage."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class LeaderEpoch(Part, frozen=True):
 
 
 class Estimate(Part, frozen=True):
-    """Of the copies that are read."""
+    """Cost of the copies that are read."""
 
     copies: Natural
     objects: Natural
-    """Of which something is read."""
+    """Objects that are read, in part or as a whole."""
     requests: Natural
     """The most that are sent, if none must be repeated."""
     read_bytes: Natural
-    """As they are stored."""
+    """Stored bytes that are read."""
     storage_classes: dict[str, Natural]
-    """Bytes by storage class; empty where the store has none."""
+    """Bytes by storage class; empty if the store has none."""
     dollars: Seconds | None
-    """US dollars by assumed list prices, without transfer; null where a price is not known."""
+    """US dollars by assumed list prices, without transfer; null if a price is not known."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- audit
@@ -79,7 +79,7 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
 
 
 class DifferingProducer(Part, frozen=True):
-    """A producer whose entry in the snapshot is not what the replay gives."""
+    """A producer whose entry in the snapshot differs from the replay."""
 
     producer_id: Int64
     kind: Annotated[str, one_of("missing", "extra", "stale", "field")]
@@ -92,11 +92,11 @@ class AuditedCopy(Part, frozen=True):
 
     segment_id: Uuid
     start_offset: Natural
-    """Of the segment."""
+    """First offset of the segment."""
     end_offset: Natural | None
-    """Last offset; null where it is not known."""
+    """Last offset; null if it is not known."""
     stored_bytes: Natural
-    """Of its objects."""
+    """Bytes of its objects."""
     verdict: Annotated[
         str,
         one_of(
@@ -113,17 +113,17 @@ class AuditedCopy(Part, frozen=True):
             "not-read",
         ),
     ]
-    """On its snapshot (docs/guides/remote-storage.md)."""
+    """Verdict on its snapshot (docs/guides/remote-storage.md)."""
     reason: str
-    """Of the verdict, for a person; not stable."""
+    """Reason of the verdict, for the user; not stable."""
     entries: Natural | None
-    """Producers in the snapshot; null where it was not compared."""
+    """Producers in the snapshot; null if it was not compared."""
     expected_entries: Natural | None
-    """By replay; null where it was not compared."""
+    """Producers by replay; null if it was not compared."""
     difference_count: Natural
     """Producers that differ."""
     differences: Sequence[DifferingProducer]
-    """The first 1,000, the certain ones first; a run lists 10,000."""
+    """The first 1,000, the certain ones first; at most 10,000 in a run."""
 
 
 class AuditedPartition(TopicPartition, frozen=True):
@@ -132,14 +132,14 @@ class AuditedPartition(TopicPartition, frozen=True):
     topic_id: Uuid
     layout: Layout
     read_bytes: Natural
-    """Of segments."""
+    """Bytes of segments that were read."""
     replayed_from_offset: Natural | None
-    """Base offset of the first segment that was to be read; null where none was."""
+    """Base offset of the first segment that had to be read; null if there was none."""
     local_log_start_offset: Natural | None
     """First offset on the leader's disk, by --local-log-start or --log-dir; null without them."""
     totals: AuditTotals
     copies: Sequence[AuditedCopy]
-    """Live ones, or complete ones where that is unknown; by start offset."""
+    """Live copies, or complete ones if that is unknown; by start offset."""
 
 
 class TierAudit(Document, frozen=True):
@@ -160,7 +160,7 @@ class TierAudit(Document, frozen=True):
     """How long an idle producer is remembered."""
     elapsed_seconds: Seconds
     estimate: Estimate | None
-    """What was to be read without the manifests, before it began; null where the run did not get that far."""
+    """Cost of the run without the manifests, before it began; null if the run ended earlier."""
     totals: AuditTotals
     partitions: Sequence[AuditedPartition]
 
@@ -195,7 +195,7 @@ class InventoryCopy(Part, frozen=True):
     """A copy of a segment."""
 
     segment_id: Uuid
-    """Of this attempt at copying the segment."""
+    """Id of this attempt at copying the segment."""
     state: Annotated[
         str,
         one_of(
@@ -214,15 +214,15 @@ class InventoryCopy(Part, frozen=True):
     ]
     """See docs/guides/remote-storage.md."""
     start_offset: Natural
-    """Of the segment."""
+    """First offset of the segment."""
     end_offset: Natural | None
-    """Last offset; null where only the metadata log could have it."""
+    """Last offset; null if only the metadata log could have it."""
     leader_epochs: Sequence[LeaderEpoch]
-    """In the segment, ascending; empty where they are not known."""
+    """Leader epochs of the segment, ascending; empty if they are not known."""
     segment_bytes: Natural | None
-    """Size of the segment; null where it is not known."""
+    """Size of the segment; null if it is not known."""
     stored_bytes: Natural
-    """Of its objects."""
+    """Bytes of its objects."""
     event_timestamp_ms: Int64 | None
     """When its state began; null without the metadata log."""
     missing: Sequence[
@@ -240,7 +240,7 @@ class InventoryCopy(Part, frozen=True):
             ),
         ]
     ]
-    """Kinds of objects that it needs and does not have."""
+    """Kinds of objects that are required but missing."""
     fault: str | None
     """Why its manifest cannot be read."""
 
@@ -250,14 +250,14 @@ class InventoryPartition(TopicPartition, frozen=True):
 
     topic_id: Uuid
     layout: Layout | None
-    """Of its objects; null where there are none."""
+    """Layout of its objects; null if there are none."""
     stored_bytes: Natural
-    """Of all its objects."""
+    """Bytes of all its objects."""
     totals: InventoryTotals
     gaps: Sequence[OffsetRange]
-    """Offsets of which there is no copy, between those that serve reads."""
+    """Offsets without a copy, between those that serve reads."""
     overlaps: Sequence[OffsetRange]
-    """Offsets of which several copies serve reads."""
+    """Offsets for which several copies serve reads."""
     copies: Sequence[InventoryCopy]
     """By start offset."""
 
@@ -271,7 +271,7 @@ class TierInventory(Document, frozen=True):
     store: str
     """Location of the objects."""
     verified: bool
-    """A metadata log was given, so that states are known."""
+    """A metadata log was named, so that states are known."""
     unknown_objects: Natural
     """Objects of no known layout."""
     partitions: Sequence[InventoryPartition]
@@ -299,7 +299,7 @@ class ObjectPart(Part, frozen=True):
     """A part of an object, as it is stored."""
 
     position: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-    """Of its first byte."""
+    """Position of its first byte."""
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -309,9 +309,9 @@ class RepairedCopy(TopicPartition, frozen=True):
     topic_id: Uuid
     segment_id: Uuid
     start_offset: Natural
-    """Of the segment."""
+    """First offset of the segment."""
     end_offset: Natural | None
-    """Last offset; null where it is not known, and with undo."""
+    """Last offset; null if it is not known, and with undo."""
     action: Annotated[
         str,
         one_of(
@@ -327,27 +327,27 @@ class RepairedCopy(TopicPartition, frozen=True):
             "unknown",
         ),
     ]
-    """What was done (docs/guides/remote-storage.md)."""
+    """The action (docs/guides/remote-storage.md)."""
     reason: str
     """Why it was not done; empty if it was done, or would be."""
     verdict: Annotated[str, one_of("false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong")] | None
-    """As in tier-audit; null with undo."""
+    """As in tier audit; null with undo."""
     entries: Natural | None
-    """Producers in the wrong snapshot; null where it was not compared."""
+    """Producers in the wrong snapshot; null if it was not compared."""
     snapshot_class: Annotated[str, one_of("EXACT")] | None = msgspec.field(name="class")
-    """Of the right snapshot: nothing else is repaired; null where none is proven."""
+    """Class of the right snapshot: only this one is written; null if none is proven."""
     manifest_key: str | None
-    """Below the store; null where the repair was not begun."""
+    """Key below the store; null if the repair was not begun."""
     indexes_key: str | None
-    """Of the .indexes object; null where the repair was not begun, and with undo."""
+    """Key of the .indexes object; null if the repair was not begun, and with undo."""
     indexes_bytes: Natural | None
     """Size of that object before."""
     appended_bytes: Natural | None
-    """To it; 0 where an earlier run has done that."""
+    """Bytes that are appended to it; 0 if an earlier run has done that."""
     old_place: ObjectPart | None
-    """Of the wrong snapshot in .indexes; null where the repair was not begun."""
+    """Position of the wrong snapshot in .indexes; null if the repair was not begun."""
     place: ObjectPart | None
-    """Of the right one."""
+    """Position of the right one."""
 
 
 class TierRepair(Document, frozen=True):
@@ -361,11 +361,11 @@ class TierRepair(Document, frozen=True):
     dry_run: bool
     """Nothing was written."""
     undone_receipt: str | None
-    """Receipt of the repair that was taken back; null for a repair."""
+    """Receipt of the repair that was undone; null for a repair."""
     receipt: str | None
-    """Takes this back; null where nothing was written."""
+    """Receipt with which this can be undone; null if nothing was written."""
     verified: bool | None
-    """A metadata log was given; null with undo."""
+    """A metadata log was named; null with undo."""
     as_of_ms: Natural | None
     """Moment of expiry; null with undo."""
     expiration_ms: Positive | None
@@ -374,4 +374,4 @@ class TierRepair(Document, frozen=True):
     copies: Sequence[RepairedCopy]
     """Those whose snapshot is wrong; with undo those that the receipt lists."""
     effect: Sequence[str]
-    """For people: when brokers see what was written."""
+    """For the user: when brokers use the written objects."""

@@ -34,10 +34,10 @@ class UploadedSnapshot(Part, frozen=True):
     """The producer snapshot that goes with a segment."""
 
     origin: Annotated[str, one_of("on_disk", "rebuilt")]
-    """on_disk: the file there is proven right; rebuilt: by a replay."""
+    """on_disk: the file there is proven correct; rebuilt: by a replay."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
     entries: Natural
-    """Producers."""
+    """Number of producers."""
 
 
 class OldClaim(Part, frozen=True):
@@ -48,11 +48,11 @@ class OldClaim(Part, frozen=True):
     segment_id: Uuid
     claimed_ms: Natural
     node_id: int | None
-    """Whose log it is, by meta.properties."""
+    """Node id of the broker whose log it is, from meta.properties."""
     directory_id: Uuid | None
-    """Of its log directory."""
+    """Id of its log directory."""
     broker_epoch: Natural | None
-    """Of the registration under which its broker was last at work; null where it is not known."""
+    """Epoch of the registration under which its broker was last active; null if it is not known."""
 
 
 class UploadedSegment(Part, frozen=True):
@@ -63,7 +63,7 @@ class UploadedSegment(Part, frozen=True):
     end_offset: Natural
     """Last offset that it has."""
     segment_bytes: Natural
-    """Of the .log."""
+    """Size of the .log file."""
     action: Annotated[
         str,
         one_of(
@@ -84,45 +84,45 @@ class UploadedSegment(Part, frozen=True):
     uploader. `waits`: for the last stable offset or the high watermark. `failed`: in storage. `behind`: an earlier segment was not
     uploaded."""
     reason: str
-    """A sentence, empty where the action says everything."""
+    """A sentence; empty if the action is sufficient."""
     segment_id: Uuid | None
-    """Id of the copy; null where there is none."""
+    """Id of the copy; null if there is none."""
     key: str | None
-    """Key of its objects below store, without suffix; null where there is none."""
+    """Key of its objects below the store, without suffix; null if there is none."""
     took_over: OldClaim | None
     """The claim that was taken over, or would be; null for none."""
     announced: Annotated[str, one_of("now", "before", "needless")] | None
     """How brokers know of the copy. `now`: its records were produced and read back. `before`: they were in the topic. `needless`:
     brokers read another copy by now. Null if this run announced nothing."""
     snapshot: UploadedSnapshot | None
-    """Null where the segment was not looked at."""
+    """Null if the segment was not checked."""
     leader_epochs: Sequence[LeaderEpoch]
-    """In the segment, as the metadata record has them."""
+    """Leader epochs of the segment, as in the metadata record."""
     max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
-    """Greatest timestamp, milliseconds since 1970; null where the segment was not looked at."""
+    """Greatest timestamp, milliseconds since 1970; null if the segment was not checked."""
     txn_index_empty: bool | None
-    """No transaction was aborted in it; null where it was not looked at."""
+    """No transaction was aborted in it; null if it was not checked."""
 
 
 class UploadedPartition(TopicPartition, frozen=True):
     """A partition and its closed segments."""
 
     path: str
-    """Directory."""
+    """Directory of the partition."""
     topic_id: Uuid | None
-    """Null where it is not known."""
+    """Null if it is not known."""
     metadata_partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None
-    """Partition of __remote_log_metadata that its records belong to; null where nothing was looked at."""
+    """Partition of __remote_log_metadata with its records; null if nothing was checked."""
     uploader: str
     """Name in claims."""
     node_id: int | None
-    """Whose log it is, by meta.properties."""
+    """Node id of the broker whose log it is, from meta.properties."""
     directory_id: Uuid | None
-    """Of its log directory."""
+    """Id of its log directory."""
     broker_epoch: Natural | None
-    """Of the registration under which its broker was last at work; null where it is not known."""
+    """Epoch of the registration under which its broker was last active; null if it is not known."""
     verdict: SourceVerdict | None
-    """On the replica as a source of snapshots; null where nothing would be written."""
+    """On the replica as a source of snapshots; null if nothing would be written."""
     totals: UploadTotals
     segments: Sequence[UploadedSegment]
 
@@ -134,17 +134,17 @@ class TierUpload(Document, frozen=True):
     VERSION = 2
 
     store: str
-    """Location that the objects go to."""
+    """Location of the objects."""
     key_prefix: str
-    """Before the topic in each key, below store."""
+    """Text before the topic in each key, below the store."""
     plugin_key_prefix: str
-    """What key.prefix of the plugin must be, so that it finds them."""
+    """Required key.prefix of the plugin, so that it finds them."""
     chunk_bytes: Annotated[int, msgspec.Meta(ge=1, le=1_073_741_823)]
     """The chunk.size in the manifests."""
     run_name: str
     """Random name of this run."""
     broker_id: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-    """In manifests and records; -1 where none is known."""
+    """Broker id in manifests and records; -1 if none is known."""
     dry_run: bool
     """Nothing was written."""
     verified: bool
@@ -154,7 +154,7 @@ class TierUpload(Document, frozen=True):
     peers: Sequence[str]
     """Other replicas whose leader epochs were compared (--peer)."""
     records_file: str | None
-    """File with the records of __remote_log_metadata; null where none was asked for or there is none to write."""
+    """File with the records of __remote_log_metadata; null if none was requested or there is none to write."""
     produced_to: str | None
     """Brokers whose __remote_log_metadata was read and written to (--produce-to); null without that option."""
     metadata_partitions: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]

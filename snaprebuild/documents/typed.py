@@ -1,4 +1,4 @@
-"""Documents and files of ours as typed structs: one struct describes an object, checks it, and gives its schema."""
+"""Our documents and files as typed structs: one struct describes an object, checks it, and gives its schema."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def one_of(*values: str) -> msgspec.Meta:
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON object of a document or file of ours; members that it does not name are ignored."""
+    """A JSON object of one of our documents or files; unknown members are ignored."""
 
 
 class Document(Part, frozen=True):
     """The members of a JSON document between its head and its findings, which are the same for all (``documents.envelope``).
 
-    A member of the type ``Streamed[X]`` may be an iterator: it is written element by element, and never held as a whole.
+    A member of the type ``Streamed[X]`` may be an iterator: it is written element by element, and is never in memory as a whole.
     """
 
     NAME: ClassVar[str]
@@ -77,16 +77,17 @@ def encoded_members(part: Part) -> dict[str, Any]:
 
 
 _LINE = json.JSONEncoder(separators=(",", ":"))
-"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not take a receipt for one and replace it."""
+"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not regard a receipt as one of these and replace
+it."""
 
 
 def line_of(part: Part) -> str:
-    """A line of a receipt, without its end. Not by ``msgspec.json``: names of files need be no UTF-8."""
+    """A line of a receipt, without its end. Not made by ``msgspec.json``: names of files need not be UTF-8."""
     return _LINE.encode(msgspec.to_builtins(part))
 
 
 class UnexpectedValueError(ValueError):
-    """Values that have the right types and do not fit each other; the text says what was expected and found."""
+    """Values that have the right types but contradict each other; the text has the expected and the found value."""
 
 
 def part_of(kind: type[Struct], value: Any, *, path: str, what: str) -> Struct:
@@ -99,7 +100,7 @@ def part_of(kind: type[Struct], value: Any, *, path: str, what: str) -> Struct:
         what: which part of the file, for the error.
 
     Raises:
-        UsageError: it has another form; the text says where, what was expected and found.
+        UsageError: it has another form; the text has the place, the expected and the found value.
     """
     try:
         return msgspec.convert(value, kind)

@@ -19,7 +19,7 @@ class Snapshot(Part, frozen=True):
 
     offset: Natural
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
+    """Class of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
     comparison: Comparison
 
 

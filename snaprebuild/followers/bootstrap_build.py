@@ -257,7 +257,7 @@ def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (
     """
     judgement = plan.state.judgement
     is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
-    if not (judgement.snapshot_class.may_go_in_place or (is_unproven and allow_unproven)):
+    if not (judgement.snapshot_class.is_allowed_in_place or (is_unproven and allow_unproven)):
         message = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
         if is_unproven:
             message += (
@@ -335,7 +335,7 @@ def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, 
         found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
     if state.origin is not Origin.SNAPSHOT:
         found.append(f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies")
-    if not state.judgement.snapshot_class.may_go_in_place:
+    if not state.judgement.snapshot_class.is_allowed_in_place:
         found.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
     return found
 

@@ -191,9 +191,8 @@ def plan_bootstrap(
         (view, view.high_watermark_of(supposed.high_watermark)) for view in known if not view.has_remote or view.remote is not None
     ]
     if supposed.last_stable is None:
-        stable = last_stable_offsets(
-            [(view.source, view.log_start.value, mark) for view, mark in views], clock, plan.findings, jobs
-        )
+        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, jobs)
+        plan.findings += damage
     else:
         stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--assume last_stable") for view, mark in views}
     for view, mark in views:

@@ -126,7 +126,8 @@ def list_offsets(
     views = [(view, view.high_watermark_of(question.high_watermark)) for view in found]
     stable = dict[str, Known]()
     if question.isolation is Isolation.READ_COMMITTED:
-        stable = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, findings, jobs)
+        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, jobs)
+        findings += damage
     result = OffsetsResult(question, findings=findings)
     for view, mark in views:
         path = view.directory.path

@@ -254,13 +254,13 @@ def _decided(
             if not replayed.state.is_complete:
                 verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
-            if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
+            if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
             return state(verdict, why, judgement)
-        if verdict not in WRONG and replayed.state.judgement.snapshot_class.may_go_in_place:
+        if verdict not in WRONG and replayed.state.judgement.snapshot_class.is_allowed_in_place:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
             return state(verdict, why, Judgement(SnapshotClass.UNPROVEN, reasons))
-    if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
+    if replayed is None or not replayed.state.judgement.snapshot_class.is_allowed_in_place:
         because = reason if replayed is None else replayed.state.judgement.reasons[0]
         what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot is at {offset}"
         raise UnknownStateError(f"{what}; and the right state is unknown: {because}", path=chain.remote.place)

@@ -15,7 +15,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.placement_rules import why_not_due_in_place, why_not_trusted
+from snaprebuild.snapshots.plan.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -113,7 +113,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
             why = f"it cannot be judged whether it may be written to: {planned.fault}"
             unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
             refused.append(unjudged if planned.verdict is None else planned.verdict.rejection_finding(path))
-        elif (untrusted := why_not_trusted(planned, replica.first_offset)) is not None:
+        elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
             why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
@@ -161,10 +161,10 @@ def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
 def _why_not(replica: CheckedReplica) -> str | None:
     remote = replica.remote
     assert remote is not None
-    if not remote.judgement.snapshot_class.may_go_in_place:
+    if not remote.judgement.snapshot_class.is_allowed_in_place:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
-    why_not_due = why_not_due_in_place(replica.source, replica.first_offset, is_log_end=False)
-    return None if why_not_due is None else f"no snapshot is written at {replica.first_offset}: {why_not_due}"
+    reason = reason_against_writing_in_place(replica.source, replica.first_offset, is_log_end=False)
+    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason}"
 
 
 def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:

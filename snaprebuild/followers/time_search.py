@@ -32,7 +32,7 @@ from snaprebuild.followers.list_offsets import TimestampAndOffset
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint
 from snaprebuild.snapshots.source.log_records import batch_records
-from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import OpenBytes
 from snaprebuild.tier.remote_log import is_in_lineage
@@ -158,9 +158,8 @@ class LogSearch:
         """The greatest timestamp of each segment as a broker has it: of a closed one from its time index, else from its batches."""
         if self._greatest is None:
             view = self._view
-            each = here_for([view.directory.store])
             last = len(view.directory.segments) - 1  # its index lags its data, unless the broker stopped cleanly
-            hints = [*each(partial(largest_timestamp_hint, view.source), range(last)), None]
+            hints = [*local_map([view.directory.store])(partial(largest_timestamp_hint, view.source), range(last)), None]
             self._greatest = [
                 hint
                 if hint is not None

@@ -165,7 +165,7 @@ def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) 
     sequence = attempt.base_sequence
     is_first = sequence == 0
     if attempt.bumps_epochs and version >= _EPOCH_BUMP and not memory.batches and not is_first:
-        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "knows no batch of it: a producer of version 2 has to begin with 0")
+        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "has no batch of it: a producer of version 2 must begin with 0")
     if attempt.epoch != memory.epoch:
         if is_first or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
             return None
@@ -176,7 +176,7 @@ def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) 
     if sequence == last + 1 or (is_first and last == _SEQUENCE_MAX) or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
         return None
     if last == -1 and version < _ACCEPTS_UNKNOWN:
-        return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "knows its epoch and no batch: it has to begin with 0")
+        return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "has its epoch and no batch: it must begin with 0")
     expected = next_sequence(last)
     return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, f"expects {expected}")
 

@@ -70,7 +70,7 @@ class BrokerStart:
     """The effect of a start on the snapshot files.
 
     Attributes:
-        after: offset and origin of each snapshot file that is there afterwards, ascending.
+        after: offset and origin of each snapshot file that exists after the start, ascending.
         stray: offsets of files removed because no segment begins there.
         out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is loaded.
         corrupt: offsets of files removed because they did not parse when the broker tried to load them.

@@ -43,7 +43,7 @@ class SnapshotClass(Enum):
         return _CONFIDENCE[self]
 
     @property
-    def may_go_in_place(self) -> bool:
+    def is_allowed_in_place(self) -> bool:
         """Whether it is written into a log directory by default."""
         return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
 
@@ -167,7 +167,7 @@ class ReplayRecord:
                 f"{missing} offsets between {start} and {summary.facts.next_offset} are not on disk (compacted or deleted)"
             )
         if summary.facts.disorder_offset is not None:
-            self.doubts.append(f"the batch at offset {summary.facts.disorder_offset} does not lie behind the one before it")
+            self.doubts.append(f"the batch at offset {summary.facts.disorder_offset} does not follow the one before it")
         end = max(summary.facts.next_offset, summary.base_offset)
         if following is not None and following > end:
             # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk shows the difference.
@@ -176,7 +176,7 @@ class ReplayRecord:
         if following is not None and following < summary.facts.next_offset:
             # Reported with the earlier segment: the state at the boundary between them already has what is after it.
             self.doubts.append(
-                f"segment {summary.base_offset} ends at {summary.facts.next_offset}, behind the base {following} of the next one"
+                f"segment {summary.base_offset} ends at {summary.facts.next_offset}, above the base {following} of the next one"
             )
 
     def _take_tail(self, summary: SegmentSummary, *, may_be_torn: bool) -> None:

@@ -226,7 +226,7 @@ def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
     """Why entries cannot be those of a snapshot at ``offset``, or None: duplicates, or offsets at or above its name."""
     ids = np.sort(entries["producer_id"].astype(np.int64))
     if (ids[1:] == ids[:-1]).any():
-        return f"producer {int(ids[1:][ids[1:] == ids[:-1]][0])} stands twice"
+        return f"producer {int(ids[1:][ids[1:] == ids[:-1]][0])} occurs twice"
     if (entries["last_offset"] >= offset).any() or (entries["current_txn_first_offset"] >= offset).any():
         return f"an entry holds an offset at or above {offset}"
     opened = np.sort(entries["current_txn_first_offset"].astype(np.int64))

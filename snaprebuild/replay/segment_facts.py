@@ -63,7 +63,7 @@ class SegmentFacts:
 
     @classmethod
     def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> SegmentFacts:
-        """Of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
+        """The facts of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
         attributes = block.column("attributes")
         is_new = block.column("magic") == 2

@@ -1,10 +1,10 @@
-"""A large segment in ranges of bytes that are read in parallel, and the proof that together they give what the whole segment gives.
+"""A large segment in ranges of bytes that are read in parallel, and the proof that their results equal that of the whole segment.
 
-A range begins at a position of the offset index, which may be wrong, and is summarised without what is before it. That counts for nothing
-until ``join_ranges`` has joined all ranges of the segment: each must end where the next one begins.
+A range begins at a position of the offset index, which may be wrong, and is summarised without the batches before it. It proves
+nothing until ``join_ranges`` has joined all ranges of the segment: each must end where the next one begins.
 
-If the segment has cuts (``summarise_pieces``), each range is cut at all that its batches reach. Of the ranges that reach a cut, the first
-one counts: if offsets ascend, the others begin after the cut, and if they do not, the segment is read whole.
+If the segment has cuts (``summarise_pieces``), each range is cut at all that its batches reach. Among the ranges that reach a cut,
+the first one counts: if offsets ascend, the others begin after the cut. If they do not ascend, the segment is read whole.
 """
 
 from __future__ import annotations

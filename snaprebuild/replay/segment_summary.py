@@ -148,7 +148,7 @@ class SegmentSummary:
 
     @classmethod
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
-        """A stand-in for a segment that was not read."""
+        """A placeholder for a segment that was not read."""
         return cls(base_offset, None, None, size_bytes, BatchContents().after(base_offset), Tail(TailKind.CLEAN, 0), bytes_read=0)
 
 

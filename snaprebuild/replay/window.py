@@ -167,26 +167,26 @@ def witness_fault(
     replayed = total.chosen(np.flatnonzero(total.assigned))
     live = ~expired_mask(entries_of(replayed), as_of_ms, expiration_ms)
     if not live.any():
-        return "no live producer in the window could confirm the snapshot behind it"
+        return "no live producer in the window could confirm the snapshot after it"
     row, found = lookup(witness.producer_id, replayed.producer_id)
     missing = live & ~found
     if missing.any():
-        return f"the snapshot behind the window lacks producer {int(replayed.producer_id[missing][0])}"
+        return f"the snapshot after the window lacks producer {int(replayed.producer_id[missing][0])}"
     same = replayed.chosen(np.flatnonzero(found))
     wrong = _contradicts(same, witness.chosen(row[found]), window_offset)
     if wrong.any():
-        return f"the snapshot behind the window contradicts the replay for producer {int(same.producer_id[wrong][0])}"
+        return f"the snapshot after the window contradicts the replay for producer {int(same.producer_id[wrong][0])}"
     silent = _absent_from(witness, total)
     opened = silent.txn_first_offset
     inside = (silent.last_offset >= window_offset) | (opened >= window_offset)
     if inside.any():
         producer = int(silent.producer_id[inside][0])
-        return f"the snapshot behind the window names an offset inside it at which producer {producer} has no batch"
+        return f"the snapshot after the window names an offset inside it at which producer {producer} has no batch"
     # Below the window everything is old: a young producer without a batch in it can only come from data that was deleted.
     young = ~expired_mask(entries_of(silent), as_of_ms, expiration_ms) & (opened == NONE)
     young &= (silent.last_offset >= first_offset) | (first_offset == 0)
     if young.any():
-        return f"producer {int(silent.producer_id[young][0])} of the snapshot behind the window is young and has no batch in it"
+        return f"producer {int(silent.producer_id[young][0])} of the snapshot after the window is young and has no batch in it"
     return None
 
 
@@ -223,7 +223,7 @@ def open_below_fault(
         earlier = np.where(effect is below, claimed, first)
         wrong &= ~((earlier != NONE) & (earlier < first_offset) & ~_column(below, "txn_is_set", effect.producer_id))
         if wrong.any():
-            return "the snapshot behind the window " + text.format(int(effect.producer_id[wrong][0]), int(first[wrong][0]))
+            return "the snapshot after the window " + text.format(int(effect.producer_id[wrong][0]), int(first[wrong][0]))
     return None
 
 
@@ -304,8 +304,8 @@ def settle(
         ("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known"),
         ("G3", later.producer_id[crossing], "a transaction may have been open across the boundary"),
         # Only the time indexes show that its older batches have expired, and those may be cut or stale.
-        ("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are"),
-        ("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either"),
+        ("G5", later.producer_id[older], "it had batches below the window, and only a time index shows how old they are"),
+        ("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot after the window either"),
     )
     gaps = tuple(Gap(name, each, reason) for name, ids, reason in found for each in ids[:GAPS_LISTED_MAX].tolist())
     both = sorted_entries(np.concatenate((entries[~gone], entries_of(silent))))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
 from snaprebuild.documents.fleet import Fleet, Partition, Replica, Step, Treat
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.typed import encoded_members
-from snaprebuild.report.page_data import PageData, PageDocument, PagePartition
+from snaprebuild.report.page_data import PageDocument, PagePartition
 from snaprebuild.report.page_writer import PageSink
 
-__all__ = ["fleet_page", "take_fleet"]
+__all__ = ["take_fleet"]
 
 LACKS = ("segments and snapshots of the replicas: the documents of `scan` have them; all documents make one page",)
 
@@ -47,36 +44,10 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program)
     names = [name for name in Fleet.__struct_fields__ if name not in ("has_metadata", "rate_bytes_per_second", "elections")]
-    _take(typed_members(head.path, Fleet, (*names, "unread_paths", "findings")), document, sink)
-
-
-def fleet_page(fleet: Fleet, name: str, program: str) -> PageData:
-    """The page of a merge that was just made.
-
-    Args:
-        fleet: its document.
-        name: what the page calls it.
-        program: version of the program.
-    """
-    sink = PageSink("Fleet")
-    _take(_members(fleet), PageDocument(name, Fleet.schema_id(), program), sink)
-    sink.page.link_findings()
-    return sink.page
-
-
-def _members(fleet: Fleet) -> Iterator[tuple[str, Any]]:
-    for name, value in encoded_members(fleet).items():
-        if name in ("steps", "brokers", "partitions"):
-            yield from ((name, each) for each in value)
-        else:
-            yield name, value
-
-
-def _take(members: Iterable[tuple[str, Any]], document: PageDocument, sink: PageSink) -> None:
     document.lacks += LACKS
     number = sink.add_document(document)
     cluster, treat, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
-    for name, value in members:
+    for name, value in typed_members(head.path, Fleet, (*names, "unread_paths", "findings")):
         if name == "cluster_id" and value is not None:
             cluster = f"cluster {value}"
             document.facts.append(("cluster", value))

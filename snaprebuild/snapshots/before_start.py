@@ -15,7 +15,7 @@ from itertools import pairwise
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, why_not_due_in_place
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed, reason_against_writing_in_place
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -71,7 +71,7 @@ class PreparedPartition:
     def state(self) -> PreparationState:
         """How far it came."""
         plan = self.result.plan
-        is_whole = plan.fault is None and not any(is_relevant_gap(plan, offset, reason) for offset, reason in plan.not_planned)
+        is_whole = plan.fault is None and not any(may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned)
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
         return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
@@ -164,7 +164,7 @@ def _missing(source: PartitionSource) -> list[int]:
         for base in bases
         if base not in listed
         and snapshot_file_name(base) not in directory.unreadable
-        and why_not_due_in_place(source, base, is_log_end=False) is None
+        and reason_against_writing_in_place(source, base, is_log_end=False) is None
     ]
 
 

@@ -44,49 +44,49 @@ class Known:
 
 
 def last_stable_offsets(
-    logs: Iterable[tuple[PartitionSource, int, Known]], clock: Clock, findings: list[Finding], jobs: int | None
-) -> dict[str, Known]:
-    """The last stable offset of each partition, by path.
+    logs: Iterable[tuple[PartitionSource, int, Known]], clock: Clock, jobs: int | None
+) -> tuple[dict[str, Known], list[Finding]]:
+    """The last stable offset of each partition, by path, and findings of damage; partitions that are damaged are left out.
 
     Args:
         logs: partitions whose segments on disk are replayed, with their log start offsets and high watermarks.
         clock: for which snapshot at the first offset is trusted.
-        findings: gets what is damaged; such partitions are left out.
         jobs: worker processes, None for as many as processors.
     """
     tasks = _read([_StateAtMark(source, log_start, mark, clock) for source, log_start, mark in logs], jobs)
-    return {task.path: task.last_stable() for task in tasks if not _take_findings(task, findings)}
+    stable = {task.path: task.last_stable() for task in tasks if not _damage(task)}
+    return stable, [finding for task in tasks for finding in _damage(task)]
 
 
 def stable_ends(
-    marks: Iterable[tuple[PartitionSource, int]], clock: Clock, findings: list[Finding], jobs: int | None
-) -> dict[str, int]:
-    """Below which offset each log is whole and stable, by path: at most its last stable offset, and at most what could be replayed.
+    marks: Iterable[tuple[PartitionSource, int]], clock: Clock, jobs: int | None
+) -> tuple[dict[str, int], list[Finding]]:
+    """Below which offset each log is whole and stable, by path, and findings of damage and gaps.
+
+    The offset is at most the last stable offset, and at most the end of what could be replayed.
 
     Args:
         marks: partitions whose segments on disk are replayed, with their high watermarks.
         clock: for which snapshot at the first offset is trusted.
-        findings: gets what is damaged.
         jobs: worker processes, None for as many as processors.
     """
     tasks = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
+    findings = []
     for task in tasks:
-        if not _take_findings(task, findings) and (gap := task.gap) is not None:
-            findings.append(Finding("log-gap", Severity.FINDING, task.path, gap, task.stable_end()))
-    return {task.path: task.stable_end() for task in tasks}
+        gap = [] if task.gap is None else [Finding("log-gap", Severity.FINDING, task.path, task.gap, task.stable_end())]
+        findings += _damage(task) or gap
+    return {task.path: task.stable_end() for task in tasks}, findings
 
 
 def _read(tasks: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
     """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
     sources = [task.source for task in tasks]
-    return read_partitions(sources, lambda place, source: tasks[place].begun_anew(source), lambda _, task: task, jobs)
+    return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, jobs)
 
 
-def _take_findings(task: _StateAtMark, findings: list[Finding]) -> bool:
-    """Takes what keeps a partition from being replayed to its end. Returns whether there is any."""
-    bad = [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
-    findings += bad
-    return bool(bad)
+def _damage(task: _StateAtMark) -> list[Finding]:
+    """The findings that keep a partition from being replayed to its end."""
+    return [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
 
 
 class _StateAtMark(ReplayTask):
@@ -108,7 +108,7 @@ class _StateAtMark(ReplayTask):
         self._has_failed = False
         self.gap: str | None = None
 
-    def begun_anew(self, source: PartitionSource) -> _StateAtMark:
+    def for_new_listing(self, source: PartitionSource) -> _StateAtMark:
         """The same of another listing."""
         return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 

@@ -1,6 +1,6 @@
 """How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition with few rows is one piece of work. A larger one that can be split (``engine.remote_tasks``) has one piece for each
+A partition with few rows is one piece of work. A larger one that can be split (``engine.executor_tasks``) has one piece for each
 chunk, once the state before the chunk is known.
 Chunks are composed in parallel, and one task goes over the composed effects. It sends the states, as rows like any others, to the
 tasks that replay. The driver has only sizes, bounds, and results.
@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
+from snaprebuild.snapshots.engine.executor_tasks import chunk_starts
 from snaprebuild.snapshots.engine.partition_task import Job
-from snaprebuild.snapshots.engine.remote_tasks import chunk_starts
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
@@ -124,7 +124,7 @@ def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool
 
 
 def may_go_back(job: Job) -> bool:
-    """Whether it may ask for further segments."""
+    """Whether it may need further segments."""
     replay = job.replay()
     return replay is None or replay.may_go_back()
 

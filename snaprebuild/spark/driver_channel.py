@@ -28,7 +28,7 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
-from snaprebuild.storage.io_limits.policy import USUAL_MANNERS, Manners, manners, take_part
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, apply_io_limits, current_io_limits
 from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
 
 __all__ = ["PORT_SETTING", "DriverChannel", "JobChannel", "OnEvent", "listening"]
@@ -61,13 +61,13 @@ class DriverChannel:
 
     Attributes:
         secret: a caller must have it.
-        manners: how each task reads. A task does not call before each block, so a budget is divided among the cores.
+        io_limits: how each task reads. A task does not call before each block, so a budget is divided among the cores.
     """
 
     host: str
     port: int
     secret: bytes = field(repr=False)
-    manners: Manners = USUAL_MANNERS
+    io_limits: IoLimits = NO_IO_LIMITS
 
     def wrap(self, function: Tasks) -> Tasks:
         """The function of a task, under the limits of the whole run."""
@@ -131,7 +131,7 @@ class _Wrapped:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # It stays so after the task: requests that are still open then belong to it.
         count_elsewhere(self.channel.count)
-        take_part(self.channel.manners)
+        apply_io_limits(self.channel.io_limits)
         yield from self.function(batches)
         _freeze_modules()
 
@@ -245,7 +245,7 @@ def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterato
     thread = threading.Thread(target=listener.listen, name="driver channel", daemon=True)
     thread.start()
     try:
-        each = manners().share_of(context.defaultParallelism)
+        each = current_io_limits().share_of(context.defaultParallelism)
         yield DriverChannel(host.strip("[]"), server.getsockname()[1], secret, each)
     finally:
         listener.close()

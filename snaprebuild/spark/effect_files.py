@@ -234,7 +234,7 @@ class CacheWriter:
             self._cache.store.create(self._cache.directory, name, data, owner=None, temporary_name=f".{name}.tmp")
         except SnaprebuildError as error:
             self._is_over = True
-            self._warn(f"effects are not kept: {error}")
+            self._warn(f"effects are not cached: {error}")
 
 
 def _is_sound(rows: Sequence[Row]) -> bool:

@@ -97,8 +97,8 @@ class SparkEngine:
         if wave:
             self._run_wave(wave)
 
-    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """As ``storage.parallel_map.Each``: the function is called in Spark tasks.
+    def parallel_map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        """As ``storage.parallel_map.ParallelMap``: the function is called in Spark tasks.
 
         Raises:
             StorageError: the job failed.

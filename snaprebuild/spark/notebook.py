@@ -29,7 +29,7 @@ from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
-from snaprebuild.storage.io_limits.policy import manners, reading_so
+from snaprebuild.storage.io_limits.policy import current_io_limits, limited_io
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]
@@ -126,12 +126,12 @@ def rebuild(
     )
     if max_read_rate is not None and max_read_rate < 1:
         raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
-    with reading_so(manners() if max_read_rate is None else replace(manners(), bytes_per_second=max_read_rate)):
+    with limited_io(current_io_limits() if max_read_rate is None else replace(current_io_limits(), bytes_per_second=max_read_rate)):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
-            made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, each=engine.each)
+            made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
         elif request != Request(paths=()):
-            raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
+            raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
             made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
         if made.request.stage:
@@ -160,7 +160,7 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
     texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     texts |= {name: tuple(texts[name]) for name in ("topics", "partitions") if name in texts}
     texts.setdefault("as_of_ms", int(time.time() * 1000))
-    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, each=engine.each)
+    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, parallel_map=engine.parallel_map)
 
 
 def scan(
@@ -180,7 +180,7 @@ def scan(
     """
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
-    return scan_in_process.scan(open_source(_paths(source), _text(server_properties), selection, s3), engine.each)
+    return scan_in_process.scan(open_source(_paths(source), _text(server_properties), selection, s3), engine.parallel_map)
 
 
 def verify(

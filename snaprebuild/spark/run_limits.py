@@ -71,5 +71,5 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     )
     for (option, most, used), total in zip(limits, needed, strict=True):
         if most is not None and total > most - used:
-            needs_text = f"{total} are needed for what is to be read, and {max(most - used, 0)} are left"
+            needs_text = f"{total} are needed for this run, and {max(most - used, 0)} are left"
             raise RefusedError(f"the limit of {option} {most} does not suffice: {needs_text}; nothing more is read")

@@ -26,7 +26,7 @@ from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import listed_again
-from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 
@@ -283,7 +283,7 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
     total = sum(file.size_bytes for file in segments)
     target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)
     huge = [file for file in segments if file.size_bytes > target and file.index_path is not None]
-    parts = here_for(file.store for file in huge)(lambda file: _parts(file, target), huge)
+    parts = local_map(file.store for file in huge)(lambda file: _parts(file, target), huge)
     of_huge = dict(zip(map(id, huge), parts, strict=True))
     return [part for file in segments for part in of_huge.get(id(file), (file,))]
 

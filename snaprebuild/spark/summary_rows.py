@@ -24,8 +24,8 @@ from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, Clos
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
+from snaprebuild.snapshots.engine.executor_tasks import Outcome
 from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary
-from snaprebuild.snapshots.engine.remote_tasks import Outcome
 
 __all__ = [
     "CLOSE_BYTES",

@@ -44,7 +44,7 @@ from snaprebuild.storage.partition_dir import (
 from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
     "Discovery",
@@ -102,7 +102,7 @@ class LogDirState:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory and those of its partitions that were asked for."""
+    """A log directory and its requested partitions."""
 
     state: LogDirState
     partitions: tuple[PartitionDir, ...]
@@ -146,7 +146,8 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     for path in paths:
         root, store = absolute(path), store_of(path, settings)
         if store.is_local and (fault := directory_fault(path)) is not None:
-            raise UsageError(fault, path=path)
+            where = ": name the directory that the file is in" if os.path.isfile(path) else ""
+            raise UsageError(f"{fault}{where}", path=path)
         for partition in _walk(root, found) if store.is_local else _objects(store, root, found):
             identity = (partition.device, partition.inode) if store.is_local else partition.path
             if identity in seen:
@@ -158,7 +159,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
             by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
     places = sorted(by_log_dir)
     stores = {place: store_of(place, settings) for place in places}
-    each_of = map if all(store.is_local for store in stores.values()) else at_once
+    each_of = map if all(store.is_local for store in stores.values()) else map_in_threads
     for place, state in zip(places, each_of(lambda place: read_log_dir(place, stores[place]), places), strict=True):
         partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(state, tuple(partitions)))
@@ -191,7 +192,7 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise GonePartitionError("was deleted or moved while it was looked at", path=directory.path) from error
+            raise GonePartitionError("was deleted or moved during the run", path=directory.path) from error
     assert isinstance(directory.store, Store), "objects that were listed"
     for now in find_objects(directory.store, directory.path).partitions:
         return now
@@ -205,7 +206,7 @@ def directory_fault(path: str) -> str | None:
     except (FileNotFoundError, ValueError):  # a path contains no null byte
         return "does not exist"
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        return f"cannot be accessed: {error.strerror}"
 
 
 def _log_dir_of(partition: PartitionDir) -> str:

@@ -272,11 +272,11 @@ def partition_dir_of_entries(
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
         is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
     except FileNotFoundError as error:
-        raise GonePartitionError("was deleted or moved while it was looked at", path=path) from error
+        raise GonePartitionError("was deleted or moved during the run", path=path) from error
     except OSError as error:
-        raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
     if not is_same:
-        raise GonePartitionError("was deleted or moved while it was looked at", path=path)
+        raise GonePartitionError("was deleted or moved during the run", path=path)
     return found
 
 

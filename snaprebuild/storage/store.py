@@ -166,7 +166,7 @@ class ReadStore(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a file system: with locks, owners, links, and renames. Elsewhere small reads mostly wait (``at_once``)."""
+        """Whether it is a file system: with locks, owners, links, and renames. Elsewhere small reads mostly wait : use threads."""
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
@@ -427,7 +427,7 @@ def absolute(location: str) -> str:
     if not bucket or any(character in bucket for character in "@:?#\\ "):
         raise UsageError("expected s3://BUCKET/PREFIX", path=f"{OBJECT_SCHEME}...")  # the text may contain a password
     if key and not all(part not in ("", ".", "..") for part in key.split("/")):
-        raise UsageError("a part of the prefix is empty, '.' or '..', which no directory is called", path=location)
+        raise UsageError("a part of the prefix is empty, '.' or '..': no directory may have this name", path=location)
     return f"{OBJECT_SCHEME}{bucket}/{key}" if key else f"{OBJECT_SCHEME}{bucket}"
 
 

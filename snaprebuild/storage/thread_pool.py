@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["THREADS", "at_once"]
+__all__ = ["THREADS", "map_in_threads"]
 
 THREADS = 16
 """Threads of this process."""
@@ -41,7 +41,7 @@ class _Pool:
             if self._ahead_bytes and self._ahead_bytes + size_bytes > AHEAD_BYTES_MAX:
                 return None
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="at-once")
+                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="thread-pool")
             self._ahead_bytes += size_bytes
             return self._threads.submit(function, item)
 
@@ -53,7 +53,7 @@ class _Pool:
 _pool = _Pool()
 
 
-def at_once(
+def map_in_threads(
     function: Callable[[Item], Found], items: Sequence[Item], size_of: Callable[[Item], int] = lambda _: 0
 ) -> Iterator[Found]:
     """What the function returns for each item, in their order.
@@ -61,7 +61,7 @@ def at_once(
     Args:
         function: called in several threads. Its exceptions are raised where their item is due; items that are not begun by then
             never are.
-        items: nothing is done before the first result is asked for.
+        items: nothing is done before the first result is requested.
         size_of: bytes that the result of an item holds.
     """
     begun: deque[tuple[Future[Found], int]] = deque()

@@ -21,7 +21,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_finding, manifest_bytes, missing_objects, torn_index
 from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
@@ -210,7 +210,7 @@ def _partition_of_objects(
     named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
     states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, knows_all=listing.knows_all)
     left = list(copies.values())
-    facts = at_once(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
+    facts = map_in_threads(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
     rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
     return _with_gaps(named, found.layout, rows)
 

@@ -19,7 +19,7 @@ from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLogs
@@ -95,7 +95,7 @@ def _with_topics(
             copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
             if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
                 asked.setdefault((each.head, each.topic_id), copy)
-    topics = dict(zip(asked, at_once(partial(_topic_of, store, root), list(asked.values())), strict=True))
+    topics = dict(zip(asked, map_in_threads(partial(_topic_of, store, root), list(asked.values())), strict=True))
     return [each if (topic := topics.get((each.head, each.topic_id))) is None else replace(each, named=topic) for each in found]
 
 

@@ -20,7 +20,7 @@ from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.storage.store import FileIdentity, Ownership, ReadStore, Store
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import CopyFacts, copy_facts, manifest_bytes
 from snaprebuild.tier.cost import LOG_OF
 
@@ -64,7 +64,7 @@ class RemoteLogDir:
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        return at_once(partial(copy_facts, self.base, self.root, self.layout), copies, manifest_bytes)
+        return map_in_threads(partial(copy_facts, self.base, self.root, self.layout), copies, manifest_bytes)
 
     def read(self, copy: TierCopy, kind: LocalTierFile, bytes_max: int = limits.INDEX_BYTES_MAX) -> bytes | None:
         """Bytes of a small file of a copy; None where it has none.

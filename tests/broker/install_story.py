@@ -109,7 +109,9 @@ class Story:
             where = [word for stage in self._stages for word in ("--to", stage)]
             stage = ("stage", "--server-properties", self._properties, *where, *topics)
             before = self._snapshots()
-            self._say.snaprebuild(*stage, exit_code=0, facts=(r"\d+ snapshots? staged", "Nothing was written there"))
+            self._say.snaprebuild(
+                *stage, exit_code=0, facts=(r"\d+ snapshots? staged", "Nothing was written to the log directories")
+            )
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())
             at_staging = self._bases()
 

@@ -164,7 +164,7 @@ class Story:
         self._say.step("the broker is stopped: what blocks the upload")
         bases, there = self._bases(), self._snapshots()
         missing = [base for base in bases[1:] if snapshot_name(base) not in there]
-        blocked = rf"{PARTITION} .* missing-snapshot {len(missing)}\b"
+        blocked = rf"{PARTITION} +{len(missing)} .*no snapshot"
         self._say.snaprebuild("scan", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=(blocked,))
 
     def _rebuild(self) -> None:
@@ -173,7 +173,7 @@ class Story:
         written = len(bases) - 1 - len(before) + 1  # one of those that are there stands at the log end
         began = time.monotonic()
         receipt = ("--receipt", self._work / "receipt.jsonl")
-        facts = (rf"{written} snapshots? written", rf"{written} EXACT")
+        facts = (rf"{written} snapshots? written", rf"{written} proven")
         self._say.snaprebuild("rebuild", self._root / "kafka-logs", "--topic", TOPIC, *receipt, exit_code=0, facts=facts)
         self._seconds["rebuild"] = f"{written} snapshots in {time.monotonic() - began:.1f} s"
         after = self._snapshots()

@@ -16,7 +16,7 @@ LEADER = (FIXTURES / "follower-lost-state" / "node1", FIXTURES / "follower-lost-
         ("highest_remote=5", "--assume: expected NAME=VALUE with one of leader_epoch, "),
         ("high_watermark=-1", "--assume high_watermark: expected a number from 0 to 9223372036854775807, found '-1'"),
         ("high_watermark=", "--assume high_watermark: expected a number from 0 to 9223372036854775807, found ''"),
-        ("remote_storage=true", "--assume remote_storage: expected on or off, found 'true'"),
+        ("remote_storage=true", "--assume remote_storage: expected one of on, off, found 'true'"),
     ],
 )
 def test_what_cannot_be_assumed(text: str, said: str) -> None:

@@ -76,13 +76,13 @@ def test_whoever_reads_the_table_is_told_when_it_counts_and_what_an_old_broker_d
     logs = at_work(tmp_path)
     with live_broker(logs):
         unknown = snaprebuild("rebuild", logs, "--broker-running", *AS_OF, "--receipt", tmp_path / "one.jsonl")
-    assert "2.7 or older deletes the snapshots again within a minute" in unknown.stdout
-    assert "uses the written snapshots after its next start" in unknown.stdout
+    assert "2.7 or older deletes the snapshots again within a minute" in unknown.text
+    assert "uses the written snapshots after its next start" in unknown.text
     assert in_json("undo", tmp_path / "one.jsonl").exit_code == 0
     with broker_of(logs, "kafka_2.13-3.9.2.jar"):
         known = snaprebuild("rebuild", logs, "--broker-running", *AS_OF, "--receipt", tmp_path / "two.jsonl")
         refused = snaprebuild("undo", tmp_path / "two.jsonl")
-    assert "Kafka 3.9 runs here; it uses the written snapshots after its next start." in known.stdout
+    assert "Kafka 3.9 runs here; it uses the written snapshots after its next start." in known.text
     assert (refused.exit_code, "But for what was left alone" in refused.stdout) == (3, False), "nothing was removed"
 
 

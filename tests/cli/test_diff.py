@@ -36,7 +36,7 @@ def test_equal_bytes(pair: tuple[Path, Path]) -> None:
     run = in_json("inspect diff", *write(pair, ALL, ALL))
     assert (run.exit_code, run.document["status"]) == (0, "equal_bytes")
     assert run.document["a"]["entries"] == run.document["b"]["entries"] == 3
-    assert snaprebuild("inspect", "diff", *pair).stdout.endswith("equal bytes\n")
+    assert snaprebuild("inspect", "diff", *pair).stdout.startswith("equal bytes\n")
 
 
 def test_the_order_means_nothing(pair: tuple[Path, Path]) -> None:
@@ -78,9 +78,10 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     assert "never wrote here" in entries[9]["consequence"]
     text = snaprebuild("inspect", "diff", *pair)
     assert text.exit_code == 1
-    assert "epoch 1 -> 2, timestamp 6000 -> 7000" in text.stdout
-    assert text.stdout.endswith("different: 1 only in A, 1 only in B, 1 changed\n")
-    assert "snapshots-differ" in text.stderr
+    lines = [" ".join(line.split()) for line in text.stdout.splitlines()]
+    assert {"epoch 1 -> 2", "timestamp 6000 -> 7000"} <= set(lines), "one field a line"
+    assert lines[0] == "different: 1 only in A, 1 only in B, 1 changed"
+    assert "snapshots-differ" not in text.stderr, "stdout says so"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_many_are_counted_and_not_all_listed(pair: tuple[Path, Path]) -> None:
     assert run.document["totals"]["only_in_a"] == 3_000
     assert (len(run.document["entries"]), run.document["entries_not_listed"]) == (1_000, 2_000)
     assert run.document["entries"][0]["producer_id"] == 2_999
-    assert "and 2990 more" in snaprebuild("inspect", "diff", *pair).stdout
+    assert "and 2,990 more" in snaprebuild("inspect", "diff", *pair).stdout
 
 
 def test_snapshots_of_brokers_differ_by_what_the_log_says() -> None:
@@ -162,7 +163,7 @@ def test_snapshots_of_brokers_differ_by_what_the_log_says() -> None:
     assert {entry["producer_id"] for entry in run.document["entries"]} == differing
     assert (run.document["a"]["offset"], run.document["b"]["offset"]) == (7637, 8231)
     text = snaprebuild("inspect", "diff", partition / snapshot_name(7637), partition / snapshot_name(8231))
-    assert "A is the state at offset 7637, B at 8231" in text.stdout
+    assert "A is the state at offset 7637, B at 8231" in text.text
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------------

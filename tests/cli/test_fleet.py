@@ -78,12 +78,13 @@ def test_what_the_metadata_log_adds(place: Path) -> None:
 
 
 def test_table_and_page(place: Path, tmp_path: Path) -> None:
-    page = tmp_path / "fleet.html"
-    run = snaprebuild("fleet", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--html", page)
+    page, document = tmp_path / "fleet.html", tmp_path / "fleet.json"
+    run = snaprebuild("fleet", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--save-json", document)
     assert run.exit_code == 1
-    assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.stdout
+    assert snaprebuild("report", document, "--html", page).exit_code == 0
+    assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.text
     assert "stop, rebuild, start" in run.stdout
-    assert "3 partitions: elect the replica that has every snapshot" in run.stdout
+    assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)
     assert {each["name"]: each["outcome"] for each in data["partitions"]} == {
         "orders-0": "treat",
@@ -95,8 +96,6 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     (table,) = data["tables"]
     assert len(table["rows"]) == 1
     # And as a document beside the scans of the brokers.
-    document = tmp_path / "fleet.json"
-    document.write_text(merged(place).stdout)
     assert snaprebuild("report", document, place / "1.json", "--html", tmp_path / "both.html").exit_code == 0
     names = [each["name"] for each in data_of(tmp_path / "both.html")["partitions"]]
     assert names.count("orders-0") == 2, "the cluster's, and the replica"

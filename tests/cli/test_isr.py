@@ -28,8 +28,8 @@ def test_a_story_step_by_step() -> None:
     run = snaprebuild("simulate", "isr", "race")
     assert run.exit_code == 1
     assert "(isr-loss)" in run.stderr
-    assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.stdout
-    assert "LOST: record 1, committed, which broker 2 does not have" in run.stdout
+    assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.text
+    assert "LOST: record 1, committed, which broker 2 does not have" in run.text
     before, after = in_json("simulate isr", "race").document["stories"]
     assert (before["mode"], after["mode"]) == ("no-epochs", "kip-903")
     assert [step["step"] for step in before["steps"]] == [str(step) for step in STORIES["race"].steps]
@@ -99,7 +99,7 @@ def test_check() -> None:
     assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}
     assert run.document["known_from"] == 234
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
-    assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.stdout
+    assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.text
     assert "(isr-elected-new-disk)" in text.stderr
     healthy = in_json("cluster isr", FIXTURES / "kraft-metadata-moved" / "logs")
     assert (healthy.exit_code, healthy.document["events"]) == (0, [])
@@ -112,7 +112,7 @@ def test_check_with_the_logs_of_other_voters() -> None:
     assert [each["is_proven"] for each in run.document["events"]] == [True] * 8
     assert run.document["proven_end_offset"] == run.document["end_offset"] == 348
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
-    assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.stdout
+    assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.text
     text = snaprebuild("cluster", "isr", CLUSTER / "node2", *map(str, voters))
     assert "all of it is proven to be committed" in text.stdout
 

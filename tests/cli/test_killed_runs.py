@@ -25,9 +25,9 @@ MARK = "SNAPREBUILD_TEST_RUN"
 SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.storage.io_limits.policy import Manners, take_part
+from snaprebuild.storage.io_limits.policy import IoLimits, apply_io_limits
 schedule.IN_PROCESS_BYTES_MAX = 0
-take_part(Manners(bytes_per_second=50_000))
+apply_io_limits(IoLimits(bytes_per_second=50_000))
 {}
 main.main()
 """

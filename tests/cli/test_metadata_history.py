@@ -161,7 +161,7 @@ def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     (first, *others), all_of_it = part["partitions"][0]["entries"], whole["partitions"][0]["entries"]
     assert first["state"] == [each for each in all_of_it if each["offset"] < 240][-1]["state"]
     assert others == [each for each in all_of_it if each["offset"] >= 240]
-    text = snaprebuild("cluster", "history", node, *what, "--from", 240).stdout
+    text = snaprebuild("cluster", "history", node, *what, "--from", 240).text
     assert "from offset 240 to offset 347" in text
 
 

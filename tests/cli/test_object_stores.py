@@ -34,7 +34,7 @@ from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
-from snaprebuild.storage import thread_pool as at_once
+from snaprebuild.storage import thread_pool
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.store import S3Settings
 
@@ -212,7 +212,7 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, s
         ensure_snapshot(f"{location}/mixed-0", bases[0], options=replace(options, s3=S3Settings(max_requests=2, run="few")))
     with pytest.raises(SnapshotRefusedError, match="--out leads into"):
         ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", options=options)
-    with pytest.raises(UsageError, match="no object lies below it"):
+    with pytest.raises(UsageError, match="there is no object below it"):
         ensure_snapshot(f"{location}/absent-0", bases[0], options=options)
 
 
@@ -385,8 +385,8 @@ def test_workers_ask_the_store_of_now(tmp_path: Path) -> None:
 def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     bucket = object_store.bucket()
     for location, code, text in (
-        (f"s3://{bucket}/nothing", 2, "no object lies below it"),
-        (f"{uploaded['magic0']}/magic0-0/leader-epoch-checkpoint", 2, "no object lies below it"),
+        (f"s3://{bucket}/nothing", 2, "there is no object below it"),
+        (f"{uploaded['magic0']}/magic0-0/leader-epoch-checkpoint", 2, "there is no object below it"),
         ("s3://", 2, "expected s3://BUCKET/PREFIX"),
         ("s3://user:secret@host/logs", 2, "expected s3://BUCKET/PREFIX"),
         (f"s3://{bucket}/a/../b", 2, "a part of the prefix"),
@@ -550,7 +550,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         counted.seen.clear()
         result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
-        assert counted.at_once <= at_once.THREADS + 1
+        assert counted.at_once <= thread_pool.THREADS + 1
         if counted.at_once >= 4:
             break
     assert counted.at_once >= 4

@@ -196,7 +196,7 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert tree(logs) == after
     table = snaprebuild("rebuild", logs)
     assert table.exit_code == 0
-    assert "4 partitions: nothing to rebuild" in table.stdout
+    assert "nothing to rebuild in 4 partitions" in table.stdout
 
 
 def test_in_place_all_boundaries_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -43,6 +44,26 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     assert f"is held by process {process_id}" in run.messages("refused")
     assert run.totals == {"refused": 14}
     assert tree(logs) == before
+
+
+def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
+    """The answer and the next commands come first, and these run as they are printed."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with live_broker(logs):
+        refused = snaprebuild("rebuild", logs)
+        lines = refused.stdout.splitlines()
+        assert refused.exit_code == 3
+        assert refused.text.startswith(f"Nothing was written; 14 refused in 2 of 4 partitions. A live broker holds {logs}. Next: ")
+        commands = [shlex.split(line.partition("snaprebuild ")[2]) for line in lines if "snaprebuild " in line]
+        assert [words[0] for words in commands] == ["stage", "rebuild"]
+        assert f"fuser -v {logs}/.lock" in refused.stdout
+        staged = snaprebuild(*commands[0])
+        assert staged.exit_code == 0
+        install = shlex.split(staged.stdout.partition("Next: snaprebuild ")[2].splitlines()[0])
+        assert install[0] == "install"
+        assert snaprebuild(*install).exit_code == 3, "the broker runs"
+    assert snaprebuild(*install).exit_code == 0
+    assert snaprebuild("rebuild", logs).text.startswith("Nothing was written; nothing to rebuild in 4 partitions.")
 
 
 @pytest.mark.full

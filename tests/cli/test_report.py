@@ -239,7 +239,7 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     page.write_text("<html>mine</html>")
     run = snaprebuild("report", scan, "--html", page)
     assert (run.exit_code, page.read_text()) == (3, "<html>mine</html>")
-    assert "is there and is no plan or report of ours" in run.stderr
+    assert "already exists and is no plan or report of this program" in run.stderr
     assert snaprebuild("report", scan, "--html", scan).exit_code == 2
     logs = copy_of("magic0", tmp_path)
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"
@@ -323,6 +323,6 @@ def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
     (logs / "mixed-0" / "leader-epoch-checkpoint").write_bytes(b"garbage")
     scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
-    assert run.stdout.startswith(f"INCOMPLETE: 1 path could not be read: {logs / 'mixed-0'}. ")
+    assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")
     assert data_of(tmp_path / "page.html")["documents"][0]["unread"] == [str(logs / "mixed-0")]
     assert in_json("report", scan, "--html", tmp_path / "page.html").document["unread"] == 1

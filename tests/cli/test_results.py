@@ -114,7 +114,7 @@ def test_what_is_there_is_not_replaced(name: str, tmp_path: Path) -> None:
     line = ("rebuild", FIXTURES / "magic0", "--out", tmp_path / "out", "--results", file, *OPTIONS)
     run = snaprebuild(*line)
     assert (run.exit_code, run.stdout) == (3, "")
-    assert "is there and is not replaced" in run.stderr
+    assert "already exists and is not replaced" in run.stderr
     assert not (tmp_path / "out").exists()
     file.unlink()
     file.symlink_to(tmp_path / "nowhere")

@@ -8,6 +8,7 @@ import click
 import pytest
 from command import in_json, snaprebuild
 from every_verb import command
+from log_dirs import copy_of
 from manifests import FIXTURES
 
 from snaprebuild.cli.options.settings import SETTINGS
@@ -90,7 +91,7 @@ def test_global_options_before_the_verb() -> None:
         ("crc = 'skip'", "'crc' is no setting"),
         ("set_aside = true", "'set_aside' is no setting"),
         ("max_requests = true", "max_requests: expected a number from 1 to 9223372036854775807, found 'True' (from "),
-        ("s3_path_style = 1", "s3_path_style: expected true or false, found '1' (from "),
+        ("s3_path_style = 1", "s3_path_style: expected one of true, false, found '1' (from "),
         ("s3_profile = 1", "s3_profile: expected a text, found '1' (from "),
         ("impact = 'none'", "impact: expected one of low, normal, full, found 'none' (from "),
         ("max_requests = -1", "max_requests: expected a number from 1 "),
@@ -116,7 +117,7 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
         ("crc=skip", "--set: 'crc' is no setting"),
         ("max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
         ("max_requests=few", "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)"),
-        ("s3_anonymous=yes", "s3_anonymous: expected true or false, found 'yes' (from --set)"),
+        ("s3_anonymous=yes", "s3_anonymous: expected one of true, false, found 'yes' (from --set)"),
     ],
 )
 def test_what_cannot_be_set(text: str, said: str) -> None:
@@ -149,12 +150,23 @@ def test_a_saved_plan_refuses_other_settings_of_the_store(tmp_path: Path) -> Non
     assert (run.exit_code, "--plan carries the selection" in run.stderr) == (2, True)
 
 
+def test_a_plan_of_staging_ignores_an_engine_that_is_set_for_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run = snaprebuild("plan", logs, "--to", tmp_path / "staged", "--set", "engine=spark")
+    assert (run.exit_code, "not with --engine spark" in run.stderr) == (2, True)
+    monkeypatch.setenv("SNAPREBUILD_ENGINE", "spark")
+    run = snaprebuild("plan", logs, "--to", tmp_path / "staged")
+    assert (run.exit_code, "snapshots" in run.stdout) == (0, True), run.stderr
+
+
 def test_every_setting_is_used_by_a_command_and_no_option_without_being_one() -> None:
     """A setting is an option too, or the help of a verb lists it."""
     used = {name for each in COMMANDS.values() for name in each.settings}
     options = {option.name for each in COMMANDS.values() for option in each.params}
-    assert used == {name for name, each in SETTINGS.items() if not each.is_option}
-    assert {name for name, each in SETTINGS.items() if each.is_option} == options & set(SETTINGS)
+    assert used == {name for name, each in SETTINGS.items() if each.help}
+    assert {name for name, each in SETTINGS.items() if not each.help} == options & set(SETTINGS)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
     )
     assert table.exit_code == 0
     assert "TRUSTED_BELOW(6913)" in table.stdout, "the last stable offset, by Kafka's own classes"
-    assert "the operator asserts that it leads (--i-am-the-leader)" in table.stdout
-    assert "no metadata log was given (--metadata), and there is none next to the partition" in table.stdout
+    assert "the operator asserts that it leads (--i-am-the-leader)" in table.text
+    assert "no metadata log was given (--metadata), and there is none next to the partition" in table.text
 
 
 def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> None:

@@ -132,15 +132,13 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     for number in range(5):
         write_partition(logs / f"t{number}-0", {0: b"".join(batch(at, producer_id=number) for at in range(number + 1))})
-    text = snaprebuild("inspect", "stats", logs, "--top", 2, "--details").stdout
+    text = snaprebuild("inspect", "stats", logs, "--top", 2, "-v").stdout
     for what in ("Topics", "Partitions", "Producers"):
         assert f"{what}, the top 2 of 5\n" in text
     names = [line.split()[0] for line in text.splitlines() if line.startswith(" t") and line.split()[0][1:2].isdigit()]
     assert names == ["t4", "t3", "t4-0", "t3-0", "t4-0", "t3-0"], "topics, partitions, and their segments"
-    assert (
-        text.splitlines()[-1]
-        == "5 partitions: 5 producer ids, of which 1 (20.0 %) wrote one batch only; 0 live entries, snapshots of 50 B"
-    )
+    last = "5 partitions: 5 producer ids, of which 1 (20.0 %) wrote one batch only; 0 live entries, snapshots of 50 B"
+    assert " ".join(text.split()).endswith(last)
     run = in_json("inspect stats", logs, "--top", 2)
     assert len(run.document["topics"]) == len(run.document["partitions"]) == 5
     assert [each["segments"] is None for each in run.document["partitions"]] == [False, False, True, True, True]
@@ -151,8 +149,8 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     data = batch(0, producer_id=7, epoch=31_999) + batch(1, producer_id=7, epoch=32_000) + batch(2, producer_id=8, epoch=31_999)
     write_partition(logs / "t-0", {0: data})
-    told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id\n"
-    assert told in snaprebuild("inspect", "stats", logs).stdout
+    told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id"
+    assert told in snaprebuild("inspect", "stats", logs).text
     assert in_json("inspect stats", logs).document["totals"]["producers"]["near_limit"] == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snaprebuild.cli.table import printable, table_text
+from snaprebuild.cli.table import middle_cut, paragraph, printable, table_text
 
 COLUMNS = ("partition", "offset", "because")
 ROWS = [
@@ -13,12 +13,12 @@ ROWS = [
 ]
 
 
-def table(width: int | None) -> list[str]:
+def table(width: int) -> list[str]:
     return table_text("Title", COLUMNS, ROWS, right=("offset",), width=width).split("\n")
 
 
-def test_whole_lines_where_there_is_no_terminal() -> None:
-    assert table(None) == [
+def test_a_table_that_fits() -> None:
+    assert table(110) == [
         "Title",
         "",
         " partition                 offset   because",
@@ -28,7 +28,6 @@ def test_whole_lines_where_there_is_no_terminal() -> None:
         "",
         "",
     ]
-    assert table(110) == table(None), "it fits"
 
 
 def test_a_narrower_terminal_folds_sentences() -> None:
@@ -45,36 +44,78 @@ def test_a_narrower_terminal_folds_sentences() -> None:
     ]
 
 
-def test_a_column_without_a_name_in_a_paragraph() -> None:
-    text = table_text("Sizes", ("", "bytes", "file"), [("A", 1620, "a/very/long/path/of/a/snapshot")], width=30, right=("bytes",))
-    assert text == "Sizes\n\n A; bytes: 1620; file:\n    a/very/long/path/of/a/snapshot\n\n"
-
-
-def test_a_narrow_terminal_has_paragraphs() -> None:
-    assert table(50) == [
+def test_a_narrow_terminal_drops_columns() -> None:
+    assert table(55) == [
         "Title",
         "",
-        " partition: orders-0; offset: 7; because: every",
-        "    batch from offset 0 was replayed, and a later",
-        "    snapshot says the same",
-        " partition: a-much-longer-topic-12;",
-        "    offset: 1234567",
+        " partition                because",
+        " " + "─" * 54,
+        " orders-0                 every batch from offset 0 was",
+        "                          replayed, and a later",
+        "                          snapshot says the same",
+        " a-much-longer-topic-12   -",
         "",
         "",
     ]
 
 
-@pytest.mark.parametrize("width", [None, *range(20, 160)])
-def test_every_cell_is_there_at_every_width(width: int | None) -> None:
-    lines = table(width)
-    words = [word.strip(";") for word in " ".join(lines).split()]
-    for row in ROWS:
-        for word in " ".join(map(str, row)).split():
-            assert word == "-" or word in words
+def test_columns_are_dropped_in_the_order_of_the_caller() -> None:
+    columns, row = ("partition", "first", "second", "third", "last"), ("t-0", "1" * 20, "2" * 20, "3" * 20, "4" * 20)
+
+    def names(width: int) -> list[str]:
+        return table_text(None, columns, [row], right=columns[1:], drop=("second", "first"), width=width).split("\n")[0].split()
+
+    assert names(110) == list(columns)
+    assert names(80) == ["partition", "first", "third", "last"]
+    assert names(60) == ["partition", "third", "last"]
+    assert names(40) == ["partition", "last"], "then from the right"
+
+
+@pytest.mark.parametrize("width", range(40, 160))
+def test_no_line_is_wider(width: int) -> None:
+    name, number = "x" * 249, 2147483647
+    rows = [(f"{name}-{number}", at, f"/{'y' * 118}/{at}", "a reason " * at) for at in range(30)]
+    text = table_text("T" * 200, ("partition", "offset", "directory", "because"), rows, right=("offset",), width=width)
+    lines = text.split("\n")
+    assert max(map(len, lines)) <= width
     assert not [line for line in lines if line != line.rstrip()]
-    longest_word = len("a-much-longer-topic-12;")
-    if width is not None:
-        assert max(map(len, lines)) <= max(width, len(" partition: ") + longest_word)
+    assert text.count(f"-{number}") == 20, "the number of a partition is never cut"
+    assert lines[-3] == "and 10 more: -v or --output json"
+
+
+def test_a_reason_that_repeats_is_a_footnote() -> None:
+    reason = "every batch from offset 0 was replayed, and a later snapshot says the same"
+    lines = table_text(None, COLUMNS, [("a-0", 1, reason), ("a-1", 2, reason), ("a-2", 3, "other")], width=60).split("\n")
+    assert [line.split()[2:] for line in lines[2:5]] == [["[1]"], ["[1]"], ["other"]]
+    assert lines[5:] == [
+        "",
+        "[1] every batch from offset 0 was replayed, and a later",
+        "    snapshot says the same",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "cut"),
+    [
+        ("orders-0", 24, "orders-0"),
+        ("x" * 40 + "-123", 11, "xxxxx…x-123"),
+        ("x" * 40 + "-2147483647", 14, "xx…-2147483647"),
+        ("x" * 40 + "-7 (pnG54XS0SyKCbPV6BzO-OQ)", 30, "xx…-7 (pnG54XS0SyKCbPV6BzO-OQ)"),
+        ("/a/very/long/path/to/the/logs/orders-12", 20, "/a/very/l…/orders-12"),
+        ("/a/very/long/path/to/the/logs/customers-12", 16, "/a…/customers-12"),
+    ],
+)
+def test_a_name_is_cut_in_its_middle(text: str, width: int, cut: str) -> None:
+    assert middle_cut(text, width) == cut
+    assert len(cut) <= width
+
+
+def test_a_paragraph_with_a_long_path() -> None:
+    lines = paragraph(f"It is in {'/directory' * 12}/orders-0: see there.", 60, "  ").split("\n")
+    assert max(map(len, lines)) <= 60
+    assert any("…" in line and "/orders-0:" in line for line in lines)
 
 
 def test_names_as_wide_as_a_terminal_shows_them() -> None:

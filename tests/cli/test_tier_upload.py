@@ -168,10 +168,10 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
     again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
-    assert (again.exit_code, "is there and is no plan or report of ours" in again.stderr) == (3, True)
+    assert (again.exit_code, "already exists and is no plan or report of this program" in again.stderr) == (3, True)
     path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
     again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
-    assert (again.exit_code, "is there and is not replaced" in again.stderr) == (3, True)
+    assert (again.exit_code, "already exists and is not replaced" in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
 
 
@@ -460,12 +460,9 @@ def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
 
 def test_as_a_table(logs: Path, tmp_path: Path) -> None:
     run = snaprebuild("tier", "upload", logs, tmp_path / "store", "--i-am-the-leader", *LONG_AGO)
-    lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
-    assert "mixed-0 14 12 uploaded, 1 waits, 1 behind 0 759.5 KiB" in lines
-    assert (
-        lines[-1]
-        == "No broker knows of these copies before their records (--records-file, --produce-to) are in __remote_log_metadata"
-    )
+    assert "mixed-0 14 0 759.5 KiB 12 uploaded, 1 waits, 1 behind" in run.text
+    records = "their records (--records-file, --produce-to) are in __remote_log_metadata"
+    assert f"No broker knows of these copies before {records}. Next: snaprebuild tier audit {tmp_path}/store " in run.text
     assert "no broker uploads segments above it (above-last-stable-offset)" in run.stderr
 
 

@@ -12,44 +12,37 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_s
 from manifests import FIXTURES
 
 MIXED = "fixtures/kafka27-mixed"
+SCAN = f"Next: snaprebuild scan {MIXED}\n\n"
 
 
 def title(stdout: str) -> str:
     return stdout.split("\n", 1)[0]
 
 
-def last(stdout: str) -> str:
-    return stdout.rstrip("\n").rsplit("\n", 1)[-1]
-
-
 def test_a_rebuild_that_wrote(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     run = snaprebuild("rebuild", logs, "--topic", "logappend", "--offsets", "542")
-    assert title(run.stdout) == "1 snapshot written"
-    assert "1 partition: 1 written" in run.stdout
+    assert title(run.stdout) == "1 snapshot written in 1 of 1 partition. They take effect when the broker next starts."
     assert re.search(r"logappend-0 +542 +1 written +1 proven", run.stdout), "one boundary is no range"
-    assert last(run.stdout) == "The snapshots take effect when the broker next starts."
     run = snaprebuild("rebuild", logs)
-    assert title(run.stdout) == "13 snapshots written"
+    assert title(run.stdout) == "13 snapshots written in 2 of 4 partitions. They take effect when the broker next starts."
     run = snaprebuild("rebuild", logs)
-    assert run.stdout == "4 partitions: nothing to rebuild\n"
+    assert run.stdout == f"Nothing was written; nothing to rebuild in 4 partitions.\nNext: snaprebuild verify {logs}\n\n"
 
 
 def test_a_rebuild_elsewhere_takes_no_effect(tmp_path: Path) -> None:
     run = snaprebuild("rebuild", MIXED, "--out", tmp_path / "out")
-    assert title(run.stdout) == "14 snapshots written"
+    assert title(run.stdout) == "14 snapshots written in 2 of 4 partitions."
     assert "take effect" not in run.stdout
     again = snaprebuild("rebuild", MIXED, "--out", tmp_path / "out")
-    assert title(again.stdout) == "Nothing was written"
-    assert last(again.stdout) == "4 partitions: 14 equal"
+    assert title(again.stdout) == "Nothing was written; 14 equal in 2 of 4 partitions."
 
 
 def test_a_dry_run(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
     run = snaprebuild("rebuild", logs, "--dry-run")
-    assert title(run.stdout) == "Dry run: nothing was written"
-    assert last(run.stdout) == "4 partitions: 14 would write"
+    assert title(run.stdout) == "Dry run: nothing was written; 14 would write in 2 of 4 partitions."
     assert tree(logs) == before
 
 
@@ -57,12 +50,12 @@ def test_a_rebuild_that_was_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         run = snaprebuild("rebuild", logs)
-        assert (run.exit_code, title(run.stdout)) == (3, "Nothing was written")
-        assert last(run.stdout) == "4 partitions: 14 refused"
+        assert run.exit_code == 3
+        assert run.text.startswith(f"Nothing was written; 14 refused in 2 of 4 partitions. A live broker holds {logs}.")
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
-            told = f"a live broker holds {logs}: stop it first, or write elsewhere with --out"
-            assert told in snaprebuild(verb, logs, *option).stdout
-            assert "a live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").stdout
+            told = f"A live broker holds {logs}: stop it first, or write elsewhere with --out"
+            assert told in snaprebuild(verb, logs, *option).text
+            assert "live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").text
 
 
 def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
@@ -72,31 +65,39 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
     assert run.exit_code == 4
     written = len(list(logs.rglob("*.snapshot"))) - 9
     assert 0 < written < 14
-    assert run.stdout.startswith(
-        f"INCOMPLETE: 1 path could not be read: {logs / 'mixed-0'}. The result does not cover it.\n{written} snapshots written\n"
+    assert run.text.startswith(
+        f"INCOMPLETE: 1 path could not be read: correct what stderr lists. {written} snapshots written in 2 of 4 partitions; "
+        f"{14 - written} failed. "
     )
-    assert f"4 partitions: {written} written, {14 - written} failed\n" in run.stdout
+    assert f"{logs / 'mixed-0'}" in run.stderr
 
 
 def test_what_was_set_aside(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
-    told = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>\n"
-    assert told not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").stdout
-    assert told in snaprebuild("rebuild", logs, "--set-aside").stdout
+    told = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>"
+    assert told not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").text
+    assert told in snaprebuild("rebuild", logs, "--set-aside").text
     assert (logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1").exists()
 
 
 def test_plan_and_rebuild_say_the_same_of_what_is_not_planned() -> None:
     """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
-    reason = "refused: 2 boundaries: this is not a broker's log directory: meta.properties and the checkpoints are missing"
-    plan, rebuild = snaprebuild("plan", "fixtures/damaged/logs"), snaprebuild("rebuild", "fixtures/damaged/logs", "--dry-run")
+    reason = "refused: 2 boundaries of bad-crc-0, torn-tail-0: this is not a broker's log directory: meta.properties and "
+    damaged = "fixtures/damaged/logs"
+    plan, rebuild = snaprebuild("plan", damaged), snaprebuild("rebuild", damaged, "--dry-run")
     for run in (plan, rebuild):
         assert run.exit_code == 1
-        assert reason in run.stdout
-    assert plan.stderr == rebuild.stderr
-    assert plan.stdout.startswith("2 snapshots are missing, and none is written in 2 partitions\n")
-    assert rebuild.stdout.startswith("2 partitions: 2 snapshots are missing, and none is written\n")
+        assert reason in run.text
+        assert run.stderr == "", "stdout says so"
+    verbose = [snaprebuild(*words, damaged, "-v").stderr for words in (("plan",), ("rebuild", "--dry-run"))]
+    findings = [{line for line in text.splitlines() if line.startswith("finding: ")} for text in verbose]
+    assert len(findings[0]) == 2
+    assert findings[0] == findings[1]
+    assert plan.stdout.startswith("2 snapshots are missing, and none is written in 2 partitions.\n")
+    assert rebuild.stdout.startswith(
+        "Dry run: nothing was written; 2 snapshots are missing, and none is written in 2 partitions.\n"
+    )
     codes = in_json("plan", "fixtures/damaged/logs").codes
     assert codes == in_json("rebuild", "fixtures/damaged/logs", "--dry-run").codes == {"not-known-to-be-due": 2}
 
@@ -112,30 +113,29 @@ def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
         assert "plain-0/" in run.stderr
 
 
-def test_verify_ends_with_the_verdict(tmp_path: Path) -> None:
-    assert last(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal"
-    told = "4 partitions: 9 equal; 14 snapshots are missing. Run `snaprebuild rebuild`."
-    assert last(snaprebuild("verify", MIXED).stdout) == told
+def test_verify_begins_with_the_verdict(tmp_path: Path) -> None:
+    assert title(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal."
+    assert title(snaprebuild("verify", MIXED).stdout) == "4 partitions: 9 equal. 14 snapshots are missing."
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
     remove_snapshots(logs / "plain-0")
     run = snaprebuild("verify", logs)
-    assert last(run.stdout) == "4 partitions: 7 equal, 1 false empty; 15 snapshots are missing. Run `snaprebuild rebuild`."
+    assert run.text.startswith("1 snapshot is proven wrong. 4 partitions: 7 equal, 1 false empty. 15 snapshots are missing. Next: ")
     assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
     assert "Snapshots that are not equal\n" in run.stdout
-    assert "Every snapshot\n" in snaprebuild("verify", logs, "--details").stdout
+    assert "Every snapshot\n" in snaprebuild("verify", logs, "-v").stdout
 
 
 def test_verify_does_not_claim_what_it_did_not_judge() -> None:
     run = snaprebuild("verify", "fixtures/damaged/logs")
     assert run.exit_code == 4
-    assert last(run.stdout) == "1 partition not judged to the end: stderr tells why"
+    assert "1 partition not judged to the end: stderr lists them." in run.text
     assert "(1 such batch in this segment)" in run.stderr
 
 
 def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
     run = snaprebuild("verify", "fixtures/follower-lost-state/node1")
-    assert re.search(r"payments-0 +456 +unverifiable +11 +- +nothing before the first segment is on disk", run.stdout)
+    assert re.search(r"payments-0 +456 +unverifiable +11 +- +nothing before the first segment is on disk", run.text)
 
 
 @pytest.mark.parametrize("verb", ["plan", "rebuild", "verify", "inspect stats"])
@@ -152,9 +152,10 @@ def test_two_partitions_of_one_name_are_told_apart(verb: str, tmp_path: Path) ->
 def test_scan_of_health() -> None:
     run = snaprebuild("scan", "fixtures/kafka4-mixed")
     assert run.stdout.splitlines()[:2] == [
-        "No snapshot missing in 4 partitions. `scan` reads no record batches; `verify` checks the contents.",
+        "No snapshot missing in 4 partitions.",
         "Next: snaprebuild verify fixtures/kafka4-mixed",
     ]
+    assert "`scan` reads no record batches; `verify` checks contents." in run.stdout
     assert "takes effect" not in run.stdout
     one = snaprebuild("scan", "fixtures/kraft-metadata")
     assert "Next start: a broker removes 1 snapshot now on disk.\n" in one.stdout
@@ -164,10 +165,10 @@ def test_scan_of_health() -> None:
 @pytest.mark.parametrize(
     ("verb", "told"),
     [
-        ("scan", "No partition was read. stderr shows why.\n"),
-        ("plan", "nothing to rebuild in 0 partitions\n"),
-        ("rebuild", "0 partitions: nothing to rebuild\n"),
-        ("verify", "0 partitions: no snapshot\n"),
+        ("scan", f"No partition was read. stderr shows why.\n{SCAN}"),
+        ("plan", f"Nothing to rebuild in 0 partitions.\n{SCAN}"),
+        ("rebuild", f"Nothing was written; nothing to rebuild in 0 partitions.\n{SCAN}"),
+        ("verify", f"0 partitions: no snapshot.\n{SCAN}"),
         ("inspect stats", "no partition was counted\n"),
     ],
 )

@@ -16,6 +16,7 @@ from broken_code import BrokenCode
     REGULAR,
     DIRECTORY,
     DOCUMENT,
+    JOURNAL,
     LINKED,
     LOCK,
     LOCAL,
@@ -32,6 +33,7 @@ from broken_code import BrokenCode
     "snaprebuild.storage.local.regular_file",
     "snaprebuild.storage.local.new_directory",
     "snaprebuild.storage.local.document_file",
+    "snaprebuild.storage.local.journal_file",
     "snaprebuild.storage.local.hard_links",
     "snaprebuild.storage.local.record_lock",
     "snaprebuild.storage.local.store",
@@ -175,8 +177,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "create: it is read back from memory",
         PUBLISH,
-        "as the kernel remembers them\n            calls.forget_cached(self.fd)",
-        "as the kernel remembers them\n            pass",
+        "with those in the page cache\n            calls.forget_cached(self.fd)",
+        "with those in the page cache\n            pass",
     ),
     BrokenCode(
         "create: another file is read back",
@@ -677,27 +679,27 @@ BROKEN_STEPS = (
         "",
     ),
     # ------------------------------------------------------------------------------------------------ journals and receipts
-    BrokenCode("journal: a line is not synced", DOCUMENT, "            os.fsync(self._fd)\n", ""),
+    BrokenCode("journal: a line is not synced", JOURNAL, "            os.fsync(self._fd)\n", ""),
     BrokenCode(
         "journal: a line that is written during a sync counts as synced",
-        DOCUMENT,
+        JOURNAL,
         "self._synced = covered",
         "self._synced = self._written",
     ),
-    BrokenCode("journal: a short write is accepted", DOCUMENT, "                while data:\n", "                if data:\n"),
+    BrokenCode("journal: a short write is accepted", JOURNAL, "                while data:\n", "                if data:\n"),
     BrokenCode(
         "journal: lines follow one that was not written",
-        DOCUMENT,
+        JOURNAL,
         "                if self._failure is not None:\n",
         "                if False:\n",
     ),
     BrokenCode(
         "journal: an error of the sync is ignored",
-        DOCUMENT,
+        JOURNAL,
         "            self._failure = self._failed(error)\n            raise self._failure from error\n\n    def sync",
         "            pass\n\n    def sync",
     ),
-    BrokenCode("journal: an existing file is appended to", DOCUMENT, "| os.O_CREAT | os.O_EXCL |", "| os.O_CREAT |"),
+    BrokenCode("journal: an existing file is appended to", JOURNAL, "| os.O_CREAT | os.O_EXCL |", "| os.O_CREAT |"),
     BrokenCode(
         "journal: an existing name is not looked at",
         DOCUMENT,
@@ -707,14 +709,14 @@ BROKEN_STEPS = (
     BrokenCode(
         "journal: it may be written among the files of a broker", DOCUMENT, "    check_place(path)\n    if not", "    if not"
     ),
-    BrokenCode("journal: its name is not synced", DOCUMENT, "            sync_entries(directory)\n", ""),
+    BrokenCode("journal: its name is not synced", JOURNAL, "            sync_entries(directory)\n", ""),
     BrokenCode(
         "journal: the directories above it may not survive",
-        DOCUMENT,
+        JOURNAL,
         "            make_directories(directory)\n",
         "            os.makedirs(directory, exist_ok=True)\n",
     ),
-    BrokenCode("journal: one that cannot begin stays", DOCUMENT, "os.unlink(path)  # nothing", "pass  # nothing"),
+    BrokenCode("journal: one that cannot begin stays", JOURNAL, "os.unlink(path)  # nothing", "pass  # nothing"),
     BrokenCode(
         "receipt: a line is not on the device before what it announces",
         RECEIPT,

@@ -159,7 +159,7 @@ def test_a_file_that_changes_before_the_last_look(tmp_path: Path, what: Callable
             is_done.append(True)
             what(directory)
 
-    with pytest.raises(RefusedError, match="somebody is at work here"):
+    with pytest.raises(RefusedError, match="another program is writing here"):
         run(directory, RecordedCalls(before=before))
     after = sorted(os.listdir(directory))
     assert after == ({change: [NAME], delete: [], link: ["elsewhere", NAME]}[what])

@@ -111,10 +111,16 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
         ran = run_here(["scan", str(logs)])
         document = json.loads(run_here(["scan", str(logs), "--output", "json"]).stdout)
     assert ran.code == 5
-    first = ran.stdout.splitlines()[0]
-    assert first == f"INCOMPLETE: 1 path could not be read: {unread}. No snapshot missing in the 4 partitions that were read."
+    assert ran.text.startswith(
+        "INCOMPLETE: 1 path could not be read: correct what stderr lists. No snapshot missing in the 4 partitions that were read. "
+    )
+    assert str(unread) in ran.stderr
     assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)
     assert (document["totals"]["unread"], document["log_dirs"][0]["totals"]["unread"]) == (1, 1)
+    with refused(logs, errno.EACCES, []):
+        nothing = run_here(["scan", str(logs)])
+    assert nothing.code == 5
+    assert nothing.stdout.splitlines()[0] == f"INCOMPLETE: 1 path could not be read: {logs}. No partition was read."
 
 
 @pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "inspect stats", "inspect transactions"])
@@ -124,7 +130,8 @@ def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/here,{tmp_path}/gone\n")
     ran = run_here([*verb.split(), "--server-properties", str(tmp_path / "server.properties")])
     assert ran.code == 5
-    assert ran.stdout.startswith(f"INCOMPLETE: 1 path could not be read: {tmp_path}/gone. ")
+    assert ran.stdout.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
+    assert f"{tmp_path}/gone" in ran.stderr
     assert not [each for each in HEALTH if each in ran.stdout]
 
 

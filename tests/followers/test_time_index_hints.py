@@ -139,6 +139,6 @@ def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
     assert found[9] == ProducerEntry(9, 0, 0, 20, 0, RECENT)
     if clean:
         assert 7 not in found
-        assert not boundary.snapshot_class.may_go_in_place
+        assert not boundary.snapshot_class.is_allowed_in_place
     else:
         assert found[7] == ProducerEntry(7, 0, 1, 11, 0, RECENT), "an hour old, so a broker must know it"

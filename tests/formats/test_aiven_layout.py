@@ -288,9 +288,9 @@ def test_changed_or_foreign_objects_are_refused() -> None:
     assert keys[0] is not None
     assert keys[1] is not None
     keys[0].decrypted(stored, "index")
-    with pytest.raises(BadValueError, match="index: expected what its tag says"):
+    with pytest.raises(BadValueError, match="index: expected the content that its tag authenticates"):
         keys[1].decrypted(stored, "index")
-    with pytest.raises(BadValueError, match="index: expected what its tag says"):
+    with pytest.raises(BadValueError, match="index: expected the content that its tag authenticates"):
         keys[0].decrypted(stored[:-1] + bytes((stored[-1] ^ 1,)), "index")
     with pytest.raises(BadValueError, match="at least 28 encrypted bytes, found 27"):
         keys[0].decrypted(stored[:27], "index")

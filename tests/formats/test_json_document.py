@@ -60,7 +60,7 @@ def test_any_document_in_pieces_of_any_size(
         ('{"a": "xyz', BadValueError, 6, "expected JSON"),
         ('{"a" 1}', BadValueError, 5, "expected :, found '1'"),
         ('{"a": 1,}', BadValueError, 8, "expected a name, found '}'"),
-        ('{"a": 1} x', BadValueError, 9, "nothing behind the object"),
+        ('{"a": 1} x', BadValueError, 9, "nothing after the object"),
         ('{"a": 1, "a": 2}', BadValueError, 12, "each name once, found 'a'"),
         ('{"a": NaN}', BadValueError, 6, "a number of JSON"),
         ('{"a": ' + "9" * 5000 + "}", BadValueError, 6, "a number of JSON"),

@@ -137,7 +137,7 @@ def impossible_because(entries: Sequence[ProducerEntry], offset: int) -> str | N
     """Why no snapshot can hold these entries."""
     twice = [producer_id for producer_id, count in Counter(entry.producer_id for entry in entries).items() if count > 1]
     if twice:
-        return f"producer {min(twice)} stands twice"
+        return f"producer {min(twice)} occurs twice"
     if any(entry.last_offset >= offset or entry.current_txn_first_offset >= offset for entry in entries):
         return f"an entry holds an offset at or above {offset}"
     opened = [entry.current_txn_first_offset for entry in entries if entry.current_txn_first_offset >= 0]

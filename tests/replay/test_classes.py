@@ -61,7 +61,7 @@ def test_whole_logs(zero: bool, base: bool, klass: SnapshotClass) -> None:
 
 
 def test_which_classes_may_go_in_place() -> None:
-    assert {klass for klass in SnapshotClass if not klass.may_go_in_place} == {SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND}
+    assert {klass for klass in SnapshotClass if not klass.is_allowed_in_place} == {SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND}
 
 
 def marker(offset: int, count: int) -> LogBatch:
@@ -78,9 +78,9 @@ def marker(offset: int, count: int) -> LogBatch:
         ([summary_of(0, plain(0)), summary_of(4)], "3 offsets between 1 and 4 are not on disk"),
         ([summary_of(0, batch_of(header_of(0, last_offset_delta=2, record_count=2), b""))], "1 batches lost records, 0 markers"),
         ([summary_of(0, marker(0, 0))], "1 batches lost records, 1 markers are gone"),
-        ([summary_of(0, plain(0), plain(0))], "offset 0 does not lie behind the one before it"),
-        ([summary_of(5, plain(4))], "offset 4 does not lie behind the one before it"),
-        ([summary_of(0, plain(0, 3)), summary_of(2, plain(3))], "segment 0 ends at 3, behind the base 2 of the next one"),
+        ([summary_of(0, plain(0), plain(0))], "offset 0 does not follow the one before it"),
+        ([summary_of(5, plain(4))], "offset 4 does not follow the one before it"),
+        ([summary_of(0, plain(0, 3)), summary_of(2, plain(3))], "segment 0 ends at 3, above the base 2 of the next one"),
         ([summary_of(0, plain(0), plain(1), damage=30)], "0.log, byte 0: the checksum of the batch at offset 0 differs"),
     ],
 )

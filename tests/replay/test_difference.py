@@ -304,7 +304,7 @@ def one(timestamp: int = 1000, count: int = 1) -> tuple[SegmentEffect, ProducerE
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ([ProducerEntry(7), ProducerEntry(7)], "producer 7 stands twice"),
+        ([ProducerEntry(7), ProducerEntry(7)], "producer 7 occurs twice"),
         ([ProducerEntry(7, last_offset=10)], "an entry holds an offset at or above 10"),
         ([ProducerEntry(7, current_txn_first_offset=10)], "an entry holds an offset at or above 10"),
         (

@@ -392,7 +392,7 @@ def test_expired_entry_of_which_the_coordinator_epoch_is_not_known() -> None:
 
 
 def test_producers_that_come_up_behind_the_boundary() -> None:
-    """A first batch is no gap. Of the others older batches may exist, and only a time index says how old they are; none was open."""
+    """A first batch is no gap. Of the others older batches may exist, and only a time index shows how old they are; none was open."""
     log = Log()
     log.begin_window()
     log.data(idempotent())

@@ -15,8 +15,8 @@ from formats.errors import FormatError
 from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
-from snaprebuild.snapshots.engine.remote_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir

@@ -156,7 +156,7 @@ def test_the_window_begins_at_the_earliest_young_segment(timestamps: tuple[int |
     plan = the_one(planned(aged(tmp_path, *timestamps), replay_from="window", as_of_ms=5000, expiration_ms=2500))
     assert (plan.window_index, plan.replay_index) == (window, window)
     assert plan.replay_reason == (
-        "asked for: the first segment within the expiration" if window else "the window reaches to the first segment on disk"
+        "requested: the first segment within the expiration" if window else "the window reaches to the first segment on disk"
     )
 
 

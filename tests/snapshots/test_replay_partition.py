@@ -217,7 +217,7 @@ def test_overlapping_segments(mode: ReplayFrom, tmp_path: Path) -> None:
     log.data(client, YOUNG)
     result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
     assert result.classes == {1: UNSOUND, 2: UNSOUND}
-    assert "behind the base 1 of the next one" in result.at(1).judgement.reasons[0]
+    assert "above the base 1 of the next one" in result.at(1).judgement.reasons[0]
 
 
 @MODES

@@ -652,7 +652,7 @@ def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytes
         result = scanned(healthy.parent)
     assert len(looks) == 5
     assert codes(result, Severity.FINDING) == set(), "what may not be so is not told"
-    assert "changed while it was looked at, 5 times" in message(result, "busy-log")
+    assert "changed while it was read, 5 times" in message(result, "busy-log")
     assert codes(result, Severity.NOTE) >= {"busy-log"}, "no failure of the storage"
     assert (result.exit_code, result.totals.unread) == (1, 1)
     assert codes(scanned(healthy.parent), Severity.FINDING) >= {"no-leader-epochs"}, "without a broker one look tells"

@@ -30,7 +30,7 @@ from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jo
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
-from snaprebuild.storage.io_limits.policy import Manners, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.partition_dir import list_partition_dir
 
 
@@ -527,7 +527,7 @@ def test_a_run_says_how_many_read_a_disk(
 ) -> None:
     monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)  # without --jobs as many are started as read all disks
     pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= most)
-    with reading_so(Manners(readers_per_disk=3)):
+    with limited_io(IoLimits(readers_per_disk=3)):
         run(works_on(tmp_path, 1, 3, 4), jobs)
     assert pool.most == {0: most}
 

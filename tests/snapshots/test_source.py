@@ -293,7 +293,7 @@ OFFLINE: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda _path: None, "does not exist"),
     "file": (lambda path: path.write_bytes(b""), "is no directory"),
     "dangling": (lambda path: path.symlink_to("nowhere"), "does not exist"),
-    "circle": (lambda path: path.symlink_to(path.name), "cannot be looked at: Too many levels of symbolic links"),
+    "circle": (lambda path: path.symlink_to(path.name), "cannot be accessed: Too many levels of symbolic links"),
 }
 
 

@@ -228,8 +228,8 @@ def test_the_document_tells_what_stops_the_attempts(mixed: Path) -> None:
 
 
 def test_the_table_tells_it_in_words(mixed: Path) -> None:
-    told = snaprebuild("scan", mixed.parent, "--details").stdout
-    assert "    The next attempt is for segment 0 of mixed-0.\n    3.6.0 to 3.7.0: NullPointerException" in told
+    told = snaprebuild("scan", mixed.parent, "-v").stdout
+    assert "    The next attempt is for segment 0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in told
     assert "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and" in told
     assert (
         "  2 closed segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"

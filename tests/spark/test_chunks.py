@@ -24,9 +24,9 @@ from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
+from snaprebuild.snapshots.engine.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
-from snaprebuild.snapshots.engine.remote_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild

@@ -15,7 +15,7 @@ from faulty_store import faulty_store
 
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.spark.driver_channel import PORT_SETTING, DriverChannel, JobChannel, listening
-from snaprebuild.storage.io_limits.policy import Manners, manners, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, current_io_limits, limited_io
 from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
@@ -185,6 +185,9 @@ def test_where_the_driver_listens() -> None:
 
 def test_tasks_read_as_the_run_does() -> None:
     """A budget is shared out among the cores."""
-    with reading_so(Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=False)), listening(Context()) as channel:
+    with (
+        limited_io(IoLimits(leaves_page_cache=True, bytes_per_second=1000, at_idle_priority=False)),
+        listening(Context()) as channel,
+    ):
         assert list(channel.wrap(iter)([])) == []
-        assert manners() == Manners(leaves_page_cache=True, bytes_per_second=250)
+        assert current_io_limits() == IoLimits(leaves_page_cache=True, bytes_per_second=250)

@@ -20,8 +20,8 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.executor_tasks import joined
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
-from snaprebuild.snapshots.engine.remote_tasks import joined
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import effect_files, read_rows, summary_rows
@@ -373,7 +373,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
         keeper.add(task, rows_of(task))
         keeper.close()
     assert len(told) == 1
-    assert told[0].startswith("effects are not kept: ")
+    assert told[0].startswith("effects are not cached: ")
 
 
 def test_where_effects_may_go(tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> No
 
 def test_what_looks_at_partitions_fails_as_here(spark: SparkSession) -> None:
     with pytest.raises(ReadFailedError, match=r"^/p: no$"):
-        SparkEngine(spark).each(_raise, [1, 2])
-    assert SparkEngine(spark).each(str, range(100)) == [str(number) for number in range(100)]
-    assert SparkEngine(spark).each(_raise, []) == []
+        SparkEngine(spark).parallel_map(_raise, [1, 2])
+    assert SparkEngine(spark).parallel_map(str, range(100)) == [str(number) for number in range(100)]
+    assert SparkEngine(spark).parallel_map(_raise, []) == []
 
 
 def _raise(_: int) -> None:
@@ -145,8 +145,8 @@ def _raise(_: int) -> None:
 
 def test_modules_are_exempt_from_the_collection_after_each_task(spark: SparkSession) -> None:
     engine = SparkEngine(spark)
-    engine.each(_exempt, range(8))
-    assert max(engine.each(_exempt, range(8))) > 50_000
+    engine.parallel_map(_exempt, range(8))
+    assert max(engine.parallel_map(_exempt, range(8))) > 50_000
 
 
 def _exempt(_: int) -> int:

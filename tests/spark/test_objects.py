@@ -150,7 +150,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     told = [each["message"] for each in run.document["findings"]]
     for text in (
         "another run writes this very object now",
-        "whether it was written is not known",
+        "it is not known whether it was written",
         "appeared while the snapshot was rebuilt",
         "503 SlowDown",
         "403 AccessDenied",
@@ -183,7 +183,7 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
     run = rebuild()
     assert run.exit_code == 5
     assert run.totals == {"failed": 14}
-    unknown = [each["message"] for each in run.document["findings"] if "whether it was written is not known" in each["message"]]
+    unknown = [each["message"] for each in run.document["findings"] if "it is not known whether it was written" in each["message"]]
     assert len(unknown) == 14
     store.choose = lambda *_: ""
     after = dict(store.objects)
@@ -316,7 +316,7 @@ def test_both_engines_agree_whatever_the_listing(
             assert {name: frozenset(entries_in(data)) for name, data in files.items()} == expected()
         if listing == "reversed":
             (finding,) = document["findings"]
-            assert finding["message"] == "the store does not list keys in ascending order, which is relied on"
+            assert finding["message"] == "the store does not list keys in ascending order, so that it cannot be used"
             assert not files
 
 

@@ -155,7 +155,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
     (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
     monkeypatch.setattr(fcntl, "fcntl", refuses)
-    with pytest.raises(LockUnknownError, match="does not tell who holds it: No locks available"):
+    with pytest.raises(LockUnknownError, match="does not show which process holds it: No locks available"):
         lock_holder(tmp_path)
     with pytest.raises(LockUnknownError, match="offers no locks: No locks available"), hold(tmp_path):
         pass

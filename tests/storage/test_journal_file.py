@@ -11,8 +11,9 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.storage.local import document_file
-from snaprebuild.storage.local.document_file import JournalFile, check_new_place
+from snaprebuild.storage.local import journal_file
+from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.local.journal_file import JournalFile
 
 
 def test_lines_of_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +63,7 @@ def test_writes_that_take_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_file_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_file, "check_new_place", lambda path: Path(path).write_text("another's\n"))
+    monkeypatch.setattr(journal_file, "check_new_place", lambda path: Path(path).write_text("another's\n"))
     with pytest.raises(WriteFailedError, match="cannot be created: File exists"):
         JournalFile(str(tmp_path / "journal"), "first")
     assert (tmp_path / "journal").read_text() == "another's\n"

@@ -12,7 +12,7 @@ import pytest
 from snaprebuild.errors import ChangedFileError, RefusedError
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.directories import make_directories, sync_entries
-from snaprebuild.storage.local.document_file import JournalFile
+from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL, LocalLargeObjects
 from snaprebuild.storage.store import Ownership

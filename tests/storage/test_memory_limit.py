@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from snaprebuild.storage.io_limits.policy import WORKER_BYTES, Manners
+from snaprebuild.storage.io_limits.policy import WORKER_BYTES, IoLimits
 from snaprebuild.storage.io_limits.process import ROOM_BYTES_MIN
 
 MIB = 1 << 20
@@ -15,12 +15,12 @@ MIB = 1 << 20
 GROWS = """
 import resource, sys
 import numpy as np
-from snaprebuild.storage.io_limits.policy import Manners, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.io_limits.process import held_bytes
 before = resource.getrlimit(resource.RLIMIT_DATA)
 held, first = [], held_bytes()
 most = first
-with reading_so(Manners(max_memory_bytes=int(sys.argv[1]))):
+with limited_io(IoLimits(max_memory_bytes=int(sys.argv[1]))):
     try:
         while len(held) < 4096:
             held.append(np.ones(1 << 20, dtype=np.uint8))
@@ -44,9 +44,9 @@ def test_no_more_is_held(most_mib: int) -> None:
 
 
 def test_workers_have_a_half() -> None:
-    asked = Manners(max_memory_bytes=8 * WORKER_BYTES)
+    asked = IoLimits(max_memory_bytes=8 * WORKER_BYTES)
     assert [asked.workers_at_most(wanted) for wanted in (1, 4, 8, 100)] == [1, 4, 4, 4]
     assert asked.of_worker(4).max_memory_bytes == WORKER_BYTES
-    assert Manners().workers_at_most(9) == 9
-    assert Manners().of_worker(9) == Manners()
-    assert Manners(max_memory_bytes=WORKER_BYTES).workers_at_most(9) == 0  # then the run reads by itself
+    assert IoLimits().workers_at_most(9) == 9
+    assert IoLimits().of_worker(9) == IoLimits()
+    assert IoLimits(max_memory_bytes=WORKER_BYTES).workers_at_most(9) == 0  # then the run reads by itself

@@ -41,8 +41,8 @@ def test_what_ends_a_line_elsewhere_may_stand_in_a_password(tmp_path: Path) -> N
         (f"={SECRET}", "line 2: expected NAME=VALUE"),
         (f"sasl password={SECRET}", "line 2: expected NAME=VALUE"),
         (f"client.id={SECRET}", "line 2: client.id is set twice"),
-        (f"acks={SECRET}", "line 2: acks is not to be set here"),
-        (f"plugin.library.paths={SECRET}", "line 2: plugin.library.paths is not to be set here"),
+        (f"acks={SECRET}", "line 2: acks may not be set here"),
+        (f"plugin.library.paths={SECRET}", "line 2: plugin.library.paths may not be set here"),
         (f"sasl.jaas.config={SECRET}", "line 2: sasl.jaas.config is a setting of the Java client; here sasl.username"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from snaprebuild.storage.io_limits import page_cache
 from snaprebuild.storage.io_limits.page_cache import DontCacheReader, DroppingReader, PageReader, resident_bytes
-from snaprebuild.storage.io_limits.policy import Manners, cautious_reader, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, cautious_reader, limited_io
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
 
@@ -197,7 +197,7 @@ def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
         assert LOCAL.read_small(str(path), 64 * MIB) == data
         assert LOCAL.read_end(str(path), 100) == (len(data), data[-100:])
 
-    with reading_so(Manners(leaves_page_cache=True)):
+    with limited_io(IoLimits(leaves_page_cache=True)):
         read_all()
     assert resident(path) == 0
     fd = os.open(path, os.O_RDONLY)

@@ -13,15 +13,15 @@ from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_cl
 
 PRINTS = """
 import json
-from snaprebuild.storage.io_limits.policy import Manners, beside_live_broker, reading_so
+from snaprebuild.storage.io_limits.policy import IoLimits, adapt_to_live_broker, limited_io
 from snaprebuild.storage.io_limits.process import scheduling_class
-open_ = Manners(minds_brokers=True, priority_is_open=True)
+open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
 seen = [tuple(scheduling_class())]
-with reading_so(open_):
+with limited_io(open_):
     seen.append(tuple(scheduling_class()))
-    beside_live_broker(1)
+    adapt_to_live_broker(1)
     seen.append(tuple(scheduling_class()))
-with reading_so(Manners(stands_last=True)):
+with limited_io(IoLimits(at_idle_priority=True)):
     print(json.dumps([*seen, scheduling_class()]), flush=True)
     input()
 """

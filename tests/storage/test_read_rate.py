@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from snaprebuild.storage.io_limits.policy import (
-    RATE_BESIDE_BROKER_BYTES,
-    Manners,
-    adopt_manners,
-    manners,
+    RATE_WITH_BROKER_BYTES,
+    IoLimits,
+    adopt_io_limits,
+    current_io_limits,
+    limited_io,
     piece_bytes,
-    reading_so,
-    share_manners,
+    share_io_limits,
 )
 from snaprebuild.storage.io_limits.read_rate import UNUSED_SECONDS_MAX, ReadRate
 
@@ -63,7 +63,7 @@ def test_time_that_was_not_used_is_mostly_lost() -> None:
 def test_pieces_are_small_beside_the_rate() -> None:
     assert [ReadRate(rate).piece_bytes for rate in (1, 64 << 20, 1 << 40)] == [64 << 10, 1 << 20, 1 << 20]
     assert piece_bytes(4 << 20) == 4 << 20
-    with reading_so(Manners(bytes_per_second=64 << 20)):
+    with limited_io(IoLimits(bytes_per_second=64 << 20)):
         assert (piece_bytes(4 << 20), piece_bytes(10)) == (1 << 20, 10)
 
 
@@ -101,29 +101,29 @@ def test_a_lock_that_nobody_gives_back_stops_nobody(monkeypatch: pytest.MonkeyPa
 
 def test_workers_read_as_who_started_them() -> None:
     context = multiprocessing.get_context("spawn")
-    asked = Manners(leaves_page_cache=True, bytes_per_second=5000)
-    with reading_so(asked):
-        shared = share_manners(context, 2)
-    assert manners() == Manners()
-    with reading_so(Manners()):
-        adopt_manners(shared)
-        assert manners() == asked
-        assert share_manners(context, 2)[1] is shared[1]
-    assert manners() == Manners()
-    assert share_manners(context, 2) == (Manners(), None)
+    asked = IoLimits(leaves_page_cache=True, bytes_per_second=5000)
+    with limited_io(asked):
+        shared = share_io_limits(context, 2)
+    assert current_io_limits() == IoLimits()
+    with limited_io(IoLimits()):
+        adopt_io_limits(shared)
+        assert current_io_limits() == asked
+        assert share_io_limits(context, 2)[1] is shared[1]
+    assert current_io_limits() == IoLimits()
+    assert share_io_limits(context, 2) == (IoLimits(), None)
 
 
 def test_what_is_left_open_is_settled_beside_a_broker() -> None:
-    open_ = Manners(minds_brokers=True, priority_is_open=True)
-    assert open_.beside_broker(3) == Manners(bytes_per_second=3 * RATE_BESIDE_BROKER_BYTES, stands_last=True)
-    assert open_.beside_broker(0).bytes_per_second == RATE_BESIDE_BROKER_BYTES
-    asked = Manners(minds_brokers=True, bytes_per_second=7)
-    assert asked.beside_broker(3) == Manners(bytes_per_second=7)
-    assert Manners().beside_broker(3) == Manners()
+    open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
+    assert open_.with_live_broker(3) == IoLimits(bytes_per_second=3 * RATE_WITH_BROKER_BYTES, at_idle_priority=True)
+    assert open_.with_live_broker(0).bytes_per_second == RATE_WITH_BROKER_BYTES
+    asked = IoLimits(adapts_to_broker=True, bytes_per_second=7)
+    assert asked.with_live_broker(3) == IoLimits(bytes_per_second=7)
+    assert IoLimits().with_live_broker(3) == IoLimits()
 
 
 def test_who_cannot_share_has_a_part() -> None:
-    whole = Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=True, readers_per_disk=2)
-    assert whole.share_of(8) == Manners(leaves_page_cache=True, bytes_per_second=125)
+    whole = IoLimits(leaves_page_cache=True, bytes_per_second=1000, at_idle_priority=True, readers_per_disk=2)
+    assert whole.share_of(8) == IoLimits(leaves_page_cache=True, bytes_per_second=125)
     assert whole.share_of(5000).bytes_per_second == 1
-    assert Manners().share_of(8) == Manners()
+    assert IoLimits().share_of(8) == IoLimits()

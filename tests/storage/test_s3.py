@@ -34,7 +34,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage import thread_pool as at_once
+from snaprebuild.storage import thread_pool
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.s3 import answers as s3_answers
 from snaprebuild.storage.s3 import listing as s3_listing
@@ -123,7 +123,7 @@ def test_an_answer_of_unknown_length(faulty: FaultyStore) -> None:
         lambda: store.read_small("s3://bucket/log", 100),
         lambda: store.read_end("s3://bucket/log", 10),
     ):
-        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not tell the length of its answer"):
+        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not report the length of its answer"):
             get()
 
 
@@ -135,7 +135,7 @@ def test_an_object_that_changes(faulty: FaultyStore) -> None:
     with pytest.raises(RefusedError, match="s3://bucket/log: changed since it was listed"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.faults["GET"] = ["range"]
-    with pytest.raises(ReadFailedError, match="another range than bytes 0 to 99"):
+    with pytest.raises(ReadFailedError, match="another range than the requested bytes 0 to 99"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.objects["bucket/log"] = b"x" * 100
     for faulty.ignores_conditions in (False, True):
@@ -247,8 +247,8 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
 @pytest.mark.parametrize(
     ("puts", "gets", "error", "told"),
     [
-        (["412"], [], AlreadyExistsError, "is there already"),
-        (["another"], [], AlreadyExistsError, "is there already"),
+        (["412"], [], AlreadyExistsError, "already exists"),
+        (["another"], [], AlreadyExistsError, "already exists"),
         (["409"], [], BusyError, "another run writes"),
         (["503"], [], WriteFailedError, "503 SlowDown"),
         (["403"], [], WriteFailedError, "403 AccessDenied"),
@@ -320,7 +320,7 @@ def test_keys_that_no_directory_has(faulty: FaultyStore) -> None:
     assert [partition.relative for partition in source.partitions] == ["good/t-0"]
     (finding,) = source.findings
     assert finding.code == "odd-keys"
-    assert "3 of them, the first './t-0/" in finding.message
+    assert "3 keys that cannot be files below a directory, the first './t-0/" in finding.message
 
 
 def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
@@ -331,7 +331,7 @@ def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
     found = find_partitions(["s3://bucket"], store_of(faulty).settings)
     assert (found.log_dirs, [str(each) for each in found.faults]) == (
         [],
-        ["s3://bucket: the store does not list keys in ascending order, which is relied on"],
+        ["s3://bucket: the store does not list keys in ascending order, so that it cannot be used"],
     )
 
 
@@ -526,7 +526,7 @@ def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
     faulty.page = 10
     for faulty.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         assert len(list(store_of(faulty).list_below("s3://bucket/copies"))) == 1003
-        assert faulty.at_once <= at_once.THREADS + 1
+        assert faulty.at_once <= thread_pool.THREADS + 1
         if faulty.at_once >= 4:
             break
     assert faulty.at_once >= 4
@@ -625,14 +625,14 @@ def test_results_come_in_order_and_little_is_held() -> None:
         time.sleep(0.002 * (number % 3))
         return number
 
-    results = at_once.at_once(work, range(200), lambda _: 20 << 20)
+    results = thread_pool.map_in_threads(work, range(200), lambda _: 20 << 20)
     for number, found in enumerate(results):
         assert found == number
-        assert len(begun) <= number + 2 + at_once.AHEAD_BYTES_MAX // (20 << 20)
-    small = at_once.at_once(work, range(200))
+        assert len(begun) <= number + 2 + thread_pool.AHEAD_BYTES_MAX // (20 << 20)
+    small = thread_pool.map_in_threads(work, range(200))
     begun.clear()
     assert next(small) == 0
-    assert len(begun) <= at_once.AHEAD_MAX + 1
+    assert len(begun) <= thread_pool.AHEAD_MAX + 1
     assert list(small) == list(range(1, 200))
 
 
@@ -645,14 +645,14 @@ def test_work_in_work_ends() -> None:
         return number
 
     def inner(number: int) -> int:
-        return sum(at_once.at_once(innermost, range(number)))
+        return sum(thread_pool.map_in_threads(innermost, range(number)))
 
     def outer(number: int) -> int:
-        return sum(at_once.at_once(inner, range(number)))
+        return sum(thread_pool.map_in_threads(inner, range(number)))
 
     expected = [sum(sum(range(each)) for each in range(number)) for number in range(60)]
-    assert list(at_once.at_once(outer, range(60))) == expected
-    assert len(alive) <= at_once.THREADS + 1
+    assert list(thread_pool.map_in_threads(outer, range(60))) == expected
+    assert len(alive) <= thread_pool.THREADS + 1
 
 
 def test_what_an_item_raises_is_raised_where_it_is_due() -> None:
@@ -665,12 +665,12 @@ def test_what_an_item_raises_is_raised_where_it_is_due() -> None:
         done.append(number)
         return number
 
-    results = at_once.at_once(work, range(10_000))
+    results = thread_pool.map_in_threads(work, range(10_000))
     assert list(islice(results, 3)) == [0, 1, 2]
     with pytest.raises(RefusedError):
         next(results)
     assert len(done) < 100
-    assert list(at_once.at_once(abs, [-1])) == [1], "the pool goes on"
+    assert list(thread_pool.map_in_threads(abs, [-1])) == [1], "the pool goes on"
 
 
 # ---------------------------------------------------------------------------------------------------------------- a real store

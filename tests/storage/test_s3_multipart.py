@@ -137,7 +137,7 @@ def test_a_part_that_cannot_be_sent(object_store: ObjectStore, place_of: Callabl
             raise ConnectionClosedError(endpoint_url="there")
 
     place.on("after-call", "UploadPart", lose)
-    with pytest.raises(WriteFailedError, match="gone on with by the next run"):
+    with pytest.raises(WriteFailedError, match="the next run continues with the parts"):
         place.create()
     again = place_of()
     again.create()
@@ -188,7 +188,7 @@ def test_somebody_gives_up_our_parts(object_store: ObjectStore, place_of: Callab
             object_store.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=each["UploadId"])
 
     place.on("before-call", "CompleteMultipartUpload", abort)
-    with pytest.raises(WriteFailedError, match="somebody gave up the parts"):
+    with pytest.raises(WriteFailedError, match="another program removed the parts"):
         place.create()
     assert place.holds() is None
 

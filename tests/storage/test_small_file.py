@@ -22,7 +22,7 @@ OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\
 def test_what_is_not_ours_is_not_replaced(content: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(content)
-    with pytest.raises(RefusedError, match="no plan or report of ours"):
+    with pytest.raises(RefusedError, match="no plan or report of this program"):
         write_text_file(str(path), ["new\n"])
     assert path.read_text() == content
 
@@ -124,7 +124,7 @@ def test_a_regular_file_that_would_have_to_be_waited_for(tmp_path: Path, monkeyp
     try:
         with open_named_file(str(tmp_path / "there")) as file, pytest.raises(BlockingIOError):
             file.read(200)
-        with pytest.raises(RefusedError, match="is no plan or report of ours"):
+        with pytest.raises(RefusedError, match="is no plan or report of this program"):
             check_place(str(tmp_path / "there"))
     finally:
         for each in ends:

@@ -20,7 +20,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.storage.local.document_file import JournalFile
+from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.s3 import requests as s3_requests

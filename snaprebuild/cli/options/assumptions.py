@@ -10,22 +10,13 @@ import click
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.options.common import OneOf, WholeNumber, quoted
 from snaprebuild.errors import UsageError
 
-__all__ = ["AssumeOption", "Assumption", "HighWatermark", "OnOff", "RemoteStorage", "read_assumptions"]
+__all__ = ["ON_OFF", "AssumeOption", "Assumption", "HighWatermark", "RemoteStorage", "read_assumptions"]
 
 
-class OnOff(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
-    """``on`` or ``off``."""
-
-    name = "on|off"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Whether it is on; a usage error if it is another word."""
-        if value not in ("on", "off"):
-            self.fail(f"expected on or off, found {quoted(str(value))}", param, ctx)
-        return bool(value == "on")
+ON_OFF = OneOf({"on": True, "off": False})
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ HighWatermark = Annotated[
 RemoteStorage = Annotated[
     bool | None,
     Assumption(
-        OnOff(),
+        ON_OFF,
         "remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as with "
         "remote storage.",
     ),

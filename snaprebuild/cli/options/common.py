@@ -29,6 +29,7 @@ __all__ = [
     "ExpirationMs",
     "Jobs",
     "Offset",
+    "OneOf",
     "OutputFormat",
     "OutputOption",
     "Partition",
@@ -70,6 +71,7 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
     """A number from ``least`` to ``most``."""
 
     name = "N"
+    units: Mapping[str, int] = {}
 
     def __init__(self, least: int, most: int) -> None:
         self.least = least
@@ -80,14 +82,13 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
         text = str(value)
         pattern = _DIGITS if self.least >= 0 else _SIGNED
         if pattern.fullmatch(text) is None or not self.least <= int(text) <= self.most:
-            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
+            units = f"; units: {', '.join(self.units)}" if self.units else ""
+            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}{units}", param, ctx)
         return int(text)
 
 
 class Amount(WholeNumber):
     """A number from ``least`` to ``most``, plain or with a unit: 64MiB, 12h."""
-
-    units: Mapping[str, int]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number; a usage error where it is none, or out of the range."""
@@ -109,6 +110,21 @@ class Duration(Amount):
 
     name = "MS"
     units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """One of a few words, each with its value."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.name = "|".join(values)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value of the word; a usage error if it is another one."""
+        text = str(value).lower()
+        if text not in self.values:
+            self.fail(f"expected one of {', '.join(self.values)}, found {quoted(str(value))}", param, ctx)
+        return self.values[text]
 
 
 class OutputFormat(StrEnum):
@@ -158,8 +174,8 @@ AllowUnverified = Annotated[
     bool,
     typer.Option(
         "--allow-unverified",
-        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: a copy that a "
-        "failed upload or a former leader left behind is taken for the log. Default: leave such copies alone.",
+        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: the copy of a failed "
+        "upload or of a former leader is taken for the log. Default: leave such copies alone.",
     ),
 ]
 AsOf = Annotated[
@@ -187,8 +203,8 @@ Verbose = Annotated[
         "--verbose",
         count=True,
         show_default=False,
-        help="Show decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the worst 60 "
-        "findings.",
+        help="Show all rows, and decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the "
+        "worst 20 rows and 60 findings.",
     ),
 ]
 Report = Annotated[

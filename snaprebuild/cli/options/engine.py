@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import EffectCache
     from snaprebuild.spark.job import SparkEngine
-    from snaprebuild.storage.parallel_map import Each
+    from snaprebuild.storage.parallel_map import ParallelMap
     from snaprebuild.storage.store import S3Settings
 
 __all__ = ["CachingEngine", "EngineName", "EngineOptions", "engine_of"]
@@ -135,9 +135,9 @@ class EngineChoice:
         self._spark: SparkEngine | None = None
         self._kept: EffectCache | None = None
 
-    def planning(self) -> Each | None:
+    def planning(self) -> ParallelMap | None:
         """Who looks at partitions; None for this process. How much there is to read is not known yet, so that ``auto`` is here."""
-        return self._started().each if self._name is EngineName.SPARK else None
+        return self._started().parallel_map if self._name is EngineName.SPARK else None
 
     def reading(self, size_bytes: int, progress: Callable[[str, int], None] | None) -> Engine | None:
         """Who reads; None for workers of this machine.

@@ -46,19 +46,19 @@ class LoadAlone:
 
     def limits(self) -> AbstractContextManager[None]:
         """The verb reads so inside, before it is known whether a broker is at work."""
-        from snaprebuild.storage.io_limits.policy import Manners, reading_so
+        from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
-        wanted = Manners(
+        wanted = IoLimits(
             leaves_page_cache=not (self.fill_page_cache or self.impact is Impact.FULL),
             bytes_per_second=self.max_read_rate,
-            stands_last=self.priority == "idle",
+            at_idle_priority=self.priority == "idle",
             readers_per_disk=self.readers_per_disk,
             max_memory_bytes=self.max_memory,
-            minds_brokers=self.impact in (None, Impact.LOW),
-            priority_is_open=self.priority == "auto" and self.impact in (None, Impact.LOW),
+            adapts_to_broker=self.impact in (None, Impact.LOW),
+            priority_is_automatic=self.priority == "auto" and self.impact in (None, Impact.LOW),
             is_low=self.impact is Impact.LOW,
         )
-        return reading_so(wanted)
+        return limited_io(wanted)
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import click
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import WholeNumber, quoted
 from snaprebuild.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "BrokerEpoch",
@@ -20,10 +20,9 @@ __all__ = [
     "Metadata",
     "MetadataPath",
     "Peers",
-    "VoterIds",
+    "QuorumAssumptions",
     "VoterLogs",
     "check_metadata",
-    "voter_ids_of",
     "voter_log_of",
 ]
 
@@ -42,28 +41,31 @@ VoterLogs = Annotated[
         "meta.properties. Default: none.",
     ),
 ]
-VoterIds = Annotated[
-    str | None,
-    typer.Option(
-        "--voters",
-        metavar="IDS",
-        help="Ids of all voters, with commas. Risk: with too few, too much counts as proven. Default: from the records, "
-        "else quorum-state.",
-    ),
-]
 
 
-def voter_ids_of(text: str | None) -> tuple[int, ...] | None:
-    """Ids with commas between them.
+class VoterIds(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """Ids with commas between them."""
 
-    Raises:
-        UsageError: they are none.
-    """
-    if text is None:
-        return None
-    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text) or any(int(each) > INT32_MAX for each in text.split(",")):
-        raise UsageError(f"--voters: expected ids with commas between them, found {quoted(text)}")
-    return tuple(int(each) for each in text.split(","))
+    name = "ID,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The ids; a usage error if they are none."""
+        if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", value) or any(int(each) > INT32_MAX for each in value.split(",")):
+            self.fail(f"expected ids with commas between them, found {quoted(value)}", param, ctx)
+        return tuple(int(each) for each in value.split(","))
+
+
+@dataclass(frozen=True)
+class QuorumAssumptions:
+    """What a metadata log may not show of its quorum."""
+
+    voters: Annotated[
+        tuple[int, ...] | None,
+        Assumption(
+            VoterIds(),
+            "Ids of all voters. Risk: with too few, too much counts as proven. Default: from the records, else quorum-state.",
+        ),
+    ] = None
 
 
 def voter_log_of(text: str) -> tuple[int | None, str]:

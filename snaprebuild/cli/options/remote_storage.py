@@ -210,16 +210,16 @@ def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
 
     labels = labels_of(replica.source for replica in replicas)
     rows = []
-    for each in replicas:
+    for each in sorted(replicas, key=lambda one: -(0 if one.worst is None else one.worst.lost_count)):
         worst, remote = each.worst, each.remote
         lost = "-" if remote is None else 0 if worst is None else worst.lost_count
         opened = "-" if remote is None else 0 if worst is None else worst.open_count
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         told = "-" if remote is None else f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
         label = labels[each.source.directory.path]
-        rows.append((label, each.source.log_start_offset, each.first_offset, told, each.verdict, lost, opened, wrong))
-    columns = ("partition", "log start", "first local", "remote storage there", "verdict", "lost", "open", "wrong snapshots")
-    print_table(title, columns, rows, right=("log start", "first local", "lost", "open", "wrong snapshots"))
+        rows.append((label, each.verdict, lost, opened, wrong, each.source.log_start_offset, each.first_offset, told))
+    columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
+    print_table(title, columns, rows, right=("lost", "open", "wrong", "log start", "first local"), drop=("log start", "open"))
 
 
 def print_lost(replicas: Sequence[CheckedReplica]) -> None:
@@ -235,7 +235,7 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
     ]
     if rows:
         columns = ("partition", "producer", "epoch", "last offset", "what its absence costs")
-        print_table("Lost producers", columns, rows, right=("producer", "epoch", "last offset"))
+        print_table("Lost producers", columns, rows, right=("producer", "epoch", "last offset"), drop=("epoch", "last offset"))
     total = sum(each.worst.lost_count for each in replicas if each.worst is not None)
     if total > len(rows):
         print_text(f"and {pluralize(total - len(rows), 'more producer')} (--output json lists up to 1,000 of each replica)")

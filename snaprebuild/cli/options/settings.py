@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import JOBS_MAX, Size, WholeNumber, quoted
+from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, quoted
 from snaprebuild.errors import UsageError
 
 __all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "Text", "read_settings", "variable_of"]
@@ -23,32 +23,20 @@ MEMORY_BYTES_MIN = 64 << 20
 """The command itself, and a block of a segment."""
 
 
-class Flag(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
-    """``true`` or ``false``."""
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """Any text."""
 
-    name = "true|false"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """The value; a usage error if it is another one."""
-        text = str(value).lower()
-        if text not in ("true", "false"):
-            self.fail(f"expected true or false, found {quoted(str(value))}", param, ctx)
-        return text == "true"
-
-
-class Text(click.ParamType):  # type: ignore[type-arg]
-    """A text, or one of a few words."""
-
-    def __init__(self, name: str, *words: str) -> None:
-        self.name = name if not words else "|".join(words)
-        self.words = words
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text; a usage error if it is none, or another word."""
-        if not isinstance(value, str) or (self.words and value not in self.words):
-            expected = f"one of {', '.join(self.words)}" if self.words else "a text"
-            self.fail(f"expected {expected}, found {quoted(str(value))}", param, ctx)
+        """The text; a usage error if it is none."""
+        if not isinstance(value, str):
+            self.fail(f"expected a text, found {quoted(str(value))}", param, ctx)
         return value
+
+
+FLAG = OneOf({"true": True, "false": False})
 
 
 @dataclass(frozen=True)
@@ -57,15 +45,13 @@ class Setting:
 
     Attributes:
         kind: converts a value.
-        help: what it sets, and the default.
+        help: what it sets, and the default; empty for one that is an option too, with a help of its own.
         is_list: each ``--set`` adds a value.
-        is_option: the commands that use it have an option of this name too.
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    help: str
+    help: str = ""
     is_list: bool = False
-    is_option: bool = False
 
 
 class Given(NamedTuple):
@@ -76,12 +62,8 @@ class Given(NamedTuple):
 
 
 SETTINGS: dict[str, Setting] = {
-    "impact": Setting(
-        Text("", "low", "normal", "full"), "Share of the machine. Default: low while a broker runs, else normal.", is_option=True
-    ),
-    "jobs": Setting(
-        WholeNumber(1, JOBS_MAX), "Worker processes. Default: as many as processors, or as disks if those are more.", is_option=True
-    ),
+    "impact": Setting(OneOf({"low": "low", "normal": "normal", "full": "full"})),
+    "jobs": Setting(WholeNumber(1, JOBS_MAX)),
     "jobs_per_disk": Setting(
         WholeNumber(1, JOBS_MAX), "Worker processes per disk. Default: one for a rotating disk, else as many as `jobs`."
     ),
@@ -91,7 +73,7 @@ SETTINGS: dict[str, Setting] = {
         "disk while a broker runs, else any number.",
     ),
     "priority": Setting(
-        Text("", "auto", "idle", "usual"),
+        OneOf({"auto": "auto", "idle": "idle", "usual": "usual"}),
         "idle: lowest priority for processor, disk and memory. usual: that of the shell. auto: idle while a broker runs, else "
         "usual. Default: auto.",
     ),
@@ -101,17 +83,13 @@ SETTINGS: dict[str, Setting] = {
         "Default: any amount.",
     ),
     "fill_page_cache": Setting(
-        Flag(), "Keep what is read in the page cache for the next run. Default: false, the page cache stays as it was."
+        FLAG, "Keep what is read in the page cache for the next run. Default: false, the page cache stays as it was."
     ),
-    "s3_endpoint_url": Setting(
-        Text("URL"),
-        "Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
-        is_option=True,
-    ),
-    "s3_path_style": Setting(Flag(), "Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."),
+    "s3_endpoint_url": Setting(Text("URL")),
+    "s3_path_style": Setting(FLAG, "Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."),
     "s3_profile": Setting(Text("NAME"), "Profile of the shared AWS configuration. Default: as the SDK decides."),
-    "s3_anonymous": Setting(Flag(), "Sign no request. For public buckets. Default: false."),
-    "s3_requester_pays": Setting(Flag(), "Pay for requests and transfer of a bucket of somebody else. Default: false."),
+    "s3_anonymous": Setting(FLAG, "Sign no request. For public buckets. Default: false."),
+    "s3_requester_pays": Setting(FLAG, "Pay for requests and transfer of a bucket of somebody else. Default: false."),
     "s3_sse_c_key_file": Setting(
         Text("FILE"),
         "Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: "
@@ -136,25 +114,12 @@ SETTINGS: dict[str, Setting] = {
         "manifests; FILE alone is for all others. Default: none.",
         is_list=True,
     ),
-    "engine": Setting(
-        Text("", "process", "spark", "auto"),
-        "process: workers of this machine. spark: a Spark job. auto: Spark if `master` is a cluster and more than 4 GiB must be "
-        "read. Default: process.",
-        is_option=True,
-    ),
-    "master": Setting(
-        Text("URL"),
-        "Spark master, such as spark://host:7077. Default: that of spark-submit, else $SPARK_MASTER, else local[*].",
-        is_option=True,
-    ),
+    "engine": Setting(OneOf({"process": "process", "spark": "spark", "auto": "auto"})),
+    "master": Setting(Text("URL")),
     "spark_conf": Setting(
         Text("KEY=VALUE"), "A setting of Spark, such as spark.driver.memory=2g. Default: spark-defaults.conf.", is_list=True
     ),
-    "cache": Setting(
-        Text("DIR"),
-        "Directory or s3://BUCKET/PREFIX with the effects of rolled segments, for Spark. Default: none.",
-        is_option=True,
-    ),
+    "cache": Setting(Text("DIR")),
 }
 """By name, in the order of the pages."""
 

@@ -26,6 +26,8 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild import __version__
 from snaprebuild.cli.render.row_text import RowText
 from snaprebuild.cli.table import printable
+from snaprebuild.documents.envelope import reported
+from snaprebuild.documents.typed import encoded_members
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
 
@@ -111,8 +113,16 @@ class JsonLines(_Lines):
 
     def findings(self, findings: Sequence[Finding]) -> str:
         """The lines of the findings of a file."""
-        nowhere = {"position": None, "expected": None, "found": None}
-        return "".join(_line({"item": "finding", **nowhere, **finding.as_json()}) for finding in findings)
+        return "".join(
+            _line(
+                {
+                    "item": "finding",
+                    **{name: getattr(each, name, None) for name in ("position", "expected", "found")},
+                    **encoded_members(reported(each)),
+                }
+            )
+            for each in findings
+        )
 
     def last(self, files: int, findings: Sequence[Finding]) -> str:
         """The line that says that nothing is missing."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from snaprebuild.cli.render.rebuild import request_words
 from snaprebuild.cli.render.shared_parts import replayed_boundary
-from snaprebuild.cli.result import print_table, print_text, shown, size_text, time_text
+from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import ActionTotals, names_in
 from snaprebuild.documents.install import Install, Partition, PhaseSeconds
 from snaprebuild.findings import pluralize
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, WRITTEN
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.staging.install import InstalledPartition, InstallResult
 
-__all__ = ["install_document", "print_install"]
-
-ROWS_MAX = 40
+__all__ = ["install_answer", "install_document", "print_install"]
 
 
 def install_document(result: InstallResult, deadline: int | None) -> Install:
@@ -53,32 +53,41 @@ def _totals(result: InstallResult) -> Counter[str]:
     return Counter(boundary.action for each in result.partitions for boundary in each.boundaries)
 
 
+def install_answer(result: InstallResult) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command."""
+    totals = _totals(result)
+    partitions = pluralize(len(result.partitions), "partition")
+    others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
+    if result.is_dry_run:
+        return f"Dry run: nothing was changed; {others or 'nothing'} in {partitions}.", ["install", shown(result.plan.path)]
+    if totals[WRITTEN]:
+        answer = f"{pluralize(totals[WRITTEN], 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
+    else:
+        answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
+    if any(totals[action] for action in NOT_DONE):
+        request = result.plan.request
+        stages = [word for directory in request.stage for word in ("--to", shown(directory))]
+        return f"{answer} You can start the broker now.", ["stage", *request_words(request), *stages]
+    if totals[WRITTEN]:
+        answer += " Start the broker: they take effect then."
+    return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
+
+
 def print_install(result: InstallResult) -> None:
-    """A table of partitions, then totals, phases, and where the receipt is."""
+    """A table of partitions, then phases, and where the receipt is."""
     rows = []
-    for each in result.partitions[:ROWS_MAX]:
+    for each in sorted(result.partitions, key=lambda each: not any(one.action in NOT_DONE for one in each.boundaries)):
         boundaries = each.boundaries
         offsets = range_text([boundary.offset for boundary in boundaries])
         actions = Counter(boundary.action for boundary in boundaries)
         read = 0 if each.result is None else each.result.outcome.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
         rows.append((each.staged.topic_partition, blocked, offsets, counts_text(actions), size_text(read), shown(each.staged.path)))
-    totals = _totals(result)
-    title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
-    if totals["written"]:
-        title = f"{pluralize(totals['written'], 'snapshot')} installed"
     if rows:
         columns = ("partition", "blocked", "boundaries", "done", "replayed", "directory")
-        print_table(title, columns, rows, right=("blocked", "replayed"))
-    if len(result.partitions) > ROWS_MAX:
-        print_text(f"and {pluralize(len(result.partitions) - ROWS_MAX, 'more partition')} (--output json lists them)")
-    partitions = pluralize(len(result.partitions), "partition")
-    print_text(f"{partitions}, staged at {time_text(result.plan.staged_ms)}: {counts_text(totals) or 'nothing'}")
+        print_table(None, columns, rows, right=("blocked", "replayed"), drop=("replayed", "blocked", "boundaries"))
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
-    print_text(f"in {sum(result.seconds.values()):.2f} s: {phases}")
-    if result.receipt is not None:
-        print_text(f"receipt: {shown(result.receipt)} (`snaprebuild undo` takes back what it lists)")
-    if totals["written"]:
-        print_text(
-            "The snapshots take effect when the broker next starts. The staged files are the same files: they may be removed."
-        )
+    print_text(f"staged at {time_text(result.plan.staged_ms)}; in {sum(result.seconds.values()):.2f} s: {phases}")
+    if _totals(result)[WRITTEN]:
+        print_text("The staged files are the same files: they may be removed.")
+    print_undo(result.receipt)

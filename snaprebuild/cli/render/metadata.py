@@ -19,6 +19,7 @@ from snaprebuild.cluster.metadata.image_model import (
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
 from snaprebuild.documents import cluster_metadata as doc
+from snaprebuild.documents.common import named
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, PartitionTimeline
@@ -101,7 +102,7 @@ def _topic(topic: TopicImage) -> doc.Topic:
         topic=topic.name,
         topic_id=uuid_to_text(topic.topic_id),
         partitions=[
-            doc.Partition(topic=topic.name, partition=number, topic_partition=f"{topic.name}-{number}", **_state_members(partition))
+            doc.Partition(**named(topic.name, number), **_state_members(partition))
             for number, partition in sorted(topic.partitions.items())
         ],
     )
@@ -176,9 +177,7 @@ def history_document(result: HistoryResult) -> doc.ClusterHistory:
 
 def _partition_history(timeline: PartitionTimeline) -> doc.PartitionHistory:
     return doc.PartitionHistory(
-        topic=timeline.topic,
-        partition=timeline.partition,
-        topic_partition=f"{timeline.topic}-{timeline.partition}",
+        **named(timeline.topic, timeline.partition),
         topic_id=uuid_to_text(timeline.topic_id),
         entries=[
             doc.PartitionEntry(

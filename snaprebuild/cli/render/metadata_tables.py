@@ -65,7 +65,7 @@ def _print_nodes(image: MetadataImage) -> None:
 
 
 def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, ...]]:
-    told = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: Kafka does not know the name)"}
+    told = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown to Kafka)"}
     rows: list[tuple[object, ...]] = []
     for resource, values in sorted(image.configs.items()):
         if resource.type != ResourceType.TOPIC or resource.name in topics:

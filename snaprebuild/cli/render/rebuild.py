@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
-from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread
+from snaprebuild.cli.result import (
+    given_words,
+    labels_of,
+    print_line,
+    print_table,
+    print_text,
+    print_undo,
+    shown,
+    size_text,
+    time_text,
+    unless_unread,
+)
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import NeedTotals
 from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
@@ -18,23 +31,27 @@ from snaprebuild.documents.plan import Partition as PlannedPartition
 from snaprebuild.documents.plan import Plan as PlanDocument
 from snaprebuild.documents.rebuild import Partition as RebuiltPartition
 from snaprebuild.documents.rebuild import Rebuild, Totals
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
-from snaprebuild.snapshots.rebuild.result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed
+from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, NOT_DONE, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+    from snaprebuild.snapshots.plan.plan_model import Request as PlanRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
 
 __all__ = [
+    "plan_answer",
     "plan_document",
     "print_plan",
     "print_rebuild",
+    "rebuild_answer",
     "rebuild_document",
+    "request_words",
 ]
 
 
@@ -82,9 +99,59 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
 
 def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
     return [
-        NotPlanned(offset=offset, action=REFUSED if is_relevant_gap(plan, offset, reason) else SKIPPED, reason=reason)
+        NotPlanned(offset=offset, action=REFUSED if may_be_needed(plan, offset, reason) else SKIPPED, reason=reason)
         for offset, reason in plan.not_planned
     ]
+
+
+def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command.
+
+    Args:
+        plan: that was made.
+        again: words of the command line that give the request.
+        saved: file that the plan was saved in.
+    """
+    busy = [partition for partition in plan.partitions if partition.boundaries]
+    partitions = pluralize(len(plan.partitions), "partition")
+    if not busy:
+        nothing = _nothing_text(plan.counts.missing, plan.findings)
+        return f"{nothing[0].upper()}{nothing[1:]} in {partitions}.", _other_words(plan)
+    count = pluralize(sum(len(partition.boundaries) for partition in busy), "snapshot")
+    read = size_text(plan.bytes_least) + (f" to {size_text(plan.bytes_most)}" if plan.bytes_most > plan.bytes_least else "")
+    seconds = f" in about {plan.bytes_least / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
+    answer = f"{count} to {'stage' if plan.request.stage else 'write'} in {len(busy)} of {partitions}; {read} to read{seconds}."
+    return answer + _held_text(plan), [
+        "stage" if plan.request.stage else "rebuild",
+        *(again if saved is None else ["--plan", saved]),
+    ]
+
+
+def _held(plan: Plan) -> list[str]:
+    """Log directories of a live broker."""
+    return [finding.path for finding in plan.findings if finding.code == "live-broker"]
+
+
+def _held_text(plan: Plan) -> str:
+    held = _held(plan) if plan.request.in_place and not plan.request.broker_running else []
+    return f" A live broker holds {shown(held[0])}: stop it first, or write elsewhere with --out." if held else ""
+
+
+def _other_words(plan: Plan) -> list[str]:
+    """The words of the next command where nothing more can be written: what may not be a source, what is missing, or what is there."""
+    if not plan.partitions:
+        return ["scan", *given_words("paths", "server_properties")]
+    if any(partition.fault is not None and partition.verdict is not None for partition in plan.partitions):
+        return ["cluster", "source", *request_words(plan.request)]
+    return ["scan" if plan.counts.missing else "verify", *request_words(plan.request)]
+
+
+def request_words(request: PlanRequest) -> list[str]:
+    """The words of the command line that select the partitions of a request."""
+    words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
+    words += [word for pattern in request.topics for word in ("--topic", pattern)]
+    words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
+    return [*words, *given_words()]
 
 
 def print_plan(plan: Plan) -> None:
@@ -97,41 +164,39 @@ def print_plan(plan: Plan) -> None:
         classes = Counter(SnapshotClass(boundary.expected_class).confidence for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         if partition.retention_frees_ms is not None and partition.source.is_tiered:
-            frees += " (loss: not uploaded)"
-        expected = counts_text(classes)
-        label = labels[partition.source.directory.path]
-        row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
-        rows.append((*row, expected, frees))
-    count = sum(len(partition.boundaries) for partition in busy)
+            frees += " LOSS"
+        row = (labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least))
+        rows.append((*row, counts_text(classes), frees, partition.replay_reason))
     if rows:
-        columns = ("partition", "snapshots", "replay from", "because", "to read", "confidence", "retention deletes it")
-        title = f"{pluralize(count, 'snapshot')} in {len(busy)} of {pluralize(len(plan.partitions), 'partition')}"
-        print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
-    else:
-        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {pluralize(len(plan.partitions), 'partition')}")
-    if plan.rate_bytes_per_second:
-        seconds = plan.bytes_least / plan.rate_bytes_per_second
-        rate = size_text(int(plan.rate_bytes_per_second))
-        amount = f"{size_text(plan.bytes_least)}, at most {size_text(plan.bytes_most)}"
-        print_text(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
+        columns = (
+            "partition",
+            "snapshots",
+            "replay from",
+            "to read",
+            "confidence",
+            "retention deletes it",
+            "replay reason",
+        )
+        print_table(None, columns, rows, right=("snapshots", "replay from", "to read"), drop=("replay from", "to read"))
     if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
             f"retention: assumes {plan.retention_source}. While remote storage is off, you can wait for that date instead. With remote "
-            "storage on, the date is a loss: since 3.7.1 Kafka then deletes segments that were never uploaded"
+            "storage on, the date is a loss (LOSS): since 3.7.1 Kafka then deletes segments that were never uploaded"
         )
     _print_not_planned(plan)
-    _print_live_brokers(plan)
 
 
 def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
-    reasons = Counter(
-        (reason, REFUSED if is_relevant_gap(partition, offset, reason) else SKIPPED)
-        for partition in plan.partitions
-        for offset, reason in partition.not_planned
-    )
-    for (reason, action), count in reasons.items():
-        print_text(f"{action}: {pluralize(count, 'boundary', 'boundaries')}: {reason}")
+    labels = labels_of(partition.source for partition in plan.partitions)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for partition in plan.partitions:
+        for offset, reason in partition.not_planned:
+            action = REFUSED if may_be_needed(partition, offset, reason) else SKIPPED
+            reasons.setdefault((action, reason), []).append(labels[partition.source.directory.path])
+    for (action, reason), names in reasons.items():
+        where = first_of(list(dict.fromkeys(names)))
+        print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
@@ -140,13 +205,6 @@ def _print_not_planned(plan: Plan) -> None:
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
         print_text(f"failed: {pluralize(faults, 'partition')} that cannot be read (named on stderr)")
-
-
-def _print_live_brokers(plan: Plan) -> None:
-    if plan.request.in_place and not plan.request.broker_running and any(partition.boundaries for partition in plan.partitions):
-        for finding in plan.findings:
-            if finding.code == "live-broker":
-                print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
 
 
 def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
@@ -188,11 +246,58 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
     )
 
 
+def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command.
+
+    Args:
+        result: of the run.
+        again: words of the command line that give the request, without those of a dry run.
+    """
+    plan, totals = result.plan, _totals(result)
+    verb = "stage" if plan.request.stage else "rebuild"
+    others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
+    done = others or _nothing_text(plan.counts.missing, plan.findings)
+    busy = sum(bool(partition.boundaries) for partition in result.partitions)
+    where = f"in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    answer = _title(result, totals[WRITTEN])
+    answer += f" {where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done} {where}."
+    if result.is_dry_run:
+        return answer + _held_text(plan), [verb, *again] if totals[WOULD_WRITE] else _other_words(plan)
+    if result.staged_plan is not None:
+        return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
+    if totals[REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
+        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
+    if totals[WRITTEN] and plan.request.in_place and not plan.request.broker_running:
+        answer += " They take effect when the broker next starts."
+    if any(totals[action] for action in (REFUSED, FAILED)):
+        return answer, _other_words(plan)
+    if totals[WRITTEN] and result.receipt is not None and not _in_store(result):
+        return answer, ["verify", "--receipt", shown(result.receipt)]
+    return answer, _other_words(plan)
+
+
+def _stages(held: Sequence[str]) -> list[str]:
+    """``--to`` with a directory next to each log directory of a live broker; empty if one would be on another file system."""
+    if any(os.path.ismount(log_dir) for log_dir in held):
+        return []
+    beside = dict.fromkeys(os.path.join(os.path.dirname(log_dir), "snaprebuild-staged") for log_dir in held)
+    return [word for directory in beside for word in ("--to", shown(directory))]
+
+
+def _totals(result: RebuildResult) -> Counter[str]:
+    return Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+
+
+def _in_store(result: RebuildResult) -> bool:
+    return any(is_object(partition.plan.target) for partition in result.partitions)
+
+
 def print_rebuild(result: RebuildResult) -> None:
-    """A table of partitions, then one line of totals, and what else became of the plan."""
+    """A table of partitions, and what else happened to the plan."""
+    _print_ways_around_the_lock(result)
     rows = []
     labels = labels_of(partition.plan.source for partition in result.partitions)
-    for partition in result.partitions:
+    for partition in sorted(result.partitions, key=lambda each: not any(one.action in NOT_DONE for one in each.boundaries)):
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action for boundary in partition.boundaries)
@@ -205,32 +310,38 @@ def print_rebuild(result: RebuildResult) -> None:
         read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, counts_text(actions), what, entries, read, target))
-    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+    _totals(result)
     if rows:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
-        print_table(_title(result, totals["written"]), columns, rows, right=("producers", "read"))
-    done = counts_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
-    print_text(f"{pluralize(len(result.partitions), 'partition')}: {done}")
+        print_table(None, columns, rows, right=("producers", "read"), drop=("read", "producers", "boundaries"))
     _print_not_planned(result.plan)
-    if result.is_dry_run:
-        _print_live_brokers(result.plan)
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
-    if result.receipt is not None:
-        in_store = any(is_object(partition.plan.target) for partition in result.partitions)
-        undone = "" if in_store else " (`snaprebuild undo` takes back what it lists)"
-        print_text(f"receipt: {shown(result.receipt)}{undone}")
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.boundaries)
         if states:
             print_text(f"{states} of them stand in the log directory already: states from which what closes later is replayed")
-        print_text(f"Nothing was written there. With the broker stopped: snaprebuild install {shown(result.staged_plan)}")
+        print_text("Nothing was written to the log directories.")
     if result.plan.request.broker_running:
         for beside in dict.fromkeys(each.message for each in result.plan.findings if each.code == "beside-broker"):
             print_text(f"{beside[0].upper()}{beside[1:]}.")
-    elif totals["written"] and result.plan.request.in_place:
-        print_text("The snapshots take effect when the broker next starts.")
+    if result.receipt is not None and _in_store(result):
+        print_text(f"receipt: {shown(result.receipt)}")
+    else:
+        print_undo(result.receipt)
+
+
+def _print_ways_around_the_lock(result: RebuildResult) -> None:
+    """Other ways than to stage, where a broker in the log directory refused every snapshot."""
+    request, held = result.plan.request, [shown(path) for path in _held(result.plan)]
+    if not held or request.broker_running or set(result.totals) != {REFUSED}:
+        return
+    words = shlex.join(request_words(request))
+    print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
+    print_line(
+        f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
+    )
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import print_table, print_text, shown
+from snaprebuild.cli.result import print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.receipts import (
     FileTotals,
@@ -27,9 +27,17 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.receipts.undo import UndoneFile, UndoResult
     from snaprebuild.snapshots.receipts.verify_receipt import FileVerdict, ReceiptList, ReceiptVerdict
 
-__all__ = ["print_receipt", "print_receipts", "print_undo", "receipt_document", "receipts_document", "undo_document"]
-
-FILES_SHOWN_MAX = 20
+__all__ = [
+    "print_receipt",
+    "print_receipts",
+    "print_undone",
+    "receipt_answer",
+    "receipt_document",
+    "receipts_answer",
+    "receipts_document",
+    "undo_answer",
+    "undo_document",
+]
 
 
 def receipt_document(result: ReceiptVerdict) -> VerifyReceipt:
@@ -55,17 +63,26 @@ def receipt_document(result: ReceiptVerdict) -> VerifyReceipt:
     )
 
 
+def receipt_answer(result: ReceiptVerdict) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command."""
+    totals = Counter(verdict.status for verdict in result.files)
+    answer = f"{pluralize(len(result.files), 'snapshot')} written: {counts_text(totals) or 'none'}."
+    log_dirs = dict.fromkeys(os.path.dirname(verdict.written.partition.target) for verdict in result.files)
+    is_whole = totals["kept"] == len(result.files)
+    return answer, [] if is_whole or not result.receipt.in_place else ["scan", *map(shown, log_dirs)]
+
+
 def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:
-    """A table of directories, one of the files that are not as they were written, and a line of totals."""
+    """A table of directories, and one of the files that are not as they were written."""
     by_directory: dict[str, list[FileVerdict]] = {}
     for verdict in result.files:
         by_directory.setdefault(verdict.written.partition.target, []).append(verdict)
     rows = []
-    for directory, verdicts in by_directory.items():
+    for directory, verdicts in sorted(by_directory.items(), key=lambda each: all(one.status == "kept" for one in each[1])):
         counts = counts_text(Counter(verdict.status for verdict in verdicts))
         rows.append((verdicts[0].written.partition.topic_partition, len(verdicts), counts, shown(directory)))
     if rows:
-        print_table("Partitions", ("partition", "written", "now", "directory"), rows, right=("written",))
+        print_table(None, ("partition", "written", "now", "directory"), rows, right=("written",))
     listed = [
         (verdict.written.partition.topic_partition, verdict.written.offset, verdict.status, verdict.reason or "-")
         for verdict in result.files
@@ -73,9 +90,7 @@ def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:
     ]
     if listed:
         title = "Every snapshot" if details else "Snapshots that are not as they were written"
-        print_table(title, ("partition", "offset", "now", "because"), listed, right=("offset",))
-    totals = Counter(verdict.status for verdict in result.files)
-    print_text(f"{pluralize(len(result.files), 'snapshot')} written: {counts_text(totals) or 'none'}")
+        print_table(title, ("partition", "offset", "now", "because"), listed, right=("offset",), all_rows=details)
 
 
 def undo_document(result: UndoResult) -> Undo:
@@ -107,7 +122,29 @@ def _file(undone: UndoneFile) -> UndoneFileJson:
     )
 
 
-def print_undo(result: UndoResult) -> None:
+def undo_answer(result: UndoResult, receipt: str) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command.
+
+    Args:
+        result: of the run.
+        receipt: path, as it was given.
+    """
+    totals = Counter(undone.action for undone in result.files)
+    asides = Counter(f"set aside {undone.aside_action}" for undone in result.files if undone.aside_action is not None)
+    is_changed = bool(totals["removed"] or asides["set aside put_back"])
+    title = "Dry run: nothing was changed" if result.is_dry_run else "Undone" if is_changed else "Nothing was changed"
+    counts = counts_text({**totals, **asides}) or "nothing to undo"
+    answer = f"{title}; {pluralize(len(result.files), 'snapshot')}: {counts}."
+    if result.is_dry_run:
+        would = totals["would_remove"] or asides["set aside would_put_back"]
+        return answer, ["undo", receipt] if would else []
+    if totals["left"] or totals["failed"]:
+        return answer, ["verify", "--receipt", receipt]
+    log_dirs = dict.fromkeys(os.path.dirname(undone.written.partition.target) for undone in result.files)
+    return answer, ["scan", *map(shown, log_dirs)] if result.receipt.in_place and is_changed else []
+
+
+def print_undone(result: UndoResult) -> None:
     """A table of directories, what was left alone, and what the broker does with the rest."""
     by_directory: dict[str, list[UndoneFile]] = {}
     for undone in result.files:
@@ -126,22 +163,15 @@ def print_undo(result: UndoResult) -> None:
                 shown(directory),
             )
         )
-    is_changed = any(undone.action == "removed" or undone.aside_action == "put_back" for undone in result.files)
-    title = "Dry run: nothing was changed" if result.is_dry_run else "Undone" if is_changed else "Nothing was changed"
     if rows:
-        print_table(title, ("partition", "offsets", "snapshots", "set aside", "directory"), rows)
+        columns = ("partition", "offsets", "snapshots", "set aside", "directory")
+        print_table(None, columns, rows, drop=("offsets",))
     left = [undone for undone in result.files if undone.action in ("left", "failed") or undone.aside_action in ("left", "failed")]
     listed = [
-        (undone.written.partition.topic_partition, undone.written.offset, undone.reason or undone.aside_reason)
-        for undone in left[:FILES_SHOWN_MAX]
+        (undone.written.partition.topic_partition, undone.written.offset, undone.reason or undone.aside_reason) for undone in left
     ]
     if listed:
         print_table("Left alone", ("partition", "offset", "because"), listed, right=("offset",))
-    if len(left) > FILES_SHOWN_MAX:
-        print_text(f"and {len(left) - FILES_SHOWN_MAX} more (--output json lists them)")
-    print_text(
-        f"{pluralize(len(result.files), 'snapshot')}: {counts_text(Counter(undone.action for undone in result.files)) or 'nothing to undo'}"
-    )
     if not result.receipt.ended:
         print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")
     if result.receipt.in_place and any(undone.action == "removed" for undone in result.files):
@@ -169,18 +199,21 @@ def receipts_document(result: ReceiptList) -> Receipts:
     )
 
 
+def receipts_answer(result: ReceiptList) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command: the newest receipt whose files are still there, and a dry run of it."""
+    answer = f"{pluralize(len(result.receipts) + result.not_listed, 'receipt')} in {shown(result.directory)}"
+    kept = next((each for each in result.receipts if each.states and each.states.get("kept")), None)
+    return answer, [] if kept is None else ["undo", shown(kept.path), "--dry-run"]
+
+
 def print_receipts(result: ReceiptList) -> None:
     """A row for each receipt, the newest first."""
-    print_text(f"{pluralize(len(result.receipts), 'receipt')} in {shown(result.directory)}")
-    if not result.receipts:
-        return
-    print_text("Next: snaprebuild undo RECEIPT --dry-run")
     rows = []
     for each in result.receipts:
-        began = datetime.datetime.fromtimestamp(each.began_ms / 1000, datetime.UTC)
         files = "not looked at" if each.states is None else counts_text(each.states) or "none"
-        rows.append((f"{began:%Y-%m-%d %H:%M:%SZ}", _verb(each.command), files, shown(each.path)))
-    print_table("Receipts", ("began", "command", "files", "receipt"), rows)
+        rows.append((time_text(each.began_ms), _verb(each.command), files, os.path.basename(each.path)))
+    if rows:
+        print_table(None, ("began", "command", "files", "receipt"), rows)
     if result.not_listed:
         print_text(f"and {result.not_listed} older ones")
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, shown, size_text, terminal_width
-from snaprebuild.cli.table import middle_cut, printable
-from snaprebuild.findings import first_of, pluralize, unread_paths
+from snaprebuild.cli.result import given_words, is_verbose, labels_of, print_table, print_text, shown, size_text
+from snaprebuild.cli.table import ROWS_MAX, printable
+from snaprebuild.findings import pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
     from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, NextAttempt
 
-__all__ = ["print_boundaries", "print_scan"]
+__all__ = ["print_boundaries", "print_scan", "scan_answer"]
 
-ROWS_MAX = 20
-WIDTH_MAX = 100
 LOG_DIRS_MAX = 10
+
+ATTEMPTS = "If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
 
 STOP = (
     "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft; it needs "
@@ -57,67 +54,43 @@ BY_OTHERS = {
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
 
 
-def print_scan(result: ScanResult, words: Sequence[str], *, all_rows: bool) -> None:
-    """Prints the result.
+SELECTION = ("paths", "server_properties", "topic", "partition")
+"""Parameters that select the partitions, of the next command too."""
+
+
+def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command."""
+    totals, again = result.totals, given_words(*SELECTION)
+    partitions = pluralize(len(result.partitions), "partition")
+    if not result.partitions:
+        return "No partition was read. stderr shows why.", ["scan", *given_words("paths", "server_properties")]
+    if unread_paths(result.findings):
+        partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
+    affected = sum(each.totals.missing > 0 for each in result.partitions)
+    stuck = _stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)
+    if totals.missing:
+        answer = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}{stuck}"
+    elif totals.corrupt or totals.suspect:
+        answer = f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect{stuck}"
+    else:
+        answer = f"No snapshot missing in {partitions}{stuck}"
+    if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
+        return f"{answer} {_others_text(result)}", ["scan", *again]
+    return answer, ["plan" if totals.missing else "verify", *again]
+
+
+def print_scan(result: ScanResult, *, all_rows: bool) -> None:
+    """Prints what comes after the answer.
 
     Args:
         result: of the scan.
-        words: paths and options that select the same partitions, for the next command.
         all_rows: of the table, however many.
     """
-    unread = unread_paths(result.findings)
-    _print_answer(result, words, unread)
     if not result.partitions:
         return
-    blocker_numbers = _print_rows(result, unread, all_rows=all_rows)
+    blocker_numbers = _print_rows(result, all_rows=all_rows)
     _print_footnotes(result, blocker_numbers)
     _print_facts(result)
-
-
-def _print(text: str, indent: str = "") -> None:
-    """A paragraph within 100 columns."""
-    width = min(terminal_width() or WIDTH_MAX, WIDTH_MAX)
-    lines = textwrap.wrap(printable(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _print_answer(result: ScanResult, words: Sequence[str], unread: Sequence[str]) -> None:
-    """The answer and the next action, in two lines."""
-    totals = result.totals
-    partitions = pluralize(len(result.partitions), "partition")
-    if not result.partitions and not unread:
-        _print("No partition was read. stderr shows why.")
-        return
-    affected = sum(each.totals.missing > 0 for each in result.partitions)
-    missing = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}"
-    if unread:
-        found = missing if totals.missing else f"No snapshot missing in the {partitions} that were read"
-        names = first_of([shown(path) for path in unread])
-        print_text(f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read: {names}. {found}.")
-        _print(
-            "Next: correct what stderr lists (run as the owner of the files or as root), then scan again. Do not use this result."
-        )
-    elif totals.missing:
-        _print(f"{missing}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
-        is_vain = 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild
-        if is_vain:
-            _print(f"Next: {_others_text(result)}")
-        else:
-            _print_next("plan", words)
-    elif totals.corrupt or totals.suspect:
-        _print(f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect.")
-        _print_next("verify", words)
-    elif totals.stuck_bytes:
-        _print(f"No snapshot missing in {partitions}{_stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)}")
-        _print(f"Next: {_others_text(result)}")
-    else:
-        _print(f"No snapshot missing in {partitions}. `scan` reads no record batches; `verify` checks the contents.")
-        _print_next("verify", words)
-
-
-def _print_next(verb: str, words: Sequence[str]) -> None:
-    """One line, however long: a line break would change the command."""
-    print_line(printable(f"Next: snaprebuild {verb} {shlex.join(words)}"))
 
 
 def _stuck_text(stuck: int, after: int) -> str:
@@ -132,42 +105,27 @@ def _others_text(result: ScanResult) -> str:
     return next((BY_OTHERS[kind] for kind, _ in kinds.most_common() if kind in BY_OTHERS), "see the reasons below.")
 
 
-def _print_rows(result: ScanResult, unread: Sequence[str], *, all_rows: bool) -> dict[Blocker, int]:
+def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
     """The table; returns the numbers of its footnotes."""
     labels = labels_of(each.source for each in result.partitions)
+    unread = unread_paths(result.findings)
     worst = [each for each in result.partitions if _needs_attention(each)]
-    rows_max = sys.maxsize if all_rows else ROWS_MAX
     numbers: dict[Blocker, int] = {}
-    rows: list[tuple[str, ...]] = [(shown(path), "?", "?", "?", "?", "UNREAD, see stderr") for path in unread[:rows_max]]
-    for each in worst[: max(rows_max - len(rows), 0)]:
+    rows: list[tuple[str, ...]] = [(shown(path), "?", "?", "?", "?", "UNREAD, see stderr") for path in unread]
+    for each in worst:
         first = str(each.blocked[0].base_offset) if each.blocked else "-"
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
         cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
-        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers)))
+        is_shown = all_rows or is_verbose() or len(rows) < ROWS_MAX
+        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers) if is_shown else ""))
     columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
-    width = min(terminal_width() or WIDTH_MAX, WIDTH_MAX)
-    for name in ("first blocked", "blocked"):  # what a narrow terminal goes without
-        if rows and _width_of(columns, rows) - max(len(row[0]) for row in rows) + 20 > width:
-            at = columns.index(name)
-            columns.pop(at)
-            rows = [(*row[:at], *row[at + 1 :]) for row in rows]
     if rows:
-        room = max(width - (_width_of(columns, rows) - max(len(row[0]) for row in rows)), 12)
-        sys.stdout.write("\n")
-        print_table(None, columns, [(middle_cut(row[0], room), *row[1:]) for row in rows], right=columns[1:-1])
-    left = len(worst) + len(unread) - len(rows)
-    if left > 0:
-        _print(f"and {left:,} more partitions: --details or --output json")
+        print_table(None, columns, rows, right=columns[1:-1], drop=("first blocked", "blocked"), all_rows=all_rows)
     others = len(result.partitions) - len(worst)
-    if others and rows:
-        _print(
-            f"{pluralize(others, 'other partition')}: no snapshot missing. `scan` reads no record batches; `verify` checks contents."
-        )
+    healthy = f"{pluralize(others, 'other partition')}: no snapshot missing. " if others and rows else ""
+    print_text(f"{healthy}`scan` reads no record batches; `verify` checks contents.")
+    sys.stdout.write("\n")
     return numbers
-
-
-def _width_of(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
-    return 1 + sum(3 + max(map(len, column)) for column in zip(columns, *rows, strict=True)) - 3
 
 
 def _needs_attention(partition: PartitionScan) -> bool:
@@ -191,20 +149,19 @@ def _reason(partition: PartitionScan, numbers: dict[Blocker, int]) -> str:
 
 def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
     for blocker, number in numbers.items():
-        sys.stdout.write("\n")
-        _print(f"[{number}] {REASONS[blocker.value][1]}", "    ")
+        print_text(f"[{number}] {REASONS[blocker.value][1]}", "    ")
         first = next((each for each in result.partitions if blocker in each.blockers() and _fails(each)), None)
         failing = None if first is None else first.preflight.next_attempt
-        if first is None or failing is None or blocker.value != "missing-snapshot":
-            continue
-        _print(
-            "    If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
-        )
-        after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
-        _print(f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    ")
-        for outcome in failing.outcomes:
-            _print(f"    {_outcome_text(outcome)}", " " * 20)
-        _print(f"    {STOP}", "    ")
+        if first is not None and failing is not None and blocker.value == "missing-snapshot":
+            after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
+            print_text(f"    {ATTEMPTS}", "    ")
+            print_text(
+                f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    "
+            )
+            for outcome in failing.outcomes:
+                print_text(f"      {_outcome_text(outcome)}", " " * 22)
+            print_text(f"    {STOP}", "    ")
+        sys.stdout.write("\n")
 
 
 def _fails(partition: PartitionScan) -> bool:
@@ -222,24 +179,23 @@ def _outcome_text(outcome: CopyOutcome) -> str:
 
 
 def _print_facts(result: ScanResult) -> None:
-    sys.stdout.write("\n")
     waiting = sum(each.waiting_segments for each in result.partitions)
     if waiting:
-        _print(
+        print_text(
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
             "(`inspect transactions` lists open transactions)."
         )
     start = _start_text(result)
     if start:
-        _print(start)
+        print_text(start)
     if result.totals.missing:
-        _print("A snapshot that is written now takes effect at the next start of the broker.")
+        print_text("A snapshot that is written now takes effect at the next start of the broker.")
     for log_dir in result.log_dirs[:LOG_DIRS_MAX]:
-        _print(_log_dir_text(log_dir, has_path=len(result.log_dirs) > 1))
+        print_text(_log_dir_text(log_dir, has_path=len(result.log_dirs) > 1))
     if len(result.log_dirs) > LOG_DIRS_MAX:
-        _print(f"and {len(result.log_dirs) - LOG_DIRS_MAX} more log directories (--output json lists them)")
+        print_text(f"and {len(result.log_dirs) - LOG_DIRS_MAX} more log directories (--output json lists them)")
     totals = result.totals
-    _print(
+    print_text(
         f"read: {pluralize(len(result.partitions), 'partition')}, {pluralize(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
         f"unread: {totals.unread}"
     )

@@ -124,6 +124,9 @@ def _producer_rows(result: StatsResult) -> Iterator[tuple[int, ...]]:
 COUNTED = ("segments", "size", "batches", "records", "producers", "one batch", "one transaction", "epoch bumped", "live")
 """Columns of everything, a topic or a partition."""
 
+LESS_COUNTED = ("one transaction", "epoch bumped", "one batch", "records")
+"""Those that a narrow terminal does without."""
+
 
 def print_stats(result: StatsResult, top: int, *, details: bool) -> None:
     """Prints the tables: sums first, the topics, partitions and producers with the most batches behind them."""
@@ -134,13 +137,14 @@ def print_stats(result: StatsResult, top: int, *, details: bool) -> None:
     rows: list[tuple[object, ...]] = [("(all)", total.partitions, *_counted(total, result))]
     rows += [(name, each.partitions, *_counted(each, result)) for name, each in list(result.topics.items())[:top]]
     columns = ("topic", "partitions", *COUNTED)
-    print_table(_title("Topics", len(result.topics), top), columns, rows, right=columns[1:])
+    print_table(_title("Topics", len(result.topics), top), columns, rows, right=columns[1:], drop=LESS_COUNTED, all_rows=True)
     _print_expirations(result)
     _print_batches(total)
     labels = labels_of(each.source for each in result.partitions)
     shown = result.partitions[:top]
     rows = [(labels[each.source.directory.path], *_counted(each.totals, result)) for each in shown]
-    print_table(_title("Partitions", len(result.partitions), top), ("partition", *COUNTED), rows, right=COUNTED)
+    title = _title("Partitions", len(result.partitions), top)
+    print_table(title, ("partition", *COUNTED), rows, right=COUNTED, drop=LESS_COUNTED, all_rows=True)
     if details:
         _print_segments(shown, labels)
     _print_producers(result, top)
@@ -183,7 +187,7 @@ def _print_batches(totals: Totals) -> None:
     ]
     columns = ("kind", "batches", "share")
     table = [(kind, count, _share(count, facts.batches)) for kind, count in rows]
-    print_table("Batches", columns, table, right=columns[1:])
+    print_table("Batches", columns, table, right=columns[1:], all_rows=True)
     if facts.median_range is not None:
         first, below = facts.median_range
         middle = size_text(first) if below - first == 1 else f"about {size_text((first + below) // 2)}"
@@ -208,14 +212,18 @@ def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]
         for row in (() if each.segments is None else each.segments)
     ]
     columns = ("partition", "segment", "size", "batches", "records", "transactional", "control", "producers", "new", "live at end")
-    print_table("Segments", (*columns, "snapshot", "newest record"), rows, right=(*columns[1:], "snapshot"))
+    drop = ("new", "control", "transactional", "snapshot")
+    print_table(
+        "Segments", (*columns, "snapshot", "newest record"), rows, right=(*columns[1:], "snapshot"), drop=drop, all_rows=True
+    )
 
 
 def _print_producers(result: StatsResult, top: int) -> None:
     rows = [(*row[:-1], _moment(row[-1])) for row in _producer_rows(result)]
     if rows:
         columns = ("producer id", "batches", "records", "partitions", "transactions", "lowest epoch", "highest epoch", "last wrote")
-        print_table(_title("Producers", result.total.facts.seen, top), columns, rows, right=columns[:-1])
+        title = _title("Producers", result.total.facts.seen, top)
+        print_table(title, columns, rows, right=columns[:-1], drop=("lowest epoch", "partitions"), all_rows=True)
 
 
 def _print_verdict(result: StatsResult) -> None:

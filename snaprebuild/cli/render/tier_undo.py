@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EFFECT", "repair_totals", "undone_result"]
 
-ROWS_MAX = 40
-"""Copies that a table shows."""
-
 EFFECT = (
     "A broker sees it when its plugin has let go of the old manifest: fetch.manifest.cache.retention.ms (3600000 by default) after the "
     "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
@@ -46,7 +43,7 @@ def repair_totals(actions: Sequence[StrEnum]) -> doc.RepairTotals:
 
 def undone_result(result: TierUndo) -> Result:
     """What ``undo`` leaves of a repair."""
-    return Result(lambda: _document(result), result.findings, lambda: _print_undone(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print_undone(result), answer=lambda: _answer(result))
 
 
 def _document(result: TierUndo) -> doc.TierRepair:
@@ -68,12 +65,11 @@ def _document(result: TierUndo) -> doc.TierRepair:
 
 def _undone_copy(undone: UndoneRepair) -> doc.RepairedCopy:
     from snaprebuild.documents import tier as doc
+    from snaprebuild.documents.common import named
 
     announced = undone.announced
     return doc.RepairedCopy(
-        topic=announced.topic,
-        partition=announced.partition,
-        topic_partition=f"{announced.topic}-{announced.partition}",
+        **named(announced.topic, announced.partition),
         topic_id=announced.topic_id,
         segment_id=announced.segment_id,
         start_offset=announced.start_offset,
@@ -92,19 +88,27 @@ def _undone_copy(undone: UndoneRepair) -> doc.RepairedCopy:
     )
 
 
+def _answer(result: TierUndo) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import repeated_words
+    from snaprebuild.findings import pluralize
+
+    actions = Counter(each.action.value for each in result.copies)
+    totals = ", ".join(f"{count} {action}" for action, count in actions.items())
+    dry = "Dry run: nothing was written. " if result.is_dry_run else ""
+    answer = f"{dry}{pluralize(len(result.copies), 'repair')}: {totals or 'nothing to take back'}."
+    if result.is_dry_run and actions["would-restore"]:
+        return answer, ["undo", *repeated_words("dry_run")]
+    return answer, [] if result.is_dry_run or not actions["restored"] else ["tier", "audit", result.root]
+
+
 def _print_undone(result: TierUndo) -> None:
     from snaprebuild.cli.result import print_table, print_text
-    from snaprebuild.findings import pluralize
 
     rows = [
         (f"{each.announced.topic}-{each.announced.partition}", each.announced.start_offset, each.action, each.why or "-")
-        for each in result.copies[:ROWS_MAX]
+        for each in result.copies
     ]
     if rows:
-        title = "Dry run: nothing was written" if result.is_dry_run else "Manifests put back"
-        print_table(title, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
-    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
-    print_text(f"{pluralize(len(result.copies), 'repair')}: {totals or 'nothing to take back'}")
-    if result.copies:
+        print_table(None, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
         print_text(EFFECT[0])
         print_text(UNDONE_EFFECT)

@@ -13,7 +13,7 @@ from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.options.remote_storage import leader_epochs_of
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
+from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
 from snaprebuild.documents import tier_upload as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.typed import encoded_members
@@ -24,7 +24,7 @@ from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.fence import BrokerIdentity
 from snaprebuild.tier.upload.model import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 
-__all__ = ["print_upload", "upload_document"]
+__all__ = ["print_upload", "upload_answer", "upload_document"]
 
 
 def upload_document(
@@ -152,6 +152,28 @@ def _claim(claim: UploadClaim) -> doc.OldClaim:
     )
 
 
+def upload_answer(result: TierUpload, request: UploadRequest, records: str | None) -> tuple[str, list[str]]:
+    """The answer, and the words of the next command.
+
+    Args:
+        result: of the upload.
+        request: what was asked for.
+        records: file with the records of the copies, or None.
+    """
+    totals = _totals_text(result.partitions)
+    dry = "Dry run: nothing was written. " if request.is_dry_run else ""
+    answer = f"{dry}{pluralize(len(result.partitions), 'partition')}, segments: {totals or 'none'}."
+    if any(each.verdict is not None and each.verdict.is_rejected for each in result.partitions):
+        return answer, ["cluster", "source", *given_words("path"), "--purpose", "upload"]
+    actions = Counter(segment.action for partition in result.partitions for segment in partition.segments)
+    if request.is_dry_run:
+        return answer, ["tier", "upload", *repeated_words("dry_run")] if actions[Action.WOULD_UPLOAD] else []
+    if actions[Action.UPLOADED] and request.announcer is None:
+        how = f"the records of {shown(records)}" if records is not None else "their records (--records-file, --produce-to)"
+        answer += f" No broker knows of these copies before {how} are in __remote_log_metadata."
+    return answer, ["tier", "audit", *given_words("store", "key_prefix", "metadata_log")] if actions[Action.UPLOADED] else []
+
+
 def print_upload(result: TierUpload, produce_to: str | None) -> None:
     """The table.
 
@@ -167,11 +189,10 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
         told = _totals_text([each])
         sent = sum(segment.size_bytes for segment in done)
-        rows.append((label, len(each.segments), told or "-", rebuilt, size_text(sent)))
-    columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
-    print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
-    totals = _totals_text(result.partitions)
-    print_text(f"{pluralize(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
+        rows.append((label, len(each.segments), rebuilt, size_text(sent), told or "-"))
+    if rows:
+        columns = ("partition", "closed segments", "snapshots rebuilt", "segments", "upload")
+        print_table(None, columns, rows, right=columns[1:4], drop=("snapshots rebuilt", "segments"))
     segments = [segment for partition in result.partitions for segment in partition.segments]
     taken = sum(segment.took_over is not None for segment in segments)
     if taken:
@@ -183,7 +204,3 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         counts = Counter(segment.announced for segment in segments)
         now, before = pluralize(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
         print_text(f"{now} announced to the brokers of {produce_to}, {before} before")
-    elif any(segment.action is Action.UPLOADED for segment in segments):
-        print_text(
-            "No broker knows of these copies before their records (--records-file, --produce-to) are in __remote_log_metadata"
-        )

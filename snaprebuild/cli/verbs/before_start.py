@@ -37,8 +37,6 @@ __all__ = ["before_start"]
 DEADLINE_MAX = 7 * 86_400
 """Seconds."""
 
-ROWS_MAX = 40
-
 
 class Order(StrEnum):
     """Which partition is worked on first."""
@@ -85,10 +83,11 @@ def before_start(
 ) -> Result:
     """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place for
-    the moment before a broker starts (ExecStart of systemd, entry point of a container): the partitions that block most come
-    first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
-    where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place
+    for the moment before a broker starts, from ExecStart of systemd or the entry point of a container. The partitions that
+    block most come first. A deadline ends it, and what was written by then is whole. CMD is started whatever happens here; with
+    --fail-closed only if nothing is left to report. It takes the place of this process and gets its stdout. Without CMD the
+    exit code is the result.
     """
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs
@@ -231,18 +230,16 @@ def _print(result: Preparation) -> None:
         (
             labels[each.result.plan.source.directory.path],
             size_text(each.bytes_blocked),
-            each.state.value,
             each.count("written", "would_write"),
             each.count("failed", "refused", "skipped"),
             size_text(each.result.outcome.bytes_read),
+            each.state.value,
         )
-        for each in busy[:ROWS_MAX]
+        for each in busy
     ]
     if not rows:
         print_text(unless_unread("no snapshot is missing", result.findings))
         return
-    columns = ("partition", "blocked", "state", "snapshots", "not written", "read")
+    columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
-    print_table(title, columns, rows, right=("blocked", "snapshots", "not written", "read"))
-    if len(busy) > ROWS_MAX:
-        print_text(f"and {len(busy) - ROWS_MAX} more (--output json lists them)")
+    print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -257,7 +257,13 @@ def _print(advice: KraftAdvice) -> None:
     node = "" if advice.node.node_id is None else f" of node {advice.node.node_id}"
     role = "leader" if advice.is_leader else "follower"
     columns = ("policy", "start", "segments go", "checkpoints go", "kept", "invalidated", "reloaded", "because")
-    print_table(f"Start of the metadata log{node}, {role}: {shown(advice.node.log.path)}", columns, rows, right=columns[2:5])
+    print_table(
+        f"Start of the metadata log{node}, {role}: {shown(advice.node.log.path)}",
+        columns,
+        rows,
+        right=columns[2:5],
+        drop=("checkpoints go", "segments go"),
+    )
     for line in _chart(advice):
         print_line(line)
     print_text(_next_text(advice))

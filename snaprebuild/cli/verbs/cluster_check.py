@@ -48,7 +48,7 @@ def cluster_check(
     """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
-    nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing.
+    nodes. It is safe while the node runs. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing.
     """
     from snaprebuild.cluster.quorum.check import kraft_check as look
 
@@ -166,7 +166,8 @@ def _print(check: KraftCheck) -> None:
             (node_label(each), role, base, start, facts.end_offset, len(facts.checkpoints), latest, shown(each.node.log.path))
         )
     columns = ("node", "role", "first segment", "start", "end", "checkpoints", "the latest", "directory")
-    print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"))
+    drop = ("first segment", "checkpoints", "the latest")
+    print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"), drop=drop)
     told = [
         (node_label(each), result.rule.name, result.outcome.value, result.grade or "-", result.evidence)
         for each in check.nodes
@@ -174,7 +175,8 @@ def _print(check: KraftCheck) -> None:
         if result.outcome is not RuleOutcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
     ]
     if told:
-        print_table("Rules that are not held", ("node", "rule", "outcome", "grade", "evidence"), told)
+        title = "Rules that are not held"
+        print_table(title, ("node", "rule", "outcome", "grade", "evidence"), told, drop=("outcome",))
     if len(check.nodes) > 1 or check.election.not_given:
         _print_election(check.election)
     results = [result for each in check.nodes for result in each.results]
@@ -200,7 +202,7 @@ def _print_election(election: Election) -> None:
         last = "-" if not each.end.offset else each.end.offset - 1
         rows.append((node, last, each.end.epoch, vote, each.chance.outcome.value, each.chance.reason))
     columns = ("node", "last offset", "of epoch", "quorum-state", "can win", "because")
-    print_table("Elections, if these nodes are started", columns, rows, right=("last offset", "of epoch"))
+    print_table("Elections, if these nodes are started", columns, rows, right=("last offset", "of epoch"), drop=("quorum-state",))
     if election.not_given:
         print_text(f"Voters without a directory here: {', '.join(map(str, election.not_given))}.")
     print_text(f"The most is in {', '.join(shown(each.node.log.path) for each in election.standings if each.has_most)}.")

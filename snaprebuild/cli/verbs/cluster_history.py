@@ -8,7 +8,7 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import S3Options, WholeNumber, moment_ms, quoted
-from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -64,16 +64,16 @@ def cluster_history(
         typer.Option("--to", metavar="OFFSET|TIME", help="Last offset or time of the history. Default: the end of the log."),
     ] = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
     """Reads only: the history of a topic's partitions (--topic) or of a broker (--broker), as the metadata log has it.
 
-    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
-    history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in sync,
-    the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another one, and
-    told apart by its id.
+    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
+    The history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in
+    sync, the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another
+    one, with another id.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.render.metadata import history_document
@@ -88,7 +88,7 @@ def cluster_history(
     if topic is None and partition is not None:
         raise UsageError("--partition belongs to a --topic")
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
-    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
+    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, assumed.voters, s3.settings())
     result = look(question)
     return Result(lambda: history_document(result), result.findings, lambda: _print(result))
 
@@ -138,8 +138,7 @@ def _print(result: HistoryResult) -> None:
 def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.render.timeline_chart import ChartLine
-    from snaprebuild.cli.result import print_line, print_table
-    from snaprebuild.cli.table import printable
+    from snaprebuild.cli.result import print_line, print_table, print_text
 
     entries = list(timeline.entries)
     brokers = sorted({each for entry in entries if entry.state is not None for each in entry.state.replicas})
@@ -149,7 +148,7 @@ def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None
         return lambda state: _partition_glyph(glyphs, state, broker_id)
 
     lines = [ChartLine(f"broker {each}", glyph_of(each)) for each in brokers]
-    print_line(f"{printable(timeline.topic)}-{timeline.partition}, topic id {uuid_to_text(timeline.topic_id)}")
+    print_text(f"{timeline.topic}-{timeline.partition}, topic id {uuid_to_text(timeline.topic_id)}")
     print_line("")
     _print_chart([(entry.moment.timestamp_ms, entry.state) for entry in entries], lines, result, legend)
     rows = []
@@ -157,7 +156,8 @@ def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None
         state = entry.state
         told = ("-", "-", "-", "-") if state is None else _partition_cells(state)
         rows.append((*_when(entry.moment, result), *told, "; ".join(entry.what)))
-    print_table("Changes", ("offset", "time", "leader", "epochs", "ISR", "ELR", "what"), rows, right=("offset", "leader", "epochs"))
+    columns = ("offset", "time", "leader", "epochs", "ISR", "ELR", "what")
+    print_table("Changes", columns, rows, right=("offset", "leader", "epochs"), drop=("ELR", "epochs"))
 
 
 def _partition_glyph(glyphs: Glyphs, state: PartitionRegistration | None, broker_id: int) -> str:
@@ -205,7 +205,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
         for entry in entries
     ]
     columns = ("offset", "time", "epoch", "leads", "in ISR", "in ELR", "replicas", "what")
-    print_table("Changes", columns, rows, right=("offset", *columns[2:-1]))
+    print_table("Changes", columns, rows, right=("offset", *columns[2:-1]), drop=("in ELR", "replicas", "epoch"))
 
 
 def _broker_glyph(glyphs: Glyphs, state: BrokerRegistration | None) -> str:
@@ -238,9 +238,9 @@ def _glyphs() -> tuple[Glyphs, str]:
 
 def _print_chart(changes: list[tuple[int, State]], lines: list[ChartLine[State]], result: HistoryResult, legend: str) -> None:
     from snaprebuild.cli.render.timeline_chart import chart_text
-    from snaprebuild.cli.result import print_line, print_text, terminal_width
+    from snaprebuild.cli.result import line_width, print_line, print_text
 
-    print_line(chart_text(changes, max(result.last_timestamp_ms, changes[-1][0]), lines, terminal_width()))
+    print_line(chart_text(changes, max(result.last_timestamp_ms, changes[-1][0]), lines, line_width()))
     print_text(f" {legend}")
     print_line("")
 

@@ -10,7 +10,7 @@ import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import S3Options, Topic, quoted
-from snaprebuild.cli.options.metadata import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ def cluster_image(
         ),
     ] = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     topic: Topic = None,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
     """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
 
-    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
-    image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features,
-    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log need not be committed: a
-    checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
+    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
+    The image is the newest whole checkpoint and the log after it: brokers, controllers, topics with their partitions, features,
+    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log need not be
+    committed: a checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.render.metadata import image_document
@@ -67,7 +67,7 @@ def cluster_image(
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
+    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, assumed.voters, s3.settings())
     result = look(question)
     shown_topics = _selected(result.image, topic)
     return Result(lambda: image_document(result, shown_topics), result.findings, lambda: print_image(result, shown_topics))

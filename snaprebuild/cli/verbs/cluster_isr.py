@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.metadata import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options.metadata import QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
@@ -22,16 +22,17 @@ def cluster_isr(
     *,
     path: Annotated[str, typer.Argument(metavar="DIR")],
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
     """Reads only: holds each change of in-sync replicas in a metadata log against the invariant of KIP-903.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
-    Replicas that joined though their broker was fenced, shutting down or not registered, that stayed when they should have
-    left, or that lead on a disk without their data are findings; what came before the log's oldest image is not known. Each
-    tells whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the voters (--voter).
+    Findings are replicas that joined although their broker was fenced, shutting down or not registered. So are replicas that
+    stayed when they should have left, or that lead on a disk without their data. What came before the log's oldest image is
+    unknown. Each finding shows whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the
+    voters (--voter).
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cluster.metadata.isr_check import IsrQuestion
@@ -40,7 +41,7 @@ def cluster_isr(
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
+    result = check(IsrQuestion(path, others, assumed.voters, s3.settings()))
     return Result(lambda: _document(result), result.findings, lambda: _print(result))
 
 
@@ -63,11 +64,10 @@ def _document(result: IsrCheckResult) -> doc.ClusterIsr:
 def _event(event: IsrEvent, is_proven: bool) -> doc.IsrEvent:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import cluster as doc
+    from snaprebuild.documents.common import named
 
     return doc.IsrEvent(
-        topic=event.topic,
-        partition=event.partition,
-        topic_partition=f"{event.topic}-{event.partition}",
+        **named(event.topic, event.partition),
         fault=event.fault.value,
         offset=event.offset,
         is_proven=is_proven,
@@ -106,7 +106,11 @@ def _print(result: IsrCheckResult) -> None:
     if rows:
         columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
         print_table(
-            "Replicas that joined or stayed in sync, and what is to be known of it", columns, rows, right=("offset", "epoch")
+            "Replicas that joined or stayed in sync, and what is to be known of it",
+            columns,
+            rows,
+            right=("offset", "epoch"),
+            drop=("epoch", "time"),
         )
     where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
     print_text(

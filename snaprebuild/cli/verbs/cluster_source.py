@@ -17,10 +17,9 @@ from snaprebuild.cli.options.metadata import (
     LeaderByWord,
     Metadata,
     Peers,
-    VoterIds,
+    QuorumAssumptions,
     VoterLogs,
     check_metadata,
-    voter_ids_of,
     voter_log_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -69,7 +68,7 @@ def cluster_source(
         ),
     ] = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
     broker_epoch: BrokerEpoch = None,
@@ -107,7 +106,7 @@ def cluster_source(
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
         voters=tuple(voter_log_of(each) for each in voter or ()),
-        voter_ids=voter_ids_of(voters),
+        voter_ids=assumed.voters,
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
@@ -189,7 +188,7 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
         for each in result.replicas
     ]
     if rows:
-        print_table(f"Sources for {_of(result)}", ("replica", "verdict", "rule", "because"), rows)
+        print_table(f"Sources for {_of(result)}", ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
     if everything or len(result.replicas) <= RULES_TABLES_MAX:
         for each in result.replicas:
             _print_rules(each)
@@ -208,7 +207,7 @@ def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
     rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
-    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows)
+    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows, all_rows=True)
 
 
 def _metadata_text(checked: CheckedSource) -> str:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fleet"]
 
-ROWS_MAX = 40
-
 RATE_MAX = 1_000_000
 """MiB per second."""
 
@@ -72,12 +70,6 @@ def fleet(
             help="A broker that is also a controller and is restarted last; repeatable. Default: from --metadata.",
         ),
     ] = None,
-    html: Annotated[
-        str | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write an HTML page too; an older page of this program is replaced. Default: none."
-        ),
-    ] = None,
     elections: Annotated[
         str | None,
         typer.Option(
@@ -111,13 +103,13 @@ def fleet(
     from snaprebuild.cluster.fleet.elections import write_elections
     from snaprebuild.cluster.fleet.merge import merge_scans
 
-    check_paths(files, html=html, elections=elections)
+    check_paths(files, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
     release = None if assumed.kafka_release is None else parse_release(assumed.kafka_release)
     if assumed.kafka_release is not None and release is None:
         raise UsageError(f"--assume kafka_release: expected a release like 4.3.1, found {quoted(assumed.kafka_release)}")
-    out.begin({"--html": html}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
+    out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(
         files or [],
@@ -132,19 +124,10 @@ def fleet(
     return Result(
         lambda: _document(result),
         result.findings,
-        lambda: _print(result, written, everything=out.everything),
+        lambda: _print(result, written),
         notes=True,
-        write=None if html is None else lambda: _write_page(result, html),
+        answer=lambda: _answer(result),
     )
-
-
-def _write_page(result: FleetResult, path: str) -> None:
-    from snaprebuild import __version__
-    from snaprebuild.report.from_fleet import fleet_page
-    from snaprebuild.report.page import page_pieces
-    from snaprebuild.storage.local.document_file import write_text_file
-
-    write_text_file(path, page_pieces(fleet_page(_document(result), "fleet", __version__)))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ JSON
@@ -197,15 +180,14 @@ def _step(step: Restart) -> doc.Step:
 
 def _elections(moment: Elections, result: FleetResult) -> doc.Elections:
     from snaprebuild.documents import fleet as doc
+    from snaprebuild.documents.common import named
 
     return doc.Elections(
         after_step=moment.step or None,
         after_node_id=result.steps[moment.step - 1].node_id if moment.step else None,
         partitions=[
             doc.Election(
-                topic=each.topic,
-                partition=each.partition,
-                topic_partition=f"{each.topic}-{each.partition}",
+                **named(each.topic, each.partition),
                 replicas=each.replicas,
                 replicas_before=each.replicas_before,
             )
@@ -228,13 +210,12 @@ def _broker(broker: Broker) -> doc.Broker:
 
 def _partition(partition: FleetPartition) -> doc.Partition:
     from snaprebuild.documents import fleet as doc
+    from snaprebuild.documents.common import named
 
     placement, risk = partition.placement, partition.risk
     topic, number, topic_id = partition.key
     return doc.Partition(
-        topic=topic,
-        partition=number,
-        topic_partition=f"{topic}-{number}",
+        **named(topic, number),
         topic_id=topic_id,
         outcome=partition.outcome.value,
         elect=partition.elect,
@@ -268,31 +249,48 @@ def _partition(partition: FleetPartition) -> doc.Partition:
 # ---------------------------------------------------------------------------------------------------------------------- tables
 
 
-def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
-    from snaprebuild.cli.result import print_text, unless_unread
+def _answer(result: FleetResult) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import repeated_words, size_text, unless_unread
     from snaprebuild.cluster.fleet.merge import Outcome
     from snaprebuild.findings import pluralize
 
-    _print_brokers(result)
-    _print_topics(result, everything=everything)
+    elect = result.outcomes()[Outcome.ELECT]
+    answer = unless_unread("No broker has to be treated.", result.findings)
+    if result.steps:
+        stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT))
+        first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
+        answer = (
+            f"{pluralize(len(result.steps), 'broker')} to treat; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
+        )
+    if elect:
+        answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
+    if result.steps:
+        return answer, ["plan", *sorted(result.fleet.brokers[first.node_id].log_dirs)]
+    if elect:
+        return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
+    return answer, []
+
+
+def _print(result: FleetResult, written: list[str]) -> None:
+    from snaprebuild.cli.result import print_text
+    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.findings import pluralize
+
     _print_steps(result)
+    _print_topics(result)
+    _print_brokers(result)
     outcomes = result.outcomes()
-    if not result.steps:
-        print_text(unless_unread("No broker has to be treated.", result.findings))
-    elif not result.cover.is_smallest:
+    if result.steps and not result.cover.is_smallest:
         print_text(
             f"{pluralize(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "
             "are needed, whatever the choice: the search for fewer was ended at its limit."
         )
-    else:
+    elif result.steps:
         print_text(
             f"{pluralize(len(result.cover.brokers), 'broker')} to treat, and no smaller set holds a replica of each partition."
         )
     if outcomes[Outcome.ELECT]:
-        print_text(
-            f"{pluralize(outcomes[Outcome.ELECT], 'partition')}: elect the replica that has every snapshot, and nothing has to be rebuilt "
-            "(--output json names it; --elections DIR writes files for Kafka's tools)."
-        )
+        print_text("--output json names the replicas to elect; --elections DIR writes files for Kafka's tools.")
     for path in written:
         print_text(f"elections: {path}")
     if written and (left := sum(each.elect is not None and each.condition is not None for each in result.partitions)):
@@ -321,15 +319,16 @@ def _print_brokers(result: FleetResult) -> None:
     ]
     right = ("broker", "replicas", "size", *names)
     print_table(
-        "Brokers, and what their replicas need to be uploaded from",
+        "Brokers: replicas by what they need to be uploaded from",
         ("broker", "replicas", "size", *names, "scan"),
         rows,
         right=right,
+        drop=("size", *reversed(names)),
     )
 
 
-def _print_topics(result: FleetResult, *, everything: bool) -> None:
-    from snaprebuild.cli.result import print_table, print_text, size_text
+def _print_topics(result: FleetResult) -> None:
+    from snaprebuild.cli.result import print_table, size_text
     from snaprebuild.cluster.fleet.merge import Outcome
 
     wanted = [outcome.value for outcome in Outcome]
@@ -342,15 +341,13 @@ def _print_topics(result: FleetResult, *, everything: bool) -> None:
         if partition.outcome is not Outcome.HEALTHY:
             stuck[topic] = stuck.get(topic, 0) + partition.stuck_bytes
     ordered = sorted(topics, key=lambda topic: (-stuck.get(topic, 0), topic))
-    shown = ordered if everything else ordered[:ROWS_MAX]
     rows = [
-        (topic, *(topics[topic][name] or "-" for name in wanted), size_text(stuck[topic]) if stuck.get(topic) else "-")
-        for topic in shown
+        (topic, size_text(stuck[topic]) if stuck.get(topic) else "-", *(topics[topic][name] or "-" for name in wanted))
+        for topic in ordered
     ]
     if rows:
-        print_table("Topics, and what to do about their partitions", ("topic", *wanted, "stuck"), rows, right=(*wanted, "stuck"))
-    if len(shown) < len(ordered):
-        print_text(f"... and {len(ordered) - len(shown)} more topics (-v shows all)")
+        columns = ("topic", "stuck", *wanted)
+        print_table("Topics: partitions by what to do about them", columns, rows, right=columns[1:])
 
 
 def _print_steps(result: FleetResult) -> None:
@@ -372,4 +369,5 @@ def _print_steps(result: FleetResult) -> None:
     if rows:
         columns = ("step", "broker", "do", "partitions", "snapshots", "to read at most", "minutes", "freed")
         right = tuple(name for name in columns if name != "do")
-        print_table("Restarts, one after the other: each when the one before is in sync again", columns, rows, right=right)
+        title = "Restarts, one after the other: each when the one before is in sync again"
+        print_table(title, columns, rows, right=right, drop=("minutes", "partitions"))

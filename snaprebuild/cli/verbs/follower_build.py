@@ -108,11 +108,11 @@ def follower_build(
 ) -> Result:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
-    into its checkpoints, which are not touched, and start it then: it loads the producers with the log, and fetches the rest from
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first. Merge the lines that are printed
+    into its checkpoints, which are not touched. Then start it: it loads the producers with the log, and fetches the rest from
     its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
-    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
-    are written all the same, with --allow-unproven.
+    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where
+    they are written all the same, with --allow-unproven.
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -170,7 +170,7 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
 
     path = os.path.join(place, plan.directory_name)
     found = [*plan.state.findings, *(Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)]
-    if not plan.state.judgement.snapshot_class.may_go_in_place:
+    if not plan.state.judgement.snapshot_class.is_allowed_in_place:
         message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
         found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
     return found
@@ -184,14 +184,13 @@ def _document(
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.common import named
 
     return doc.FollowerBuild(
         store=root,
         verified=verified,
         dry_run=dry_run,
-        topic=plan.topic,
-        partition=plan.number,
-        topic_partition=plan.directory_name,
+        **named(plan.topic, plan.number),
         topic_id=uuid_to_text(plan.topic_id),
         path=os.path.join(place, plan.directory_name),
         target_offset=plan.target,
@@ -211,36 +210,29 @@ def _document(
 
 def _line(entry: OffsetCheckpointEntry) -> doc.CheckpointLine:
     from snaprebuild.documents import followers as doc
+    from snaprebuild.documents.common import named
 
-    return doc.CheckpointLine(
-        topic=entry.topic, partition=entry.partition, topic_partition=f"{entry.topic}-{entry.partition}", offset=entry.offset
-    )
+    return doc.CheckpointLine(**named(entry.topic, entry.partition), offset=entry.offset)
 
 
 def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     import os
 
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.cli.result import print_line, print_table, print_text, shown
     from snaprebuild.findings import pluralize
 
     klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
-    row = (
-        plan.directory_name,
-        plan.log_start,
-        plan.next_offset,
-        epochs,
-        len(plan.state.entries),
-        klass,
-        uuid_to_text(plan.segment.segment_id),
-    )
-    columns = ("partition", "log start", "fetches from", "leader epochs", "producers", "class", "of the copy")
+    copy = uuid_to_text(plan.segment.segment_id)
+    row = (plan.directory_name, plan.log_start, plan.next_offset, len(plan.state.entries), klass, copy, epochs)
+    columns = ("partition", "log start", "fetches from", "producers", "class", "of the copy", "leader epochs")
     title = "Dry run: nothing was written" if dry_run else "Follower"
-    print_table(title, columns, [row], right=("log start", "fetches from", "producers"))
+    print_table(title, columns, [row], right=("log start", "fetches from", "producers"), drop=("of the copy", "producers"))
     for each in plan.warnings:
         print_text(f"note: {each}")
-    lines = [(name, f"{entry.topic} {entry.partition} {entry.offset}") for name, entry in plan.checkpoints.items()]
-    print_table("Lines of the checkpoints", ("file", "line"), lines)
+    print_text("Lines to merge into the checkpoints")
+    for name, entry in plan.checkpoints.items():
+        print_line(f" {name}: {entry.topic} {entry.partition} {entry.offset}")
     if dry_run:
         return
     written = os.path.join(shown(place), plan.directory_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["follower_check"]
 
+LOAD_NAMES = tuple(each.name for each in fields(Load))
+
 
 @verb(Load)
 def follower_check(
@@ -59,9 +62,9 @@ def follower_check(
     """Reads only: finds replicas that lost their producer state when they started from remote storage, and what they lost.
 
     DIR is a partition directory, a log directory, or any directory above them. STORE is a directory or s3://BUCKET/PREFIX with
-    the objects. What is right at the first local offset is the snapshot of the copy that ends there, held against a replay of
-    the copies; above it, the replica's own segments on top. Producers that have expired at --as-of are no loss. Exit code 1
-    where a replica lost any, or cannot be checked.
+    the objects. The right state at the first local offset is the snapshot of the copy that ends there, compared with a replay
+    of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
+    1 where a replica lost any, or cannot be checked.
     """
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -74,7 +77,12 @@ def follower_check(
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(check, tier.root, level, seconds), check.findings, lambda: _print(check))
+    return Result(
+        lambda: _document(check, tier.root, level, seconds),
+        check.findings,
+        lambda: _print(check),
+        answer=lambda: _answer(check),
+    )
 
 
 def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> doc.FollowerCheck:
@@ -94,13 +102,23 @@ def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: floa
     )
 
 
-def _print(check: FollowerCheck) -> None:
-    from snaprebuild.cli.result import print_text
+def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import repeated_words
     from snaprebuild.findings import pluralize
+    from snaprebuild.followers.check import ReplicaVerdict
 
-    print_replicas("Replicas", check.replicas)
-    print_lost(check.replicas)
     counts = Counter(replica.verdict for replica in check.replicas)
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-    live = "" if check.has_metadata else "; which copies are live is unverified"
-    print_text(f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}")
+    live = "." if check.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    answer = f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}"
+    is_wrong = any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
+    if not (is_wrong or counts[ReplicaVerdict.LOST]):
+        return answer, []
+    aside = ["--set-aside"] if is_wrong else []
+    return answer, ["follower", "repair", *repeated_words("level", *LOAD_NAMES), *aside, "--dry-run"]
+
+
+def _print(check: FollowerCheck) -> None:
+    if check.replicas:
+        print_replicas("Replicas", check.replicas)
+    print_lost(check.replicas)

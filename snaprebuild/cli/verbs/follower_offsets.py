@@ -106,8 +106,9 @@ def follower_offsets(
     """Reads only: what the leader would answer to ListOffsets, and which rule decides.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments; without it nothing is told of what is in remote storage.
-    Timestamps from 0 on are looked for there first, then on disk. What no file tells is assumed, and marked with a star.
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments; without it the answers from remote storage are
+    unknown. Timestamps from 0 on are looked for there first, then on disk. What no file shows is assumed, and marked with a
+    star.
     """
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -203,6 +204,6 @@ def _print(result: OffsetsResult) -> None:
     if rows:
         print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), rows, right=("offset", "epoch"))
         columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
-        print_table("Taken from", ("partition", *columns), inputs, right=columns)
+        print_table("Taken from", ("partition", *columns), inputs, right=columns, drop=("high watermark",))
     print_assumed(taken)
     print_text(f"{pluralize(len(result.partitions), 'partition')}, {pluralize(len(rows), 'answer')}")

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, OnOff, RemoteStorage
+from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import (
@@ -61,14 +61,14 @@ class PlanAssumptions:
         int | None, Assumption(OFFSET, "Offset that the follower asks for. Default: that of follower_end.")
     ] = None
     follower_remote: Annotated[
-        bool, Assumption(OnOff(), "Whether the follower knows of the topic's remote storage. Default: on.")
+        bool, Assumption(ON_OFF, "Whether the follower knows of the topic's remote storage. Default: on.")
     ] = True
     follower_metadata: Annotated[
-        bool, Assumption(OnOff(), "Whether the follower has read the remote log metadata. Default: on.")
+        bool, Assumption(ON_OFF, "Whether the follower has read the remote log metadata. Default: on.")
     ] = True
     last_tiered_offset: Annotated[
         bool,
-        Assumption(OnOff(), "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
+        Assumption(ON_OFF, "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
     ] = True
     highest_remote: Annotated[
         int | None,
@@ -112,8 +112,9 @@ def follower_plan(
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Tells the row of the table in docs/reference, the requests and
-    answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one another.
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. It shows the row of the table in docs/reference, the
+    requests and answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one
+    another.
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
@@ -227,27 +228,27 @@ def _print(plan: BootstrapPlan) -> None:
         label, decision, share = labels[each.view.directory.path], each.last, each.share
         if each.then is not None:
             first = each.decision
-            rows.append((label, first.row, first.action, "-" if first.offset is None else first.offset, "-", first.why))
+            at = "-" if first.offset is None else first.offset
+            rows.append((label, first.row, f"{first.action} {at}: {first.why}"))
         start = "-" if decision.offset is None else each.state.next_offset if each.state is not None else decision.offset
-        told = "-" if share.replicated is None else f"{size_text(share.replicated)} of {size_text(share.everything)}"
+        told = "" if share.replicated is None else f", replicate {size_text(share.replicated)} of {size_text(share.everything)}"
         if share.replicated is not None and share.everything:
             told += f" ({100 * share.replicated / share.everything:.0f} %)"
-        rows.append((label, decision.row, decision.action, start, told, decision.why))
+        rows.append((label, decision.row, f"{decision.action} {start}{told}: {decision.why}"))
         calls += [
             (label, f"{call.api} {call.asks}", call.offset, "-" if call.leader_epoch < 0 else call.leader_epoch)
             for call in each.calls
         ]
         for step in each.steps:
             epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in step.epochs)
-            steps.append((label, step.after, step.log_start, step.local_start, step.log_end, epochs or "-"))
+            steps.append((label, step.log_start, step.local_start, step.log_end, epochs or "-", step.after))
     if rows:
-        columns = ("partition", "row", "the follower will", "at", "replicates", "why")
-        print_table(f"Bootstrap ({plan.profile})", columns, rows, right=("row", "at"))
+        print_table(f"Bootstrap ({plan.profile})", ("partition", "row", "the follower will"), rows, right=("row",))
     if calls:
         print_table("Requests to the leader", ("partition", "request", "offset", "epoch"), calls, right=("offset", "epoch"))
     if steps:
-        columns = ("partition", "after", "log start", "local start", "log end", "leader epochs")
-        print_table("The follower's log", columns, steps, right=("log start", "local start", "log end"))
+        columns = ("partition", "log start", "local start", "log end", "leader epochs", "after")
+        print_table("The follower's log", columns, steps, right=columns[1:4], drop=("log start",))
     for each in plan.partitions:
         view = each.view
         order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"

@@ -98,7 +98,12 @@ def follower_repair(
             tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(repair, tier.root, dry_run, seconds), repair.findings, lambda: _print(repair, dry_run))
+    return Result(
+        lambda: _document(repair, tier.root, dry_run, seconds),
+        repair.findings,
+        lambda: _print(repair, dry_run),
+        answer=lambda: _answer(repair, dry_run),
+    )
 
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> doc.FollowerRepair:
@@ -137,11 +142,28 @@ def _totals(repair: FollowerRepair) -> Counter[str]:
     return Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
 
 
-def _print(repair: FollowerRepair, dry_run: bool) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
+def _answer(repair: FollowerRepair, dry_run: bool) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import repeated_words, unless_unread
     from snaprebuild.findings import pluralize
 
-    print_replicas("Replicas, as they were", repair.check.replicas)
+    totals = _totals(repair)
+    what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
+    dry = "Dry run: nothing was written. " if dry_run else ""
+    answer = (
+        f"{dry}{pluralize(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}."
+    )
+    if dry_run and totals["would_write"]:
+        return answer, ["follower", "repair", *repeated_words("dry_run")]
+    if totals["written"]:
+        answer += " They take effect when the broker next starts."
+    return answer, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")] if totals else []
+
+
+def _print(repair: FollowerRepair, dry_run: bool) -> None:
+    from snaprebuild.cli.result import print_table, print_undo
+
+    if repair.check.replicas:
+        print_replicas("Replicas, as they were", repair.check.replicas)
     rows = []
     for partition in () if repair.result is None else repair.result.partitions:
         for each in partition.boundaries:
@@ -151,12 +173,6 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
             rows.append((name, each.offset, each.action.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
     if rows:
         columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
-        title = "Dry run: nothing was written" if dry_run else "Snapshots"
-        print_table(title, columns, rows, right=("offset", "had", "producers"))
-    totals = _totals(repair)
-    what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-    print_text(f"{pluralize(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
-    if repair.result is not None and repair.result.receipt is not None:
-        print_text(f"receipt: {shown(repair.result.receipt)} (`snaprebuild undo` takes back what it lists)")
-    if totals["written"]:
-        print_text("The snapshots take effect when the broker next starts.")
+        title = "What would be written" if dry_run else "Snapshots"
+        print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
+    print_undo(None if repair.result is None else repair.result.receipt)

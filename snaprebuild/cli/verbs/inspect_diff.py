@@ -62,7 +62,7 @@ def inspect_diff(
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
-    return Result(lambda: _document(result), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result), result.findings, lambda: _print(result), in_table=frozenset({"snapshots-differ"}))
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
@@ -90,35 +90,31 @@ def _document(result: SnapshotDiff) -> doc.Diff:
 
 
 def _print(result: SnapshotDiff) -> None:
-    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.cli.result import is_verbose, print_line, print_table, print_text
     from snaprebuild.inspect.diff import DiffKind
 
+    where = {DiffKind.ONLY_IN_A: "only in A", DiffKind.ONLY_IN_B: "only in B"}
+    counts = ", ".join(f"{count} {where.get(kind, 'changed')}" for kind, count in result.counts.items() if count)
+    print_text(f"{result.status.value.replace('_', ' ')}{': ' if counts else ''}{counts}")
+    print_line("")
     sides = (("A", result.a), ("B", result.b))
     rows = [
         (name, *("-" if value is None else value for value in (side.entries, side.expired, side.size_bytes)), side.path)
         for name, side in sides
     ]
-    print_table("Snapshots", ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
-    where = {DiffKind.ONLY_IN_A: "only in A", DiffKind.ONLY_IN_B: "only in B"}
-    shown = result.entries[:ENTRIES_SHOWN_MAX]
+    print_table(None, ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
+    shown = result.entries if is_verbose() else result.entries[:ENTRIES_SHOWN_MAX]
     if shown:
-        entries = [
-            (
-                entry.producer_id,
-                where.get(entry.kind) or ", ".join(f"{name} {value} -> {entry.b[name]}" for name, value in entry.a.items()),
-                entry.consequence,
-            )
-            for entry in shown
-        ]
-        print_table(
-            "Producers that differ", ("producer id", "differs", "what B costs where A is right"), entries, right=("producer id",)
-        )
-    counts = ", ".join(f"{count} {where.get(kind, 'changed')}" for kind, count in result.counts.items() if count)
+        print_text("Producers that differ, and what B costs if A is right")
+    for entry in shown:
+        print_text(f" {entry.producer_id}: {where.get(entry.kind, 'changed')}; {entry.consequence}", "     ")
+        for name, value in () if entry.kind in where else entry.a.items():
+            print_text(f"     {name.replace('_', ' '):<26}{value:>20} -> {entry.b[name]}")
     more = sum(result.counts.values()) - len(shown)
     if more:
-        print_text(f"and {more} more (--output json lists the first {len(result.entries)})")
+        print_text(f"and {more:,} more: -v or --output json")
     if None not in (result.a.offset, result.b.offset) and result.a.offset != result.b.offset:
         print_text(
-            f"A is the state at offset {result.a.offset}, B at {result.b.offset}: producers that went on between them differ rightly"
+            f"A is the state at offset {result.a.offset}, B at {result.b.offset}: producers that wrote between the two offsets differ, "
+            "as expected."
         )
-    print_text(f"{result.status.value.replace('_', ' ')}{': ' if counts else ''}{counts}")

@@ -69,11 +69,11 @@ def inspect_dump(
     verbose: Verbose = 0,
     s3: S3Options,
 ) -> None:
-    """Reads only: shows what stands in files of a log directory, and whether it is whole.
+    """Reads only: shows the contents of files of a log directory, and whether they are whole.
 
-    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY. The
-    lines are those of kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an
-    index points elsewhere.
+    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY.
+    The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 4 where a file is
+    damaged, 1 where an index points elsewhere.
     """
     from snaprebuild.cli.result import begin, leave_streamed
     from snaprebuild.inspect.dump_items import DumpRequest

@@ -111,8 +111,8 @@ def inspect_explain(
     """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
-    after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
+    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory; after a
+    start it holds one. Both answers are shown. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
@@ -253,7 +253,9 @@ def _print(result: ExplainResult) -> None:
         rows.append((label, offset, *values, klass, _snapshots_text(each)))
     columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
     right = ("at", "epoch", "last sequence", "last offset", "open from")
-    print_table(f"Producer {result.question.producer_id}", columns, rows, right=right)
+    print_table(
+        f"Producer {result.question.producer_id}", columns, rows, right=right, drop=("epoch", "last sequence", "last offset")
+    )
     for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
         _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
     count = f"{pluralize(result.partitions_read, 'partition')} read"
@@ -282,16 +284,16 @@ def _print_details(explanation: Explanation, label: str, version: str) -> None:
                 place = (snapshot_file_name(explanation.base_offset), "", "", "")
             rows.append((name.replace("_", " "), value, *place))
         columns = ("field", "value", "set by", "byte", "base offset", "batch")
-        print_table(f"What set it in {label}", columns, rows, right=("value", "byte", "base offset"))
+        print_table(f"What set it in {label}", columns, rows, right=("value", "byte", "base offset"), drop=("byte",))
     answers = []
     for each in explanation.answers:
-        running, restarted = each.running, each.restarted
-        because = running.reason if running == restarted else f"{running.reason}; after a start: {restarted.reason}"
+        is_same = each.running == each.restarted
+        said = [("always", each.running)] if is_same else [("while it runs", each.running), ("after a start", each.restarted)]
         sequence = "-" if each.attempt.base_sequence < 0 else each.attempt.base_sequence
-        answers.append((each.what, each.attempt.epoch, sequence, running.answer.value, restarted.answer.value, because))
+        answers += [(each.what, each.attempt.epoch, sequence, when, one.answer.value, one.reason) for when, one in said]
     if answers:
-        columns = ("batch", "epoch", "sequence", "while it runs", "after a start", "because")
-        print_table(f"What a {version} broker answers in {label}", columns, answers, right=("epoch", "sequence"))
+        title, columns = f"What a {version} broker answers in {label}", ("batch", "epoch", "sequence", "when", "answer", "because")
+        print_table(title, columns, answers, right=("epoch", "sequence"), drop=("epoch", "sequence"), all_rows=True)
 
 
 def _none(value: int) -> object:

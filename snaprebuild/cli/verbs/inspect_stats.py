@@ -74,7 +74,6 @@ def inspect_stats(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    details: Annotated[bool, typer.Option("--details", help="List the segments of those partitions too. Default: no.")] = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
@@ -98,5 +97,5 @@ def inspect_stats(
     return Result(
         lambda: stats_document(result, seconds),
         result.findings,
-        lambda: print_stats(result, top, details=details),
+        lambda: print_stats(result, top, details=out.everything),
     )

@@ -119,7 +119,8 @@ def inspect_transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    told = frozenset({"late-transaction"})
+    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=told)
 
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
@@ -218,10 +219,11 @@ def _print(result: TransactionsResult) -> None:
             open_rows.append((label, "...", "", "", "", "", f"and {each.open_count - len(each.open)} more"))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
-        print_table("Transactions", ("partition", *names), rows, right=names)
+        drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
+        print_table("Transactions", ("partition", *names), rows, right=names, drop=drop)
     if open_rows:
         columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
-        print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"))
+        print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
     _print_commands(result)
     totals = _totals(result)
     told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
@@ -229,25 +231,28 @@ def _print(result: TransactionsResult) -> None:
 
 
 def _print_commands(result: TransactionsResult) -> None:
-    from snaprebuild.cli.result import print_line
+    from snaprebuild.cli.result import is_verbose, print_line, print_text
     from snaprebuild.inspect.transactions import TwoPhase, abort_commands
 
     late = [(each, transaction) for each in result.partitions for transaction in each.open if transaction.is_late]
     if not late:
         return
-    print_line(
-        "Commands that would abort the late ones; they were not run. For brokers since 3.0, and behind # for older ones "
-        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):\n"
+    print_text(
+        "Commands that would abort the late ones; they were not run. For brokers since 3.0, and after # for older ones "
+        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):"
     )
+    print_line("")
     if any(transaction.two_phase is TwoPhase.UNKNOWN for _, transaction in late):
-        print_line(
+        print_text(
             "Check first that none is under two-phase commit (KIP-939): a prepared transaction never expires, and its abort loses data. "
             "`kafka-transactions.sh list` names its transactional id, and `describe --transactional-id ID` shows TransactionTimeoutMs "
             "2147483647 for it; "
-            "--transaction-state DIR reads it here. No command is printed for those.\n"
+            "--transaction-state DIR reads it here. No command is printed for those."
         )
-    for each, transaction in late[:COMMANDS_SHOWN_MAX]:
+        print_line("")
+    listed = late if is_verbose() else late[:COMMANDS_SHOWN_MAX]
+    for each, transaction in listed:
         new, old = abort_commands(each.source, transaction)
         print_line(f"  {new}\n  # {old}")
-    more = len(late) - COMMANDS_SHOWN_MAX
-    print_line(f"  and {more} more (--output json)\n" if more > 0 else "")
+    more = len(late) - len(listed)
+    print_line(f"  and {more:,} more: -v or --output json\n" if more > 0 else "")

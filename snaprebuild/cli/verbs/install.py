@@ -47,7 +47,7 @@ def install(
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
     """
-    from snaprebuild.cli.render.install import install_document, print_install
+    from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.result import shown
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -68,4 +68,9 @@ def install(
             tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
     result.seconds = {"load": loaded, **result.seconds}
-    return Result(lambda: install_document(result, deadline), result.findings, lambda: print_install(result))
+    return Result(
+        lambda: install_document(result, deadline),
+        result.findings,
+        lambda: print_install(result),
+        answer=lambda: install_answer(result),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.rebuild.result import RebuildResult
 
 __all__ = ["plan", "rebuild", "stage"]
+
+NOT_PLANNED = frozenset({"not-known-to-be-due"})
+"""Codes of findings that the text of a plan names."""
 
 
 class Boundaries(StrEnum):
@@ -221,10 +223,10 @@ def plan(
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. The plan is that of `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample
-    that tells the speed. Exit code 1 when a wanted boundary is not planned.
+    named. The plan is that of `rebuild` with the same options. It reads the end of the last segment of each partition, and a
+    sample that shows the speed. Exit code 1 when a wanted boundary is not planned.
     """
-    from snaprebuild.cli.render.rebuild import plan_document, print_plan
+    from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
@@ -237,12 +239,17 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, measure_rate=True, each=chosen.planning())
+        made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(made, save)
-        tell(f"saved: snaprebuild {'stage' if to else 'rebuild'} --plan {shlex.quote(save)} carries it out")
     made = resume_staging(made, earlier_staged_plan(made.request))
-    return Result(lambda: plan_document(made), made.findings, lambda: print_plan(made))
+    return Result(
+        lambda: plan_document(made),
+        made.findings,
+        lambda: print_plan(made),
+        in_table=NOT_PLANNED,
+        answer=lambda: plan_answer(made, _request_words(), save),
+    )
 
 
 @verb(Load)
@@ -269,14 +276,9 @@ def rebuild(
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
-    from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 
-    check_paths(None, plan=plan)
-    if results == "":
-        raise UsageError("--results: the path is empty")
-    table = None if results is None else result_file(results)
-    out.begin({"--receipt": receipt, "--results": table}, plan=plan)
+    table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
         asks = {"to_dir": directory, "broker_running": broker_running}
         made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
@@ -290,7 +292,7 @@ def rebuild(
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
-    return _result(result, chosen.cache, write=None if table is None else lambda: write_results(result, table))
+    return _result(result, chosen.cache, table)
 
 
 @verb(Load)
@@ -312,22 +314,17 @@ def stage(
     a wanted snapshot is not staged.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
     from snaprebuild.snapshots.staging.stage import stage as build
 
-    check_paths(None, plan=plan)
-    if results == "":
-        raise UsageError("--results: the path is empty")
-    table = None if results is None else result_file(results)
-    out.begin({"--results": table}, plan=plan)
+    table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
         made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
             result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
-    return _result(result, None, write=None if table is None else lambda: write_results(result, table))
+    return _result(result, None, table)
 
 
 def _plan_of(
@@ -345,7 +342,7 @@ def _plan_of(
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), judge_plans, each=engine.planning())
+        return make_plan(asked.request(s3, **asks), judge_plans, parallel_map=engine.planning())
     if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
@@ -358,7 +355,38 @@ def _plan_of(
     return made
 
 
-def _result(result: RebuildResult, effects: str | None, write: Callable[[], None] | None) -> Result:
-    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_document
+def _begin(out: OutputOptions, plan: str | None, results: str | None, documents: dict[str, str | None]) -> str | None:
+    """Checks the files that a run writes; returns that of ``--results``.
 
-    return Result(lambda: rebuild_document(result, effects), result.findings, lambda: print_rebuild(result), write=write)
+    Raises:
+        UsageError: a path is empty, or no such file can be made.
+    """
+    from snaprebuild.snapshots.rebuild.result_table import result_file
+
+    check_paths(None, plan=plan)
+    if results == "":
+        raise UsageError("--results: the path is empty")
+    table = None if results is None else result_file(results)
+    out.begin({**documents, "--results": table}, plan=plan)
+    return table
+
+
+def _request_words() -> list[str]:
+    """The words of the command line that give the request, or the saved plan."""
+    from snaprebuild.cli.result import given_words
+
+    return given_words(*(each.name for each in fields(Asked)), "directory", "broker_running", "to", "plan", "engine", "master")
+
+
+def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
+    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
+    from snaprebuild.snapshots.rebuild.result_table import write_results
+
+    return Result(
+        lambda: rebuild_document(result, effects),
+        result.findings,
+        lambda: print_rebuild(result),
+        in_table=NOT_PLANNED,
+        write=None if table is None else lambda: write_results(result, table),
+        answer=lambda: rebuild_answer(result, _request_words()),
+    )

@@ -41,10 +41,9 @@ def report(
 ) -> Result:
     """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.
 
-    FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild; several make one
-    page, on which a partition stands once, with what all of them tell. It shows for each partition its segments, what stands at
-    each boundary, the producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written,
-    whatever it tells.
+    FILE is what scan, verify, tier audit or transactions print with --output json, or a receipt of rebuild. Several make one
+    page, with one entry for each partition. The page shows the segments of each partition, the state of each boundary, the
+    producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written, whatever it shows.
     """
     from snaprebuild.report.make import make_report
 
@@ -108,11 +107,13 @@ def totals_of(partitions: list[PagePartition]) -> Totals:
 def _print(result: ReportResult) -> None:
     from msgspec.structs import asdict
 
-    from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
-    from snaprebuild.findings import pluralize
+    from snaprebuild.cli.result import print_table, print_text, shown, size_text
+    from snaprebuild.findings import first_of, pluralize
 
     page = result.page
-    print_unread_paths(page.unread_paths)
+    if page.unread_paths:
+        unread = first_of([shown(path) for path in page.unread_paths])
+        print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
     counts = Counter(number for partition in page.partitions() for number in partition.documents)
     rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
@@ -16,11 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["scan"]
 
-Details = Annotated[
-    bool,
-    typer.Option("--details", help="Print every boundary, all rows and all findings. Default: the 20 worst rows."),
-]
-
 
 @verb(LoadAlone, collects=False)
 def scan(
@@ -29,7 +22,6 @@ def scan(
     server_properties: ServerProperties = None,
     topic: Topic = None,
     partition: Partition = None,
-    details: Details = False,
     engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
@@ -40,16 +32,13 @@ def scan(
     named. Names, sizes, checkpoints, small files and snapshots are read, no segment. Exit code 1 when something is missing or
     wrong.
     """
-    from snaprebuild.cli.render.scan_table import print_boundaries, print_scan
+    from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
         result = scan_source(source, chosen.planning())
-    words = [*(paths or ()), *(("--server-properties", server_properties) if server_properties else ())]
-    words += [word for pattern in topic or () for word in ("--topic", pattern)]
-    words += [word for number in partition or () for word in ("--partition", str(number))]
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document
@@ -59,8 +48,8 @@ def scan(
         return scan_document(result, request)
 
     def show() -> None:
-        print_scan(result, words, all_rows=details)
-        if details:
+        print_scan(result, all_rows=out.everything)
+        if out.everything:
             print_boundaries(result)
 
     return Result(
@@ -68,7 +57,7 @@ def scan(
         result.findings,
         show,
         notes=True,
-        in_table=frozenset({"missing-snapshots", "no-leader-epochs"}),
-        names_unread=True,
-        everything=details or out.everything,
+        in_table=frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"}),
+        answer=lambda: scan_answer(result),
+        everything=out.everything,
     )

@@ -213,15 +213,17 @@ def _search(found: SearchResult) -> doc.SearchResult:
 
 
 def _print_overview(played: Sequence[Played]) -> None:
-    from snaprebuild.cli.result import print_table
+    from snaprebuild.cli.result import print_table, print_text
 
     results: dict[str, list[str]] = {}
     titles = {each.story.name: each.story.title for each in played}
     for each in played:
         results.setdefault(each.story.name, []).append(_outcome(each.cluster))
     modes = list(dict.fromkeys(each.cluster.mode.value for each in played))
-    rows = [(name, *outcomes, titles[name]) for name, outcomes in results.items()]
-    print_table("Stories of KIP-903: what is lost", ("story", *modes, ""), rows)
+    rows = [(name, *outcomes) for name, outcomes in results.items()]
+    print_table("Stories of KIP-903: what is lost", ("story", *modes), rows, all_rows=True)
+    for name, title in titles.items():
+        print_text(f" {name}: {title}", "     ")
 
 
 def _outcome(cluster: Cluster) -> str:
@@ -240,12 +242,12 @@ def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
             for text in ("; ".join(scene.told) or "-",)
         ]
         title = f"{each.story.name}, {each.cluster.mode}"
-        print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",))
+        print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",), all_rows=True)
         print_text(_conclusion(each.cluster.losses))
         print_line("")
     for result in found:
         for text in _search_texts(result):
-            print_line(text)
+            print_text(text, "      ")
         print_line("")
 
 

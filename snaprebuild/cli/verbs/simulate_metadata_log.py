@@ -152,7 +152,7 @@ def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -
     ]
     columns = ("policy", "moves", "leader's start", "kept at most", "at the end", "invalidated", "reloaded", "follower ahead")
     title = f"{scenario.title or 'Scenario'}: {duration_text(scenario.duration_ms)}, {runs[0].end_offset} records"
-    print_table(title, columns, rows, right=columns[1:2] + columns[3:])
+    print_table(title, columns, rows, right=columns[1:2] + columns[3:], drop=("moves", "at the end"))
     end_offset = max(run.end_offset for run in runs)
     most = max(run.peak_bytes for run in runs)
     print_line(f"Offsets, up to {end_offset}\n")
@@ -167,7 +167,7 @@ def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -
     names = ("after", "policy", "node", "start", "invalidated", "reloaded", "because")
     if told:
         what = "Moves of the start" if everything else "First moves of the start, and some that cost somebody a reload"
-        print_table(what, names, told)
+        print_table(what, names, told, drop=("invalidated",), all_rows=True)
 
 
 def _told(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object, ...]]:

@@ -112,7 +112,9 @@ def tier_audit(
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
         )
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(result, clock, seconds), result.findings, lambda: _print(result))
+    return Result(
+        lambda: _document(result, clock, seconds), result.findings, lambda: _print(result), answer=lambda: _answer(result)
+    )
 
 
 def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
@@ -151,11 +153,10 @@ def _totals_text(partitions: list[AuditedPartition]) -> str:
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
+    from snaprebuild.documents.common import named
 
     return doc.AuditedPartition(
-        topic=partition.topic,
-        partition=partition.partition,
-        topic_partition=partition.name,
+        **named(partition.topic, partition.partition),
         topic_id=uuid_to_text(partition.topic_id),
         layout=partition.layout.value,
         read_bytes=partition.bytes_read,
@@ -187,28 +188,38 @@ def _copy(copy: AuditedCopy) -> doc.AuditedCopy:
     )
 
 
+def _answer(audit: TierAudit) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import given_words
+    from snaprebuild.findings import pluralize
+    from snaprebuild.tier.audit.result import WRONG
+
+    wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
+    answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
+    if wrong:
+        answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
+    answer += "." if audit.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    selected = given_words("store", "topic", "partition", "metadata_log", "key_prefix", "private_key", "expiration_ms", "as_of")
+    return answer, ["tier", "repair", *selected, "--dry-run"] if wrong else []
+
+
 def _print(audit: TierAudit) -> None:
     from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
-    from snaprebuild.findings import pluralize
+    from snaprebuild.cli.result import id_labels, print_table, size_text
     from snaprebuild.tier.audit.result import WRONG
 
     rows = []
     wrong = []
     ids = id_labels((each.topic, each.topic_id) for each in audit.partitions)
-    for each in audit.partitions:
+    for each in sorted(audit.partitions, key=lambda one: -sum(copy.verdict in WRONG for copy in one.copies)):
         label = each.name + ids.get((each.topic, each.topic_id), "")
         rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), _totals_text([each]) or "-"))
         for copy in each.copies:
             if copy.verdict in WRONG:
                 entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
                 wrong.append((label, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
-    print_table(
-        "Snapshots in remote storage", ("partition", "layout", "copies", "read", "snapshots"), rows, right=("copies", "read")
-    )
     if wrong:
         columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
-        print_table("Wrong snapshots", columns, wrong, right=("from offset",))
-    totals = _totals_text(audit.partitions)
-    live = "" if audit.has_metadata else "; which copies are live is unverified"
-    print_text(f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")
+        print_table("Wrong snapshots", columns, wrong, right=("from offset",), drop=("segment", "producers"))
+    if rows:
+        title, right = "Snapshots in remote storage", ("copies", "read")
+        print_table(title, ("partition", "layout", "copies", "read", "snapshots"), rows, right=right, drop=("layout", "read"))

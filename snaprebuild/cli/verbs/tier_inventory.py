@@ -53,12 +53,11 @@ def _document(inventory: TierInventory) -> doc.TierInventory:
 def _partition(partition: PartitionInventory) -> doc.InventoryPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
+    from snaprebuild.documents.common import named
     from snaprebuild.tier.inventory import CopyState
 
     return doc.InventoryPartition(
-        topic=partition.topic,
-        partition=partition.partition,
-        topic_partition=partition.name,
+        **named(partition.topic, partition.partition),
         topic_id=uuid_to_text(partition.topic_id),
         layout=partition.layout,
         stored_bytes=partition.stored_bytes,
@@ -102,7 +101,7 @@ def _print(inventory: TierInventory) -> None:
         gaps = pluralize(len(each.gaps), "gap") if each.gaps else "-"
         rows.append((label, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
     columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
-    print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"))
+    print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
     stored = sum(each.stored_bytes for each in inventory.partitions)
     copies = sum(len(each.copies) for each in inventory.partitions)
     told = f"{pluralize(len(inventory.partitions), 'partition')}, {pluralize(copies, 'copy', 'copies')} of segments, {size_text(stored)}"

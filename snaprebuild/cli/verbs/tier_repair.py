@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["tier_repair"]
 
-ROWS_MAX = 40
-"""Copies that a table shows."""
-
 
 @verb()
 def tier_repair(
@@ -91,7 +88,7 @@ def tier_repair(
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else receipt or default_receipt_path(None),
     )
-    return Result(lambda: _document(result, clock), result.findings, lambda: _print(result))
+    return Result(lambda: _document(result, clock), result.findings, lambda: _print(result), answer=lambda: _answer(result))
 
 
 def _document(result: TierRepair, clock: Clock) -> doc.TierRepair:
@@ -129,12 +126,11 @@ def _is_any(result: TierRepair) -> bool:
 def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
+    from snaprebuild.documents.common import named
 
     partition, audited, place = repaired.partition, repaired.audited, repaired.place
     return doc.RepairedCopy(
-        topic=partition.topic,
-        partition=partition.partition,
-        topic_partition=partition.name,
+        **named(partition.topic, partition.partition),
         topic_id=uuid_to_text(partition.topic_id),
         segment_id=uuid_to_text(audited.segment_id),
         start_offset=audited.start_offset,
@@ -153,32 +149,37 @@ def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     )
 
 
-def _print(result: TierRepair) -> None:
-    from snaprebuild.cli.result import id_labels, print_table, print_text, shown, unless_unread
+def _answer(result: TierRepair) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import given_words, repeated_words, unless_unread
     from snaprebuild.findings import pluralize
+
+    if not result.copies:
+        return f"{unless_unread(_none_wrong(result), result.findings)}.", []
+    actions = Counter(each.action.value for each in result.copies)
+    totals = ", ".join(f"{count} {action}" for action, count in actions.items())
+    dry = "Dry run: nothing was written. " if result.is_dry_run else ""
+    answer = f"{dry}{pluralize(len(result.copies), 'wrong snapshot')}: {totals}."
+    if result.is_dry_run and actions["would-repair"]:
+        return answer, ["tier", "repair", *repeated_words("dry_run")]
+    selected = given_words("store", "topic", "partition", "metadata_log", "key_prefix", "private_key", "expiration_ms", "as_of")
+    return answer, ["tier", "audit", *selected]
+
+
+def _print(result: TierRepair) -> None:
+    from snaprebuild.cli.result import id_labels, print_table, print_text, print_undo
 
     rows = []
     ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
-    for each in result.copies[:ROWS_MAX]:
+    for each in result.copies:
         audited, place = each.audited, each.place
         old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
         told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
         label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")
         rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, told))
     if rows:
-        title = "Dry run: nothing was written" if result.is_dry_run else "Repair of remote storage"
         columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")
-        print_table(title, columns, rows, right=("from offset",))
-    if len(result.copies) > ROWS_MAX:
-        print_text(f"and {len(result.copies) - ROWS_MAX} more (--output json lists them)")
-    totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
-    print_text(
-        f"{pluralize(len(result.copies), 'wrong snapshot')}: {totals}"
-        if result.copies
-        else unless_unread(_none_wrong(result), result.findings)
-    )
+        print_table(None, columns, rows, right=("from offset",), drop=("snapshot", "right one", "snapshot is"))
     if _is_any(result):
         for text in EFFECT:
             print_text(text)
-    if result.undo_file is not None:
-        print_text(f"receipt: {shown(result.undo_file)} (`snaprebuild undo` takes it back)")
+    print_undo(result.undo_file)

@@ -16,10 +16,9 @@ from snaprebuild.cli.options.metadata import (
     LeaderByWord,
     Metadata,
     Peers,
-    VoterIds,
+    QuorumAssumptions,
     VoterLogs,
     check_metadata,
-    voter_ids_of,
     voter_log_of,
 )
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
@@ -133,7 +132,7 @@ def tier_upload(
     metadata_partitions: MetadataPartitions = None,
     metadata: Metadata = None,
     voter: VoterLogs = None,
-    voters: VoterIds = None,
+    assumed: QuorumAssumptions,
     peer: Peers = None,
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
@@ -148,17 +147,17 @@ def tier_upload(
     PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
     directory or s3://BUCKET/PREFIX.
 
-    Rather repair the local snapshots (`rebuild`), start the broker, and let it upload: a leader keeps in memory what it has
-    uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
+    If you can, repair the local snapshots (`rebuild`), start the broker, and let it upload. A leader keeps in memory what it
+    has uploaded. It may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
-    __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 where a segment may not go
-    up, and where nothing tells that a replica leads or is in sync (--metadata, else --i-am-the-leader); a segment above the high
-    watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store or the cluster failed: the
-    same command goes on.
+    __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 if a segment is
+    refused, or if no evidence shows that a replica leads or is in sync (--metadata, else --i-am-the-leader). A segment above
+    the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
+    failed: run the same command again.
     """
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
-    from snaprebuild.cli.render.tier_upload import print_upload, upload_document
+    from snaprebuild.cli.render.tier_upload import print_upload, upload_answer, upload_document
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
@@ -209,7 +208,7 @@ def tier_upload(
         leader_asserted=i_am_the_leader,
         peers=[absolute(each) for each in peer or ()],
         voters=other_voters,
-        voter_ids=voter_ids_of(voters),
+        voter_ids=assumed.voters,
     )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
@@ -240,6 +239,7 @@ def tier_upload(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,
         lambda: print_upload(result, produce_to),
+        answer=lambda: upload_answer(result, request, records if result.copies else None),
         notes=True,
         write=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
     )

@@ -35,11 +35,16 @@ def undo(
     from snaprebuild.tier.repair.undo import SCHEMA, load_repair_receipt, undo_repairs
 
     if receipt is None:
-        from snaprebuild.cli.render.receipts import print_receipts, receipts_document
+        from snaprebuild.cli.render.receipts import print_receipts, receipts_answer, receipts_document
 
         out.begin()
         listed = list_receipts()
-        return Result(lambda: receipts_document(listed), listed.findings, lambda: print_receipts(listed))
+        return Result(
+            lambda: receipts_document(listed),
+            listed.findings,
+            lambda: print_receipts(listed),
+            answer=lambda: receipts_answer(listed),
+        )
     check_paths([receipt])
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
@@ -52,7 +57,12 @@ def undo(
         if store.is_local and (fault := directory_fault(root)) is not None:
             raise UsageError(fault, path=root)
         return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
-    from snaprebuild.cli.render.receipts import print_undo, undo_document
+    from snaprebuild.cli.render.receipts import print_undone, undo_answer, undo_document
 
     result = take_back(load_receipt(receipt), dry_run=dry_run)
-    return Result(lambda: undo_document(result), result.findings, lambda: print_undo(result))
+    return Result(
+        lambda: undo_document(result),
+        result.findings,
+        lambda: print_undone(result),
+        answer=lambda: undo_answer(result, receipt),
+    )

@@ -61,11 +61,10 @@ def verify(
             "PATH and replays nothing. Default: none.",
         ),
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: only those that differ.")] = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: replays each partition and compares every snapshot on disk with the truth.
+    """Reads only: replays each partition and compares every snapshot on disk with the result.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
@@ -79,7 +78,7 @@ def verify(
     if receipt is not None:
         if paths or server_properties is not None or topic or partition or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
-        return _receipt_result(receipt, details=details)
+        return _receipt_result(receipt, details=out.everything)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
@@ -90,16 +89,26 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: verify_document(result, seconds, chosen.cache), result.findings, lambda: _print(result, details=details))
+    return Result(
+        lambda: verify_document(result, seconds, chosen.cache),
+        result.findings,
+        lambda: _print(result, details=out.everything),
+        answer=lambda: _answer(result),
+    )
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
-    from snaprebuild.cli.render.receipts import print_receipt, receipt_document
+    from snaprebuild.cli.render.receipts import print_receipt, receipt_answer, receipt_document
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
     result = verify_receipt(load_receipt(path))
-    return Result(lambda: receipt_document(result), result.findings, lambda: print_receipt(result, details=details))
+    return Result(
+        lambda: receipt_document(result),
+        result.findings,
+        lambda: print_receipt(result, details=details),
+        answer=lambda: receipt_answer(result),
+    )
 
 
 def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> Verify:
@@ -139,18 +148,44 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
     )
 
 
+def _answer(result: VerifyResult) -> tuple[str, list[str]]:
+    from snaprebuild.cli.result import given_words
+    from snaprebuild.cli.table import counts_text
+    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
+
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
+    totals = Counter(comparison.status.value for comparison in comparisons)
+    wrong, missing = sum(comparison.proven_wrong for comparison in comparisons), result.counts.missing
+    answer = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}."
+    if wrong:
+        answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} proven wrong. {answer}"
+    if missing:
+        answer += f" {pluralize(missing, 'snapshot is', 'snapshots are')} missing."
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
+    )
+    if unjudged:
+        answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
+    selected = given_words("paths", "server_properties", "topic", "partition")
+    if wrong:
+        return answer, ["plan", *selected, "--boundaries", "all", "--set-aside"]
+    if not result.partitions:
+        return answer, ["scan", *given_words("paths", "server_properties")]
+    return answer, ["plan", *selected] if missing else []
+
+
 def _print(result: VerifyResult, *, details: bool) -> None:
-    from snaprebuild.cli.result import labels_of, print_table
+    from snaprebuild.cli.result import labels_of, print_table, print_text
     from snaprebuild.cli.table import counts_text
 
     labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
-    for verdict in result.partitions:
+    for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         label = labels[verdict.source.directory.path]
-        rows.append((label, len(verdict.snapshots), counts_text(counts) or "-", len(verdict.needs.missing) or "-"))
+        rows.append((label, len(verdict.snapshots), len(verdict.needs.missing) or "-", counts_text(counts) or "-"))
     if rows:
-        print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
+        print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
     listed = []
     for verdict in result.partitions:
         label = labels[verdict.source.directory.path]
@@ -164,9 +199,11 @@ def _print(result: VerifyResult, *, details: bool) -> None:
     if listed:
         columns = ("partition", "offset", "verdict", "entries", "expected", "because")
         title = "Every snapshot" if details else "Snapshots that are not equal"
-        print_table(title, columns, listed, right=("offset", "entries", "expected"))
+        right = ("offset", "entries", "expected")
+        print_table(title, columns, listed, right=right, drop=("expected", "entries"), all_rows=details)
     _print_differences(result, labels)
-    _print_totals(result)
+    if result.differences_not_listed:
+        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
 
 
 def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
@@ -194,25 +231,3 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
         print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
-
-
-def _print_totals(result: VerifyResult) -> None:
-    """The verdict on everything, last, where it stays in sight."""
-    from snaprebuild.cli.result import print_text
-    from snaprebuild.cli.table import counts_text
-    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
-
-    if result.differences_not_listed:
-        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
-    totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
-    missing = result.counts.missing
-    text = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
-    if missing:
-        are = "is" if missing == 1 else "are"
-        text += f"; {pluralize(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
-    print_text(text)
-    unjudged = sum(
-        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
-    )
-    if unjudged:
-        print_text(f"{pluralize(unjudged, 'partition')} not judged to the end: stderr tells why")

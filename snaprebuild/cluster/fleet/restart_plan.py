@@ -95,11 +95,11 @@ class _Search:
 
     def __init__(self, costs: dict[int, int], partitions: list[frozenset[int]], work_max: int) -> None:
         self._costs, self._work_left, self.is_done = costs, work_max, True
-        self.greedy = self.best = self._greedily(partitions)
+        self.greedy = self.best = self._greedy_cover(partitions)
         self._best_cost = sum(costs[broker] for broker in self.best)
         self._visit(partitions, frozenset(), 0)
 
-    def _greedily(self, partitions: list[frozenset[int]]) -> frozenset[int]:
+    def _greedy_cover(self, partitions: list[frozenset[int]]) -> frozenset[int]:
         chosen: frozenset[int] = frozenset()
         left = partitions
         while left:

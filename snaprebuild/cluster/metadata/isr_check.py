@@ -167,7 +167,7 @@ class IsrHistory:
         # The replicas of a broker leave by records before its registration, in its batch or in earlier ones.
         for registered in new_processes:
             if registered.broker_id in self._brokers:
-                yield from self._who_stayed(registered, batch)
+                yield from self._remaining_in_sync(registered, batch)
 
     def _take_broker(self, change: BrokerChanged) -> bool:
         """Returns whether a new process of the broker has registered."""
@@ -178,7 +178,7 @@ class IsrHistory:
         self._brokers[change.broker_id] = after
         return before is not None and before.incarnation_id != after.incarnation_id
 
-    def _who_stayed(self, change: BrokerChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
+    def _remaining_in_sync(self, change: BrokerChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
         assert change.before is not None
         for topic_id, number in sorted(self._in_sync[change.broker_id]):
             topic = self._fold.topics.get(topic_id)

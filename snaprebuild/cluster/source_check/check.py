@@ -126,8 +126,9 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         for directory in log_dir.partitions
         if question.selection.takes(directory) and is_judged(directory)
     ]
-    stable = _stable_ends(question, pairs, now_ms, jobs, result.findings)
-    peers = read_peers(question.peers, question.selection, question.settings, result.findings)
+    stable, damage = _stable_ends(question, pairs, now_ms, jobs)
+    peers = read_peers(question.peers, question.selection, question.settings)
+    result.findings += [*damage, *peers.findings]
     logs = []
     for directory, state in pairs:
         try:
@@ -158,12 +159,12 @@ def _stable_ends(
     pairs: Sequence[tuple[PartitionDir, LogDirState]],
     now_ms: int,
     jobs: int | None,
-    findings: list[Finding],
-) -> dict[str, int | None]:
+) -> tuple[dict[str, int | None], list[Finding]]:
     """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None if it cannot be."""
     if question.purpose is Purpose.REBUILD:
-        return {}
+        return {}, []
     found: dict[str, int | None] = {}
+    findings: list[Finding] = []
     marks = []
     for directory, state in pairs:
         source = partition_source(directory, state, directory.path)
@@ -183,8 +184,8 @@ def _stable_ends(
             marks.append((source, min(max(mark, source.log_start_offset), log_end_offset(directory))))
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, directory.path))
-    clock = Clock(now_ms, DEFAULT_EXPIRATION_MS)
-    return found | stable_ends(marks, clock, findings, jobs)
+    ends, damage = stable_ends(marks, Clock(now_ms, DEFAULT_EXPIRATION_MS), jobs)
+    return found | ends, findings + damage
 
 
 def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:

@@ -199,29 +199,28 @@ def is_judged(directory: PartitionDir) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The evidence of other replicas, by the name of their partition."""
+    """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read."""
 
     known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
     def of(self, directory: PartitionDir) -> tuple[PeerEvidence, ...]:
         """Those of a partition, but for the directory itself."""
         return tuple(peer for peer in self.known.get(directory.topic_partition, ()) if peer.path != directory.path)
 
 
-def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings, findings: list[Finding]) -> Peers:
+def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings) -> Peers:
     """The replicas below some places.
 
     Args:
         paths: of log directories, or above them; none for no peers.
         selection: of partitions.
         settings: of object stores.
-        findings: gets what cannot be read.
 
     Raises:
         UsageError: a path leads nowhere, or to no selected partition.
     """
-    if not paths:
-        return Peers()
+    findings: list[Finding] = []
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
     for path in paths:
         found = find_partitions([path], settings)
@@ -235,4 +234,4 @@ def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings,
                     known = peers.get(directory.topic_partition, ())
                     if all(peer.path != directory.path for peer in known):
                         peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
-    return Peers(peers)
+    return Peers(peers, tuple(findings))

@@ -15,10 +15,10 @@ from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.placement_rules import not_planned_findings, why_not_trusted
+from snaprebuild.snapshots.plan.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.source.source import Source, with_new_listings
-from snaprebuild.storage.parallel_map import Each
+from snaprebuild.storage.parallel_map import ParallelMap
 
 __all__ = ["judge_plans"]
 
@@ -28,7 +28,7 @@ def judge_plans(
     request: Request,
     source: Source,
     reported: Sequence[Finding],
-    each: Each,
+    parallel_map: ParallelMap,
     deadline: float | None = None,
     *,
     holds_locks: bool = False,
@@ -55,7 +55,7 @@ def judge_plans(
             asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
             judged[plan.source.directory.path] = _too_late(plan)
-    for plan, log, error in each(_read, asked):
+    for plan, log, error in parallel_map(_read, asked):
         if log is not None:
             read.append((plan, log))
         elif isinstance(error, DeadlinePassedError):
@@ -65,19 +65,18 @@ def judge_plans(
             judged[plan.source.directory.path] = empty_plan(plan.source, plan.target, str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
         collector.compare((plan.source.log_dir, log) for plan, log in read)
-    findings = [finding for _, found in judged.values() for finding in found]
-    late: list[Finding] = []
+    faults = [finding for _, found in judged.values() for finding in found]
     for plan, log in read:
         path = plan.source.directory.path
         try:
             check_deadline(deadline, path)
             verdict = judge(collector.evidence_for(plan.source.log_dir, log))
-            messages = [each.message for each in (*reported, *findings, *logs.findings, *collector.findings)]
+            messages = [each.message for each in (*reported, *faults, *logs.findings, *collector.findings)]
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
-        late += judged[path][1]
-    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *late, *logs.findings, *collector.findings]
+    findings = [finding for _, found in judged.values() for finding in found]
+    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *logs.findings, *collector.findings]
 
 
 def _read(
@@ -129,7 +128,7 @@ def _limited(
     beyond = tuple(
         (each.offset, why)
         for each in plan.boundaries
-        if not each.exists and each.offset > below and (why := why_not_trusted(plan, each.offset))
+        if not each.exists and each.offset > below and (why := reason_for_distrust(plan, each.offset))
     )
     kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
     limited = plan if kept else _nothing(plan, None, verdict)

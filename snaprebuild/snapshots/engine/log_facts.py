@@ -14,7 +14,7 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
-from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -145,7 +145,7 @@ def window_index(partition: PartitionSource, clock: Clock, deadline: float | Non
     Raises DeadlinePassedError as ``largest_timestamp_hint``.
     """
     last = len(partition.directory.segments) - 1  # the active segment's index does not cover all of its data yet
-    each = here_for([partition.directory.store])
+    each = local_map([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)
 

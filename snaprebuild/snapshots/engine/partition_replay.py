@@ -246,7 +246,7 @@ class PartitionReplay:
             assert index is not None, "another log"
             return index, f"an earlier replay ended at {self.resume_from.offset}"
         if self.mode is ReplayFrom.LOG_START:
-            return 0, "asked for: the first segment on disk"
+            return 0, "requested: the first segment on disk"
         if not self.directory.segments:
             return 0, "no segment is on disk"
         # The last segment is always read if it is wanted: only it shows the log end.
@@ -254,7 +254,7 @@ class PartitionReplay:
         if window == 0:
             return 0, "the window reaches to the first segment on disk"
         if self.mode is ReplayFrom.WINDOW:
-            return window, "asked for: the first segment within the expiration"
+            return window, "requested: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:

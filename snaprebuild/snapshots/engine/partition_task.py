@@ -1,6 +1,6 @@
 """One partition as a task: it asks for segments, takes their summaries in order, and collects an outcome.
 
-Local runs (``schedule``) and Spark (``remote_tasks``) drive the same tasks. A task that can run in another process has a ``Job``, a value
+Local runs (``schedule``) and Spark (``executor_tasks``) drive the same tasks. A task that can run in another process has a ``Job``, a value
 that is sent there and starts the task anew; what returns is the outcome.
 """
 
@@ -22,7 +22,7 @@ from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.io_limits.policy import manners
+from snaprebuild.storage.io_limits.policy import current_io_limits
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.remote_indexes import IndexTally
@@ -80,10 +80,6 @@ class CacheHits:
 
     def __add__(self, other: CacheHits) -> CacheHits:
         return CacheHits(self.segments + other.segments, self.size_bytes + other.size_bytes)
-
-    def as_json(self) -> dict[str, int]:
-        """For documents."""
-        return {"segments": self.segments, "bytes": self.size_bytes}
 
 
 NO_CACHE_HITS = CacheHits()
@@ -286,7 +282,7 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         return error
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
-        most = manners().max_memory_bytes
+        most = current_io_limits().max_memory_bytes
         return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 

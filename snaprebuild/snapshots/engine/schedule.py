@@ -39,7 +39,7 @@ from snaprebuild.snapshots.source.source import (
     without_files,
 )
 from snaprebuild.storage.io_limits.block_device import readers_at_once
-from snaprebuild.storage.io_limits.policy import manners, share_manners
+from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
 from snaprebuild.storage.store import Store
 
@@ -92,9 +92,9 @@ def run(tasks: Sequence[PartitionTask], jobs: int | None = None, engine: Engine 
         queue.refill()
     total = sum(each.identity.size_bytes for queue in queues for each in queue.waiting)
     devices = {task.device for task in tasks}
-    per_disk = manners().readers_per_disk
+    per_disk = current_io_limits().readers_per_disk
     wanted = jobs if jobs is not None else default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
-    wanted = manners().workers_at_most(wanted)
+    wanted = current_io_limits().workers_at_most(wanted)
     if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
         _run_here(queues)
     else:
@@ -299,7 +299,7 @@ class _Pool:
     def __init__(self, queues: list[_TaskQueue], jobs: int, devices: set[int]) -> None:
         self.queues = queues
         self.jobs = jobs
-        per_disk = manners().readers_per_disk
+        per_disk = current_io_limits().readers_per_disk
         self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.waiting: dict[int, deque[_TaskQueue]] = {device: deque() for device in devices}
@@ -322,7 +322,7 @@ class _Pool:
                 forkserver.ensure_running()
         is_done = False
         while not is_done:
-            begin = (parent_of_workers(context), share_meters(context), share_manners(context, self.jobs))
+            begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
             with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_isolated(pool) and self._read_all(pool)

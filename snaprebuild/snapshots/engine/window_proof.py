@@ -29,7 +29,7 @@ from snaprebuild.replay.window import (
     witness_fault,
 )
 from snaprebuild.storage.local.regular_file import may_be_in_flux
-from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
@@ -275,12 +275,12 @@ class WindowProof:
             has_expired = expired_mask(settled.entries, clock.as_of_ms, clock.expiration_ms).any()
             klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
         reasons = [] if self.fault is None else [f"nothing proves what is below the window: {self.fault}"]
-        if klass.may_go_in_place:
+        if klass.is_allowed_in_place:
             reasons += ["the snapshot after the window confirms the replay, and no gap is left below it", below]
         reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
-        if not judged.snapshot_class.may_go_in_place:
+        if not judged.snapshot_class.is_allowed_in_place:
             klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
             reasons = [*judged.reasons, *(reasons if self.fault is not None or settled.gaps else ())]
         else:
@@ -391,4 +391,4 @@ def begins_of_segments_show_transactions(directory: PartitionDir, stop_index: in
         kinds = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
         return block is not None and bool((block.column("attributes") & kinds != 0).any())
 
-    return any(here_for([directory.store])(shows, directory.segments[:stop_index]))
+    return any(local_map([directory.store])(shows, directory.segments[:stop_index]))

@@ -17,7 +17,7 @@ from snaprebuild.storage.local.process_settings import end_with_parent
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from snaprebuild.storage.io_limits.policy import SharedManners
+    from snaprebuild.storage.io_limits.policy import SharedIoLimits
     from snaprebuild.storage.s3.request_limits import SharedCounts
 
 __all__ = ["begin_worker", "parent_of_workers"]
@@ -28,7 +28,7 @@ def parent_of_workers(context: BaseContext) -> int:
     return os.getpid() if context.get_start_method() == "spawn" else forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
 
 
-def begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> None:
+def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> None:
     """In a worker: it only reads, so it may end at any moment and prints nothing then. Limits of the run apply to it, too.
 
     The fork server ends when no process holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
@@ -37,19 +37,19 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> No
     Args:
         parent: from ``parent_of_workers``.
         counts: from ``share_meters``.
-        shared: from ``share_manners``.
+        shared: from ``share_io_limits``.
     """
     if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
         os.close(alive)
         forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
     end_with_parent(parent)
-    from snaprebuild.storage.io_limits.policy import adopt_manners
+    from snaprebuild.storage.io_limits.policy import adopt_io_limits
     from snaprebuild.storage.s3.request_limits import adopt_meters
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     adopt_meters(counts)
-    adopt_manners(shared)
+    adopt_io_limits(shared)
 
 
 if getattr(sys.modules["__main__"], "main", None) is forkserver.main:

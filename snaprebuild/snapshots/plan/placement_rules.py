@@ -9,18 +9,18 @@ from __future__ import annotations
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
+from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
 
 __all__ = [
     "IRREGULAR_NAME",
     "check_running_brokers",
-    "is_relevant_gap",
+    "may_be_needed",
     "not_planned_findings",
-    "why_not_due",
-    "why_not_due_in_place",
-    "why_not_trusted",
+    "reason_against_writing",
+    "reason_against_writing_in_place",
+    "reason_for_distrust",
 ]
 
 KEEPS_SNAPSHOTS_FROM = (2, 8)
@@ -39,23 +39,25 @@ NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_REC
 """Reasons for which something that a broker may need gets no snapshot."""
 
 
-def why_not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+def reason_against_writing(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
     """Why a snapshot at a boundary must not be written where the request wants it, or None."""
     if request.out is not None:
         if request.boundaries == "all":
             return None
-        why_not = why_not_needed(partition, offset, is_log_end=is_log_end)
+        why_not = reason_not_needed(partition, offset, is_log_end=is_log_end)
         return None if why_not is None else why_not.text
     if request.stage:  # linked after a clean stop
-        return why_not_due_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
+        return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
     if request.broker_running:
-        return _why_not_due_while_running(partition, offset)
-    return why_not_due_in_place(partition, offset, is_log_end=is_log_end)
+        return _reason_against_writing_while_running(partition, offset)
+    return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
 
 
-def why_not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> str | None:
-    """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``why_not_needed``."""
-    why_not = why_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+def reason_against_writing_in_place(
+    partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
+) -> str | None:
+    """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``reason_not_needed``."""
+    why_not = reason_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
     if why_not is not None:
         return why_not.text
     if not partition.log_dir.is_broker_directory:
@@ -65,9 +67,9 @@ def why_not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end:
     return None
 
 
-def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
+def _reason_against_writing_while_running(partition: PartitionSource, offset: int) -> str | None:
     """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
-    reason = why_not_due_in_place(partition, offset, is_log_end=False, before_stop=True)
+    reason = reason_against_writing_in_place(partition, offset, is_log_end=False, before_stop=True)
     if reason is not None:
         return reason
     if offset >= partition.directory.segments[-1].base_offset:
@@ -80,7 +82,7 @@ def _why_not_due_while_running(partition: PartitionSource, offset: int) -> str |
     return None
 
 
-def why_not_trusted(plan: PartitionPlan, offset: int) -> str | None:
+def reason_for_distrust(plan: PartitionPlan, offset: int) -> str | None:
     """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
     verdict = plan.verdict
     if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
@@ -88,16 +90,16 @@ def why_not_trusted(plan: PartitionPlan, offset: int) -> str | None:
     return f"the replica is {verdict}: {verdict.why}"
 
 
-def is_relevant_gap(plan: PartitionPlan, offset: int, reason: str) -> bool:
+def may_be_needed(plan: PartitionPlan, offset: int, reason: str) -> bool:
     """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
-    return reason in NOT_KNOWN_TO_BE_DUE or reason == why_not_trusted(plan, offset)
+    return reason in NOT_KNOWN_TO_BE_DUE or reason == reason_for_distrust(plan, offset)
 
 
 def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
     """A finding for each boundary that is not planned: a note where no broker needs it."""
     found = []
     for offset, reason in plan.not_planned:
-        is_known = not is_relevant_gap(plan, offset, reason)
+        is_known = not may_be_needed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
     return found

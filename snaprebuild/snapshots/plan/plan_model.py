@@ -21,7 +21,7 @@ from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_replay import Clock, InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
-from snaprebuild.storage.parallel_map import Each
+from snaprebuild.storage.parallel_map import ParallelMap
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
 __all__ = [
@@ -119,7 +119,7 @@ class Request:
         if self.set_aside and any(map(is_object, self.paths)):
             raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         if self.stage or self.broker_running:
-            self._check_beside_broker()
+            self._check_running_broker()
         return replace(
             self,
             paths=tuple(map(absolute, self.paths)),
@@ -131,7 +131,7 @@ class Request:
             stage=tuple(map(os.path.abspath, self.stage)),
         )
 
-    def _check_beside_broker(self) -> None:
+    def _check_running_broker(self) -> None:
         """Refuses options that do not fit a broker that runs."""
         option = "--to" if self.stage else "--broker-running"
         if self.stage and self.broker_running:
@@ -161,25 +161,20 @@ class GateVerdict(Protocol):
     @property
     def is_rejected(self) -> bool:
         """Nothing may be written next to its segments."""
-        ...
 
     @property
     def offset(self) -> int | None:
         """Nothing above this offset is trusted; None for no such limit."""
-        ...
 
     @property
     def why(self) -> str:
         """The reason, as a sentence; empty if there is none."""
-        ...
 
     def rejection_finding(self, path: str) -> Finding:
         """The finding of a replica that is rejected."""
-        ...
 
     def document(self) -> SourceVerdictDocument:
         """What plans and results show of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +247,7 @@ class SourceGate(Protocol):
         request: Request,
         source: Source,
         reported: Sequence[Finding],
-        each: Each,
+        parallel_map: ParallelMap,
         deadline: float | None = None,
         *,
         holds_locks: bool = False,
@@ -264,7 +259,7 @@ class SourceGate(Protocol):
             request: what is asked for.
             source: the partitions with their log directories.
             reported: findings so far: their reasons are not repeated.
-            each: judges the partitions.
+            parallel_map: judges the partitions.
             deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
 
@@ -274,7 +269,6 @@ class SourceGate(Protocol):
         Raises:
             UsageError, RefusedError, StorageError: the evidence that was named cannot be used.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,12 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.snapshots.plan.placement_rules import IRREGULAR_NAME, check_running_brokers, not_planned_findings, why_not_due
+from snaprebuild.snapshots.plan.placement_rules import (
+    IRREGULAR_NAME,
+    check_running_brokers,
+    not_planned_findings,
+    reason_against_writing,
+)
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
@@ -46,11 +51,11 @@ from snaprebuild.snapshots.source.source import (
     without_files,
     yield_to_brokers,
 )
-from snaprebuild.storage.parallel_map import Each, here, here_for
+from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.stores import store_of
 
-__all__ = ["make_plan", "next_start_findings", "plan_anew", "stop_index"]
+__all__ = ["make_plan", "next_start_findings", "replan_partition", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -60,7 +65,7 @@ def make_plan(
     gate: SourceGate,
     *,
     measure_rate: bool = False,
-    each: Each | None = None,
+    parallel_map: ParallelMap | None = None,
     most_first: Callable[[PartitionSource], int] | None = None,
     deadline: float | None = None,
     judged_by: float | None = None,
@@ -72,7 +77,7 @@ def make_plan(
         request: what is asked for.
         gate: judges whether the replicas may be written to.
         measure_rate: read a sample, to estimate how long the rebuild takes.
-        each: plans the partitions; None for this process.
+        parallel_map: plans the partitions; None for this process.
         most_first: the order of the plan: the partition with the greatest of these values first; None for the order of the paths.
         deadline: once ``time.monotonic()`` is past it, further partitions are listed and not planned, with a finding; None for none.
         judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
@@ -98,12 +103,12 @@ def make_plan(
     findings = [*source.findings, *notes]
     tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, retention_ms, deadline) for one in source.partitions]
     plans = []
-    each = each or here_for(partition.directory.store for partition in source.partitions)
-    for planned, found in each(_planned, tasks):
+    parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
+    for planned, found in parallel_map(_planned, tasks):
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    judged, found = gate(busy, request, source, findings, each, deadline if judged_by is None else judged_by)
+    judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
     plans = [judged.get(plan.source.directory.path, plan) for plan in plans]
     findings += found
     if all(plan.fault is None for plan in plans):
@@ -113,7 +118,7 @@ def make_plan(
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
 
-def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
@@ -132,7 +137,7 @@ def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[P
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, plan.retention_ms, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, here, deadline)
+    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
     return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
 
 
@@ -316,7 +321,7 @@ def _due_boundaries(
                 findings += _existing_findings(partition, offset)
             if request.boundaries == "missing":
                 continue
-        reason = None if exists else why_not_due(request, partition, offset, is_log_end=is_log_end)
+        reason = None if exists else reason_against_writing(request, partition, offset, is_log_end=is_log_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:

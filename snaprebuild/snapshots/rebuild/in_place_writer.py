@@ -10,7 +10,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.plan.placement_rules import why_not_due, why_not_trusted
+from snaprebuild.snapshots.plan.placement_rules import reason_against_writing, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
@@ -19,7 +19,7 @@ from snaprebuild.snapshots.rebuild.writer import (
     create_snapshot,
     log_class,
     owner_of_snapshot,
-    too_little_proven,
+    reason_class_is_too_weak,
 )
 from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -71,22 +71,24 @@ class InPlaceWriter:
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_now = why_not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or why_not_trusted(
-            plan, wanted.offset
-        )
+        not_now = reason_against_writing(
+            self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end
+        ) or reason_for_distrust(plan, wanted.offset)
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
-            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
+            self._result.add_finding(
+                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason
+            )
             return rebuilt.not_written(not_now)
         log_class(self._result, rebuilt)
-        too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
+        too_little = reason_class_is_too_weak(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE, comparison=comparison)
         self._check_lock()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
-        check = (lambda: self._check_beside_broker(wanted.offset)) if self._request.broker_running else self._check_lock
+        check = (lambda: self._check_running_broker(wanted.offset)) if self._request.broker_running else self._check_lock
         try:
             create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, check)
         except SnaprebuildError:
@@ -99,7 +101,7 @@ class InPlaceWriter:
         if self._lock is not None:
             self._lock.verify()
 
-    def _check_beside_broker(self, offset: int) -> None:
+    def _check_running_broker(self, offset: int) -> None:
         """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
 
         Raises:
@@ -143,4 +145,4 @@ class InPlaceWriter:
             message = (
                 f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
             )
-            self._result.say("left-set-aside", Severity.STORAGE, message, offset)
+            self._result.add_finding("left-set-aside", Severity.STORAGE, message, offset)

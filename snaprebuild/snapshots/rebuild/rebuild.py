@@ -21,7 +21,7 @@ from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Engine, Progress, has_lost_a_file
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
-from snaprebuild.snapshots.plan.planner import plan_anew
+from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.rebuild.result import (
     FAILED,
     NOT_DONE,
@@ -120,12 +120,12 @@ def rebuild(
                 if not due or listing + 1 == LISTINGS_MAX:
                     break
                 for place in due:
-                    old, results[place] = results[place], _begun_anew(plan, results[place], deadline)
+                    old, results[place] = results[place], _restarted(plan, results[place], deadline)
                     if not plan.request.stage:  # an install takes only what depends on segments that are there
                         _keep_done(done, place, old, results[place].plan)
         finally:
             writers.shutdown(cancel_futures=True)
-    _give_back(results, done)
+    _merge_done(results, done)
     plan = replace(plan, partitions=tuple(result.plan for result in results))
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
 
@@ -142,7 +142,7 @@ def _keep_done(done: _Done, place: int, result: PartitionResult, planned: Partit
     done.setdefault(place, []).extend((by_offset[each.offset], each) for each in kept)
 
 
-def _give_back(results: Sequence[PartitionResult], done: _Done) -> None:
+def _merge_done(results: Sequence[PartitionResult], done: _Done) -> None:
     """Puts what was kept into the final results."""
     for place, kept in done.items():
         result = results[place]
@@ -151,9 +151,9 @@ def _give_back(results: Sequence[PartitionResult], done: _Done) -> None:
         result.plan = replace(result.plan, boundaries=tuple(planned))
 
 
-def _begun_anew(plan: Plan, old: PartitionResult, deadline: float | None) -> PartitionResult:
+def _restarted(plan: Plan, old: PartitionResult, deadline: float | None) -> PartitionResult:
     """An empty result for a partition whose broker deleted a segment, planned with a new listing."""
-    planned, findings = plan_anew(plan, old.plan, deadline)
+    planned, findings = replan_partition(plan, old.plan, deadline)
     # What could not be written is not forgotten.
     storage = [finding for finding in old.findings if finding.severity is Severity.STORAGE]
     return PartitionResult(planned, RebuildOutcome([*storage, *(each for each in findings if each not in plan.findings)]))

@@ -120,7 +120,9 @@ class PartitionResult:
         vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
         return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))
 
-    def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
+    def add_finding(
+        self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None
+    ) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
         self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 

@@ -42,7 +42,7 @@ def result_file(path: str) -> str:
     if path.endswith(_PARQUET) and importlib.util.find_spec("pyarrow") is None:
         raise UsageError("--results: Parquet needs pyarrow (pip install 'snaprebuild[spark]'); .jsonl needs nothing", path=path)
     if os.path.lexists(path):
-        raise RefusedError("is there and is not replaced", path=path)
+        raise RefusedError("already exists and is not replaced", path=path)
     return path
 
 

@@ -16,7 +16,7 @@ from snaprebuild.snapshots.rebuild.writer import (
     create_snapshot,
     log_class,
     owner_of_snapshot,
-    too_little_proven,
+    reason_class_is_too_weak,
 )
 from snaprebuild.snapshots.receipts.receipt import WriteSettled
 from snaprebuild.storage.local.directories import make_directories
@@ -59,7 +59,7 @@ class StageWriter:
             StorageError: it cannot be written.
         """
         log_class(self._result, rebuilt)
-        too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
+        too_little = reason_class_is_too_weak(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -177,7 +178,7 @@ class RebuildTask(ReplayTask):
         message, severity = f"{error.message}: nothing is missing, but not every snapshot was compared", Severity.NOTE
         if left:
             message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
-        self._result.say("deadline-passed", severity, message, left[0].offset if left else None)
+        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
         self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
 
     def finish(self) -> None:
@@ -203,7 +204,7 @@ class RebuildTask(ReplayTask):
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))
-                self._result.say("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+                self._result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
         outcome.boundaries.sort(key=lambda boundary: boundary.offset)
         outcome.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
 
@@ -243,7 +244,7 @@ class RebuildTask(ReplayTask):
         is_local = self.source.directory.store.is_local
         remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
         message = f"the snapshot is {status.value.replace('_', ' ')}: {comparison.reason}; {remedy}"
-        self._result.say("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
+        self._result.add_finding("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
@@ -261,7 +262,7 @@ class RebuildTask(ReplayTask):
             impossible = impossible_entries(rebuilt.entries, offset)
             if impossible is not None:
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
-                self._result.say("impossible-state", Severity.DAMAGED, message, offset)
+                self._result.add_finding("impossible-state", Severity.DAMAGED, message, offset)
                 return rebuilt.not_written(message, FAILED)
             result = self._write_one(rebuilt)
             return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
@@ -269,7 +270,7 @@ class RebuildTask(ReplayTask):
             if (earlier := self._written_earlier(rebuilt)) is not None:
                 return earlier
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
-            self._result.say("refused", Severity.REFUSED, message, offset)
+            self._result.add_finding("refused", Severity.REFUSED, message, offset)
             return rebuilt.not_written(str(error))
         except (StorageError, FormatError) as error:
             if is_denied(error):
@@ -303,7 +304,7 @@ class RebuildTask(ReplayTask):
         if self._request.drop_expired:
             expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
             entries = entries[~expired]
-            if expired.any() and judgement.snapshot_class.may_go_in_place:
+            if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
@@ -337,8 +338,11 @@ def is_denied(error: BaseException) -> bool:
 
 def denied_finding(directory: str, count: int) -> Finding:
     """One for all snapshots of a directory that this user may not write, with the user that may."""
-    owner = "its owner"
+    remedy = "Run as its owner or as root"
     with contextlib.suppress(OSError):
-        owner = f"its owner (uid {os.stat(directory).st_uid})"
-    message = f"permission denied: {pluralize(count, 'snapshot')} not written. Run as {owner} or as root"
+        status = os.stat(directory)
+        remedy = f"Run as its owner (uid {status.st_uid}) or as root"
+        if not status.st_mode & stat.S_IWUSR:
+            remedy = f"Not even its owner (uid {status.st_uid}) may write (mode {stat.S_IMODE(status.st_mode):04o}): run chmod u+w"
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {remedy}"
     return Finding("storage-failed", Severity.STORAGE, directory, message)

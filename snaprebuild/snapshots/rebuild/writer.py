@@ -37,9 +37,9 @@ __all__ = [
     "create_snapshot",
     "log_class",
     "owner_of_snapshot",
+    "reason_class_is_too_weak",
     "remove_other_name",
     "segment_of_snapshot",
-    "too_little_proven",
 ]
 
 log = logging.getLogger(__name__)
@@ -115,12 +115,12 @@ def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
     wanted, judgement = rebuilt.wanted, rebuilt.judgement
     klass, reasons = judgement.snapshot_class, "; ".join(judgement.reasons)
     log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
-    if not klass.may_go_in_place:
+    if not klass.is_allowed_in_place:
         code = f"{klass.value.lower()}-boundary"
-        result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
+        result.add_finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
-def too_little_proven(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str | None:
+def reason_class_is_too_weak(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str | None:
     """Why its class keeps a snapshot from log directories, or None."""
     klass = rebuilt.judgement.snapshot_class
     if klass is SnapshotClass.UNSOUND:
@@ -265,7 +265,9 @@ class OutWriter:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:
             return rebuilt.result(EQUAL)
-        self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
+        self._result.add_finding(
+            "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset
+        )
         return rebuilt.result(KEPT)
 
     def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:

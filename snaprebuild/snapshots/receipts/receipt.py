@@ -38,8 +38,9 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WriteStep,
     WrittenStep,
 )
-from snaprebuild.storage.local.document_file import JournalFile, append_to_journal, check_new_place
+from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
+from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
 from snaprebuild.storage.store import is_object
 
 __all__ = [

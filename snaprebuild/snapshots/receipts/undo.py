@@ -249,7 +249,7 @@ class _Undoing:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         seen = (status.st_size, status.st_mtime_ns)
         made = next((each for each in self._file.all_made if (each.size_bytes, each.mtime_ns) == seen), None)
         if made is None:

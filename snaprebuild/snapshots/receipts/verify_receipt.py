@@ -176,7 +176,7 @@ class _PresentPartition:
         if not self._is_there:
             return "its partition directory is gone", True
         if self._source is None or not self._source.directory.segments:
-            return "the partition cannot be looked at", False
+            return "the partition cannot be accessed", False
         start = self._source.log_start_offset
         if offset <= start:
             return f"the log now starts at {start}: a broker deletes snapshots at or below that", True

@@ -26,7 +26,7 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     preflight,
     stable_bound,
 )
-from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, why_not_needed
+from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -69,9 +69,9 @@ class _PartitionScanner:
         self.leader_epochs = self._read(read_leader_epochs, "unreadable-leader-epochs", UNKNOWN_EPOCHS) or ()
 
     def scan(self, expiration_ms: int) -> PartitionScan:
-        self._look_at_names()
+        self._check_names()
         if not self.segments:
-            self._say("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
+            self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
         checked = check_snapshots(
@@ -82,14 +82,14 @@ class _PartitionScanner:
             is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
             is_broker_running=self.shutdown is Shutdown.RUNNING,
         )
-        self._say_what_is_wrong(checked)
-        self._look_at_log_start()
+        self._report_wrong(checked)
+        self._check_log_start()
         next_start = self._next_start(checked)
         after = None if next_start is None else dict(next_start.after)
         boundaries = self._boundaries(due, checked, after)
-        self._say_what_is_missing(boundaries)
+        self._report_missing(boundaries)
         others = self._other_snapshots(frozenset(due), checked, after)
-        self._say_what_the_start_does(boundaries, others)
+        self._report_next_start(boundaries, others)
         blocked = self._blocked(boundaries)
         upload = self._preflight(checked, boundaries, blocked)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
@@ -112,14 +112,18 @@ class _PartitionScanner:
             missing=self.needs.missing,
         )
 
-    def _say(self, code: str, severity: Severity, message: str, *, name: str | None = None, offset: int | None = None) -> None:
+    def _add_finding(
+        self, code: str, severity: Severity, message: str, *, name: str | None = None, offset: int | None = None
+    ) -> None:
         path = self.directory.path if name is None else self.directory.file_path(name)
         self.findings.append(Finding(code, severity, path, message, offset))
 
-    def _say_of(self, offsets: Sequence[int], code: str, severity: Severity, message: str, noun: str = "snapshot") -> None:
+    def _add_count_finding(
+        self, code: str, offsets: Sequence[int], severity: Severity, message: str, noun: str = "snapshot"
+    ) -> None:
         """Adds one finding about all of these offsets, if there are any: ``{count}`` and ``{some}`` of the message are replaced."""
         if offsets:
-            self._say(code, severity, message.format(count=pluralize(len(offsets), noun), some=_some(offsets)))
+            self._add_finding(code, severity, message.format(count=pluralize(len(offsets), noun), some=_some(offsets)))
 
     @property
     def _severity(self) -> Severity:
@@ -156,7 +160,7 @@ class _PartitionScanner:
             due.append(end)
         return due
 
-    def _look_at_log_start(self) -> None:
+    def _check_log_start(self) -> None:
         end = self.log_end.offset
         # While a broker runs, the checkpoint may be younger than the listing.
         if end is not None and self.shutdown is not Shutdown.RUNNING:
@@ -164,10 +168,10 @@ class _PartitionScanner:
 
     # ------------------------------------------------------------ names
 
-    def _look_at_names(self) -> None:
+    def _check_names(self) -> None:
         directory = self.directory
         for name in directory.misnamed:
-            self._say("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
+            self._add_finding("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
         for names, code, severity, message in (
             (directory.unreadable, "not-a-regular-file", Severity.FINDING, _IRREGULAR),
@@ -175,43 +179,45 @@ class _PartitionScanner:
             (directory.temporary, "left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it"),
         ):
             for name in names:
-                self._say(code, severity, message, name=name)
+                self._add_finding(code, severity, message, name=name)
         if directory.deleted:
-            self._say("left-over-deleted", Severity.NOTE, f"{pluralize(len(directory.deleted), 'file')} marked for deletion")
+            self._add_finding(
+                "left-over-deleted", Severity.NOTE, f"{pluralize(len(directory.deleted), 'file')} marked for deletion"
+            )
         if directory.sub_directories:
-            self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
-        self._look_at_owners()
-        self._look_at_sizes()
+            self._add_finding("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
+        self._check_owners()
+        self._check_sizes()
 
-    def _look_at_owners(self) -> None:
+    def _check_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
         files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
         for file in files if self.segments else ():
             broker = self.segments[-1].log.ownership
             if not _may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
-                self._say("unreadable-by-broker", Severity.FINDING, message, name=file.name)
+                self._add_finding("unreadable-by-broker", Severity.FINDING, message, name=file.name)
 
-    def _look_at_sizes(self) -> None:
+    def _check_sizes(self) -> None:
         """Only the cleaner leaves a closed segment without a batch."""
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
             count = pluralize(len(empty), "closed segment")
             message = f"{count} without a byte ({_some(empty)}): their records are lost here, and they would be uploaded empty"
-            self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
+            self._add_finding("empty-segment", Severity.FINDING, message, offset=empty[0])
 
     # ------------------------------------------------------------ snapshots
 
-    def _say_what_is_wrong(self, checked: Sequence[SnapshotFile]) -> None:
+    def _report_wrong(self, checked: Sequence[SnapshotFile]) -> None:
         for snapshot in checked:
             if snapshot.outcome is ReadOutcome.CORRUPT:
                 message = f"{snapshot.error}; a broker deletes it when it loads it, and uploads it as it is"
-                self._say("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
+                self._add_finding("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
             elif isinstance(snapshot.error, ChangedFileError):
                 self.findings.append(in_flux(snapshot.error, self.directory.path, snapshot.offset))
             elif snapshot.outcome is ReadOutcome.UNREADABLE:
                 assert snapshot.error is not None
-                self._say_unreadable(snapshot)
+                self._report_unreadable(snapshot)
             for why in snapshot.why if snapshot.parses else ():
                 path = self.directory.file_path(snapshot.file.name)
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
@@ -220,9 +226,9 @@ class _PartitionScanner:
             message = (
                 "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
             )
-            self._say("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
+            self._add_finding("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
 
-    def _say_unreadable(self, snapshot: SnapshotFile) -> None:
+    def _report_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
         path = self.directory.file_path(snapshot.file.name)
         for index, finding in enumerate(self.findings):
@@ -278,18 +284,18 @@ class _PartitionScanner:
             return SnapshotStatus.IRREGULAR
         if snapshot is not None:
             return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.why else SnapshotStatus.PRESENT)
-        why_not = why_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
         if why_not is None:
             return SnapshotStatus.MISSING
         return SnapshotStatus.REGENERATED if why_not.need is Need.MADE_BY_BROKER else SnapshotStatus.NOT_DUE
 
-    def _say_what_is_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
+    def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
         missing = self.needs.missing
         message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {{some}}"
-        self._say_of(missing, "missing-snapshots", Severity.FINDING, message)
+        self._add_count_finding("missing-snapshots", missing, Severity.FINDING, message)
         made = [boundary.offset for boundary in boundaries if boundary.state is SnapshotStatus.REGENERATED]
         message = "the broker makes {count} itself at its next start: {some}"
-        self._say_of(made, "regenerated-at-next-start", Severity.NOTE, message)
+        self._add_count_finding("regenerated-at-next-start", made, Severity.NOTE, message)
 
     def _other_snapshots(
         self, due: frozenset[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
@@ -299,18 +305,16 @@ class _PartitionScanner:
         others = [each.offset for each in checked if each.offset not in due and each.offset <= most]
         return tuple((offset, None if after is None else _at_next_start(after.get(offset), had_file=True)) for offset in others)
 
-    def _say_what_the_start_does(
-        self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]
-    ) -> None:
+    def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]) -> None:
         stray = {offset: fate for offset, fate in others if offset not in self.known_bases}
         fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
-        self._say_of([*stray], "stray-snapshots", Severity.NOTE, "{count} without a segment: {some}" + fate)
+        self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
         after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
         empty = [offset for offset, fate in after.items() if fate is AtNextStart.EMPTY]
-        self._say_of(empty, "empty-at-next-start", self._severity, _EMPTY_AT_START)
+        self._add_count_finding("empty-at-next-start", empty, self._severity, _EMPTY_AT_START)
         removed = [offset for offset, fate in after.items() if fate is AtNextStart.REMOVED and offset > self.log_start]
         message = "the broker removes {count} at its next start and writes none instead: {some}"
-        self._say_of(removed, "removed-at-next-start", self._severity, message)
+        self._add_count_finding("removed-at-next-start", removed, self._severity, message)
 
     # ------------------------------------------------------------ the upload
 
@@ -322,12 +326,12 @@ class _PartitionScanner:
         for blocker, why in _EXPLAINED.items():
             offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
             message = "{count} cannot be uploaded ({some}): " + why
-            self._say_of(offsets, blocker.value, Severity.FINDING, message, "closed segment")
+            self._add_count_finding(blocker.value, offsets, Severity.FINDING, message, "closed segment")
         if self.source.is_tiered:
             message = (
                 "remote storage is on already: these files do not show which segments were uploaded, perhaps some blocked ones"
             )
-            self._say("already-tiered", Severity.NOTE, message)
+            self._add_finding("already-tiered", Severity.NOTE, message)
         return blocked
 
     def _read(self, read: Callable[[PartitionDir], Read | None], code: str, otherwise: Read | None = None) -> Read | None:
@@ -374,7 +378,7 @@ class _PartitionScanner:
         if waiting:
             count = pluralize(waiting, "closed segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
-            self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded after that")
+            self._add_finding("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded after that")
         return waiting
 
     def _totals(

@@ -19,7 +19,7 @@ from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanRes
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
-from snaprebuild.storage.parallel_map import Each, here_for
+from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["scan"]
@@ -27,12 +27,12 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, each: Each | None = None) -> ScanResult:
+def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
     Args:
         source: from ``open_source``.
-        each: looks at the partitions; None for this process.
+        parallel_map: looks at the partitions; None for this process.
     """
     findings = list(source.findings)
     log_dirs: dict[str, LogDirScan] = {}
@@ -44,8 +44,8 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
-    each = each or here_for(partition.directory.store for partition in source.partitions)
-    for partition, scanned in zip(source.partitions, each(_scanned, looked_at), strict=True):
+    parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
+    for partition, scanned in zip(source.partitions, parallel_map(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
         partitions.append(scanned)
         end = scanned.log_end
@@ -97,7 +97,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
             return scanned
         source = now
-    message = f"changed while it was looked at, {LISTINGS_MAX} times: its broker is busy, run again"
+    message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
     return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
 
 

@@ -21,7 +21,7 @@ from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
 from snaprebuild.snapshots.engine.window_proof import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["ReadOutcome", "SnapshotFile", "check_snapshots"]
 
@@ -135,7 +135,11 @@ def check_snapshots(
     checked = [SnapshotFile(offset, file) for offset, file in directory.snapshots]
     read = partial(_body, directory, is_broker_running=is_broker_running)
     # Each of an object is a request, which mostly waits.
-    bodies = map(read, checked) if directory.store.is_local else at_once(read, checked, lambda each: each.file.identity.size_bytes)
+    bodies = (
+        map(read, checked)
+        if directory.store.is_local
+        else map_in_threads(read, checked, lambda each: each.file.identity.size_bytes)
+    )
     batch: list[tuple[SnapshotFile, memoryview]] = []
     batch_bytes = 0
     for snapshot, body in zip(checked, bodies, strict=True):
@@ -143,10 +147,10 @@ def check_snapshots(
             batch.append((snapshot, body))
             batch_bytes += len(body)
         if batch_bytes >= BATCH_BYTES:
-            _look_at_entries(batch)
+            _check_entries(batch)
             batch, batch_bytes = [], 0
     if batch:
-        _look_at_entries(batch)
+        _check_entries(batch)
     if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
         _suspect_empty_ones(directory, checked, frozenset(boundaries), expiration_ms, is_bootstrapped)
     return checked
@@ -180,7 +184,7 @@ def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running:
     return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
 
-def _look_at_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
+def _check_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     """All entries of a batch of files at once: a file has few, and numpy asks its price per call."""
     entries = np.frombuffer(b"".join(body for _, body in batch), ENTRY_DTYPE)
     counts = np.array([snapshot.entries for snapshot, _ in batch])

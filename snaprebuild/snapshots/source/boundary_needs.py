@@ -20,9 +20,9 @@ __all__ = [
     "BoundaryNeeds",
     "Need",
     "NeedCounts",
-    "WhyNot",
+    "NotNeededReason",
     "boundary_needs",
-    "why_not_needed",
+    "reason_not_needed",
 ]
 
 END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
@@ -37,7 +37,7 @@ class Need(Enum):
     """The broker writes it itself, at its next stop or start."""
 
 
-class WhyNot(NamedTuple):
+class NotNeededReason(NamedTuple):
     """Why a boundary needs no snapshot from us."""
 
     need: Need
@@ -82,7 +82,9 @@ class NeedCounts:
         )
 
 
-def why_not_needed(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> WhyNot | None:
+def reason_not_needed(
+    partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
+) -> NotNeededReason | None:
     """Why the log needs no snapshot from us at a boundary; None where it needs one.
 
     The reasons are the kind of topic, compaction and the log start offset, and in a broker's directory the recovery point and the log end.
@@ -94,29 +96,31 @@ def why_not_needed(partition: PartitionSource, offset: int, *, is_log_end: bool,
         before_stop: answer for the time after the next clean stop, as for a broker that runs.
     """
     if partition.topic_kind is TopicKind.CLUSTER_METADATA:
-        return WhyNot(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
+        return NotNeededReason(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
     if partition.topic_kind is not TopicKind.ORDINARY:
-        return WhyNot(Need.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
+        return NotNeededReason(Need.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
     if partition.is_compacted:
-        return WhyNot(Need.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")
+        return NotNeededReason(Need.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")
     if offset <= partition.log_start_offset:
         text = f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
-        return WhyNot(Need.NOT_NEEDED, text)
+        return NotNeededReason(Need.NOT_NEEDED, text)
     if not partition.log_dir.is_broker_directory:
         return None
     if before_stop or partition.is_broker_running:
         if offset <= partition.directory.segments[-1].base_offset:
             return None
-        return WhyNot(Need.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops")
+        return NotNeededReason(
+            Need.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+        )
     if is_log_end and offset < partition.recovery_point:
-        return WhyNot(Need.MADE_BY_BROKER, END_BELOW_RECOVERY_POINT)
+        return NotNeededReason(Need.MADE_BY_BROKER, END_BELOW_RECOVERY_POINT)
     if partition.log_dir.was_shut_down_cleanly:
         return None
     if is_log_end:
-        return WhyNot(Need.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself")
+        return NotNeededReason(Need.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself")
     if offset > partition.recovery_point:
         text = f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
-        return WhyNot(Need.MADE_BY_BROKER, text)
+        return NotNeededReason(Need.MADE_BY_BROKER, text)
     return None
 
 
@@ -142,7 +146,7 @@ def boundary_needs(
     for offset in (*bases[1:], *ends):
         if offset in present or not (takes is None or takes(offset)):
             continue
-        why_not = why_not_needed(partition, offset, is_log_end=offset == log_end)
+        why_not = reason_not_needed(partition, offset, is_log_end=offset == log_end)
         if why_not is None:
             missing.append(offset)
         elif offset not in ends:

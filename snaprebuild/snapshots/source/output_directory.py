@@ -14,7 +14,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.local.hard_links import mount_of
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.parallel_map import here_for
+from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import BROKER_FILES
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
@@ -108,7 +108,7 @@ def check_output(
     known: dict[str, bool] = {}
     wanted = sorted({_real(target) for target in targets})
     # One listing of each target answers both questions about it; directories above are asked for once.
-    for target, names in zip(wanted, here_for([store])(partial(_names_in, store), wanted), strict=True):
+    for target, names in zip(wanted, local_map([store])(partial(_names_in, store), wanted), strict=True):
         known[target] = not names.isdisjoint(_BROKER_FILES)
         holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
         inside = next((above for above in _upwards(target) if above in own), None)

@@ -25,7 +25,7 @@ from snaprebuild.snapshots.source.broker_properties import (
     offline_log_dir,
     read_server_properties,
 )
-from snaprebuild.storage.io_limits.policy import beside_live_broker, manners
+from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
 from snaprebuild.storage.partition_dir import BROKER_FILES, PartitionDir
@@ -288,9 +288,9 @@ def open_source(
 
 def yield_to_brokers(source: Source) -> None:
     """Makes this process read with low priority if a live broker holds a log directory, where the command wants that."""
-    wanted = manners()
-    if wanted.minds_brokers and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
-        beside_live_broker(len({partition.directory.device for partition in source.partitions}))
+    wanted = current_io_limits()
+    if wanted.adapts_to_broker and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
+        adapt_to_live_broker(len({partition.directory.device for partition in source.partitions}))
 
 
 def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Finding]:
@@ -302,7 +302,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     return [
         *map(of_fault, discovery.faults),
         *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
-        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone),
+        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved during the run") for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(
             Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
@@ -324,7 +324,7 @@ def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSou
     try:
         source = open_source([path], settings=settings)
     except UsageError as error:
-        raise UsageError(f"{error.message}: {expected}", path=path) from error
+        raise UsageError(f"{error.message.partition(': name ')[0]}: {expected}", path=path) from error
     below = [each.topic_partition for each in source.partitions if each.directory.path != path]
     if source.partitions and not below:
         if source.partitions[0].topic_kind is TopicKind.CLUSTER_METADATA:
@@ -356,7 +356,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
     message = "a live broker holds this log directory: its files may change while they are read, and nothing is written into it"
-    rate = manners().bytes_per_second
+    rate = current_io_limits().bytes_per_second
     if rate is not None:
         message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
     return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]

@@ -50,10 +50,10 @@ from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 
 __all__ = ["InstallResult", "InstalledPartition", "install"]
 
-AT_ONCE = 64
+BATCH_PARTITIONS = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
 
-SYNCS_AT_ONCE = 8
+SYNC_THREADS = 8
 
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
 """Another mount or quota project, a file of another owner (fs.protected_hardlinks), too many links, or a file system without them: a copy
@@ -211,9 +211,9 @@ class _Install:
     def done(self) -> InstallResult:
         ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
         taken: list[CheckedPartition] = []
-        with ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="sync") as threads:
-            for start in range(0, len(ordered), AT_ONCE):
-                taken += self._batch(ordered[start : start + AT_ONCE], threads)
+        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as threads:
+            for start in range(0, len(ordered), BATCH_PARTITIONS):
+                taken += self._batch(ordered[start : start + BATCH_PARTITIONS], threads)
         self._replay([each for each in taken if each.rolled_since])
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))

@@ -21,7 +21,7 @@ from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -43,7 +43,7 @@ from snaprebuild.storage.local.directories import hold_directory
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import listed_again
-from snaprebuild.storage.parallel_map import here
+from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.store import Ownership
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
     """
     due = {each.offset for each in staged.due}
     return plan.fault is not None or any(
-        offset in due and is_relevant_gap(plan, offset, reason) for offset, reason in plan.not_planned
+        offset in due and may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned
     )
 
 
@@ -194,7 +194,7 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
         try:
             status = os.lstat(path)
         except OSError as error:
-            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         if each.offset in bases and Ownership.of(status) != owner_of_snapshot(plan, each.offset):
             raise ReadFailedError("has another owner or mode than its segment", path=path)
         if status.st_ino != each.inode or fingerprint_at(path) != each.file:
@@ -254,7 +254,7 @@ def replay_rolled_since(
     if not plans:
         return []
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
-    judged, findings = whole.gate(plans, request, source, whole.findings, here, deadline, holds_locks=True)
+    judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
     done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
@@ -320,7 +320,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
 
 def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
     message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-    checked.result.say("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
+    checked.result.add_finding("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
     for boundary in checked.rolled_since:
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 

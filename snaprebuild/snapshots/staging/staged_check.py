@@ -15,7 +15,7 @@ from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.snapshots.plan.placement_rules import is_relevant_gap, not_planned_findings, why_not_due
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed, not_planned_findings, reason_against_writing
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.rebuild.result import (
@@ -90,7 +90,7 @@ def checked_partition(
             their last check.
 
     Raises:
-        ReadFailedError: the partition cannot be looked at.
+        ReadFailedError: the partition cannot be accessed.
         RefusedError: it is another one than it was.
         FormatError: its last segment is damaged.
     """
@@ -141,7 +141,7 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
         return None
     base, what = changed
     message = f"the segment at {base} {what}: snapshots staged above it depend on it and are not installed; stage again"
-    checked.result.say("stale-staged", Severity.REFUSED, message, base)
+    checked.result.add_finding("stale-staged", Severity.REFUSED, message, base)
     return base
 
 
@@ -152,7 +152,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
-        each.offset: why_not_due(request, source, each.offset, is_log_end=False)
+        each.offset: reason_against_writing(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -161,7 +161,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else why_not_due(request, source, offset, is_log_end=False)
+        reason = None if all_due else reason_against_writing(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -170,7 +170,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
             _take_existing(checked, snapshot, clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             message = f"the staged file {fault}: it is not installed; stage again"
-            checked.result.say("stale-staged", Severity.REFUSED, message, offset)
+            checked.result.add_finding("stale-staged", Severity.REFUSED, message, offset)
             checked.give_up(offset, f"the staged file {fault}")
         else:
             checked.links.append(snapshot)
@@ -183,7 +183,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         message = (
             f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         )
-        checked.result.say("installed-as-copy", Severity.NOTE, message)
+        checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
     _tell_not_due(checked, no_more)
 
 
@@ -198,7 +198,7 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if is_relevant_gap(plan, offset, reason):
+        if may_be_needed(plan, offset, reason):
             checked.give_up(offset, reason)
     unplanned = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
     checked.result.findings.extend(not_planned_findings(unplanned))
@@ -223,7 +223,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
         is_equal = False
     if not is_equal:
         message = "the snapshot that is here differs from the staged one: kept; `verify` shows which is right"
-        checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
+        checked.result.add_finding("different-file", Severity.FINDING, message, snapshot.offset)
     action = EQUAL if is_equal else KEPT
     klass, entries = snapshot.snapshot_class, snapshot.entries
     checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
@@ -272,7 +272,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if why_not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if reason_against_writing(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
@@ -281,7 +281,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
-            checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
+            checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
 
 

@@ -20,7 +20,7 @@ READERS_VARIABLE = "SNAPREBUILD_JOBS_PER_DISK"
 """Environment variable: number of readers for each device, whatever the device is."""
 
 VIRTUAL_BUSES = ("virtio", "xen", "vmbus", "nvme")
-"""Kernel subsystems of disks that never rotate, or whose host does not say whether they do."""
+"""Kernel subsystems of disks that never rotate, or whose host does not report whether they do."""
 
 VIRTUAL_VENDORS = ("qemu", "msft", "vmware", "google", "xen", "amazon", "alibaba", "virtio", "vbox", "ovirt", "nutanix")
 """What virtual SCSI and ATA disks name as vendor, or first in their model (``QEMU HARDDISK``)."""

@@ -18,7 +18,7 @@ SharedRate = Any
 """Shared memory: when the next read may begin."""
 
 UNUSED_SECONDS_MAX = 0.1
-"""Of the time without reads, at most this much may be made up for at once."""
+"""The most time without reads that may be made up for at once."""
 
 PIECES_PER_SECOND = 64
 """Reads are cut in pieces, so that a broker that needs the same disk waits for one of them at most."""

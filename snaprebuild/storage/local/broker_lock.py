@@ -92,7 +92,7 @@ def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
     try:
         return record_lock.holder(fd)
     except OSError as error:
-        raise LockUnknownError(f"the file system does not tell who holds it: {error.strerror}", path=path) from error
+        raise LockUnknownError(f"the file system does not show which process holds it: {error.strerror}", path=path) from error
     finally:
         os.close(fd)
 

@@ -66,7 +66,7 @@ class OpenDirectory:
         try:
             return self._exists(name)
         except OSError as error:
-            raise self.failed(name, "look whether the file exists", error) from error
+            raise self.failed(name, "check whether the file exists", error) from error
 
     def _exists(self, name: str) -> bool:
         try:

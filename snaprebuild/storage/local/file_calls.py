@@ -76,7 +76,7 @@ class FileCalls:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, fd: int, size_bytes: int) -> bytes:
-        """Reads on. Fewer bytes than asked for are possible, none is the end."""
+        """Reads the next bytes. They may be fewer than requested; none means the end."""
         return os.read(fd, size_bytes)
 
     def link(self, name: str, new_name: str, *, dir_fd: int) -> None:

@@ -49,7 +49,7 @@ def mount_of(path: str) -> Mount:
     try:
         fd = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise GoneFileError("was deleted or moved while it was looked at", path=above) from error
+        raise GoneFileError("was deleted or moved during the run", path=above) from error
     except OSError as error:
         raise ReadFailedError(f"cannot be opened: {error.strerror}", path=above, errno=error.errno) from error
     try:

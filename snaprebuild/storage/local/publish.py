@@ -41,7 +41,7 @@ Blocks = Callable[[], Iterable[bytes | memoryview]]
 """Yields the bytes of a large file, block by block. Called twice: to write them, and to compare them with the written file."""
 
 TEMPORARY_SUFFIX = ".snaprebuild-tmp"
-"""Of a file that is replaced, or created outside of log directories."""
+"""Ending of the temporary name of a file that is replaced, or created outside of log directories."""
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -218,7 +218,7 @@ class TemporaryFile:
         try:
             return self.place.calls.fstat(self.fd)
         except OSError as error:
-            raise self._failed("look at what was written", error) from error
+            raise self._failed("check what was written", error) from error
 
     def fill(self, blocks: Blocks, owner: Ownership | None) -> None:
         """Sets owner and mode, writes and syncs all bytes, and compares them with those on the device.
@@ -345,7 +345,7 @@ def _remove_leftover(place: OpenDirectory, temporary_name: str) -> None:
             raise place.busy(temporary_name) from error
         except OSError as error:
             raise place.failed(temporary_name, "remove the temporary file of an earlier run", error) from error
-    raise WriteFailedError("keeps being replaced by another program", path=place.path(temporary_name))
+    raise WriteFailedError("is replaced by another program again and again", path=place.path(temporary_name))
 
 
 def _is_leftover_removed(place: OpenDirectory, temporary_name: str) -> bool:
@@ -376,11 +376,11 @@ def _unchanged(place: OpenDirectory, name: str, was: FileIdentity) -> os.stat_re
     try:
         status = place.calls.stat(name, dir_fd=place.fd)
     except FileNotFoundError:
-        raise RefusedError("is gone (somebody is at work here): run again", path=place.path(name)) from None
+        raise RefusedError("is gone (another program is writing here): run again", path=place.path(name)) from None
     except OSError as error:
-        raise place.failed(name, "look whether it is still what it was", error) from error
+        raise place.failed(name, "check whether it has changed", error) from error
     if not stat.S_ISREG(status.st_mode) or FileIdentity.of(status) != was:
-        raise RefusedError("changed since it was read (somebody is at work here): run again", path=place.path(name))
+        raise RefusedError("changed since it was read (another program is writing here): run again", path=place.path(name))
     return status
 
 

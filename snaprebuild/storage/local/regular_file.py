@@ -121,7 +121,7 @@ def open_named_file(path: str) -> BinaryIO:
     """Opens a regular file that the user named.
 
     Raises:
-        UsageError: it does not exist.
+        UsageError: it does not exist, or is a directory.
         ReadFailedError: it cannot be opened, or is no regular file.
     """
     try:
@@ -129,6 +129,8 @@ def open_named_file(path: str) -> BinaryIO:
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
             raise UsageError("does not exist", path=path) from None
+        if os.path.isdir(path):
+            raise UsageError("is a directory: name a file", path=path) from None
         raise
     return buffered(fd)
 
@@ -159,7 +161,7 @@ def has_changed(before: os.stat_result, after: os.stat_result) -> bool:
 
 def changed_error(path: str) -> ChangedFileError:
     """The error that ends the reading of a file."""
-    return ChangedFileError("changed while it was read (a broker is at work here): run again", path=path)
+    return ChangedFileError("changed while it was read (a broker is running here): run again", path=path)
 
 
 def may_be_in_flux(path: str, listed: FileIdentity, *, is_broker_running: bool) -> bool:

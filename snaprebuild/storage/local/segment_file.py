@@ -53,7 +53,7 @@ class SegmentFile:
         if listed is not None and not listed.is_still(self.identity, may_grow=self._may_grow):
             os.close(self._fd)
             kind = RefusedError if listed.inode == self.identity.inode else GoneFileError
-            raise kind("changed since it was listed (a broker is at work here): run again", path=path)
+            raise kind("changed since it was listed (a broker is running here): run again", path=path)
         self._status = status
         self._has_read = False
         self._batches: list[tuple[int, bytes]] = []
@@ -70,7 +70,7 @@ class SegmentFile:
         return self.identity.size_bytes
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than requested only at the end.
 
         Raises:
             ReadFailedError: the device or file system fails.
@@ -128,7 +128,7 @@ class SegmentFile:
             return False
 
     def _gone_error(self) -> GoneFileError:
-        return GoneFileError("is gone since it was listed (a broker is at work here): run again", path=self._path)
+        return GoneFileError("is gone since it was listed (a broker is running here): run again", path=self._path)
 
     def _has_only_grown(self, now: os.stat_result) -> bool:
         was = self._status
@@ -182,4 +182,4 @@ def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
     """
     epochs = None if found == listed else _leader_epochs(path)
     if epochs is not None and epochs.mtime_ns > listed.mtime_ns:
-        raise RefusedError("changed since it was listed (a broker is at work here): run again", path=path)
+        raise RefusedError("changed since it was listed (a broker is running here): run again", path=path)

@@ -62,7 +62,7 @@ class LocalStore:
                 statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in names]
             except FileNotFoundError as error:
                 path = os.path.join(location, below)
-                raise GoneFileError("was deleted or moved while it was looked at", path=path) from error
+                raise GoneFileError("was deleted or moved during the run", path=path) from error
             except OSError as error:
                 path = os.path.join(location, below)
                 raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
@@ -104,7 +104,7 @@ class LocalStore:
         try:
             return os.lstat(location).st_mtime_ns >= since_ns
         except OSError as error:
-            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=location, errno=error.errno) from error
+            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=location, errno=error.errno) from error
 
     def create(
         self,

@@ -343,6 +343,6 @@ def read_client_config(path: str) -> dict[str, str]:
         if name in JAVA_ONLY:
             raise UsageError(f"line {number}: {name} is a setting of the Java client; here {JAVA_ONLY[name]}", path=path)
         if name in DECIDED_HERE | LOADS_CODE:
-            raise UsageError(f"line {number}: {name} is not to be set here", path=path)
+            raise UsageError(f"line {number}: {name} may not be set here", path=path)
         found[name] = value
     return found

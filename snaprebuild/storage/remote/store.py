@@ -213,7 +213,7 @@ class _ChunkedBytes:
         return self._chunks.file_size
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than requested only at the end.
 
         Raises:
             FormatError: a chunk does not match the manifest.

@@ -27,7 +27,7 @@ ANSWER_SECONDS = 60.0
 """Time that an answer may keep its reader waiting in all; each ``LEAST_BYTES_PER_SECOND`` bytes that arrive add a second."""
 
 LEAST_BYTES_PER_SECOND = 16 << 10
-"""Of one connection. With 16 at once on a line of 2.5 Mbit/s each has more."""
+"""Least rate of one connection. With 16 at once on a line of 2.5 Mbit/s each has more."""
 
 ANSWER_BYTES_MAX = 8 << 20
 """An answer that is held whole: a listing, or an error. 1,000 keys of 1,024 bytes, each byte coded as three, take 3.5 MiB."""

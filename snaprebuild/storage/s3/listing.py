@@ -16,7 +16,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.requests import bucket_and_key, client_of, mtime_ns_of, payer_of, read_failed
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["Listing"]
 
@@ -27,7 +27,7 @@ REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
 """Ranges of a listing that is split: each range costs one request that is not full."""
 
 KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
-"""Of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+"""Limit of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
 answer."""
 
 
@@ -73,7 +73,7 @@ class Listing:
             return
         reached = prefix + rows[-1][0]
         bounds = [reached, *self._bounds(prefix, reached), None]
-        for found in at_once(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
+        for found in map_in_threads(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
             yield from ((name_prefix + key, status) for key, status in found)
 
     def names(self) -> Iterator[list[str]]:
@@ -112,20 +112,22 @@ class Listing:
             key = found["Key"]
             if key <= previous or not key.startswith(prefix):
                 # Directory buckets of S3 Express do: there a directory would be considered whole before it is.
-                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=self.location)
+                raise ReadFailedError(
+                    "the store does not list keys in ascending order, so that it cannot be used", path=self.location
+                )
             previous = key
             storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
             status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)
             rows.append((key[len(prefix) :], status))
         if page.get("IsTruncated") and not rows:
-            raise ReadFailedError("the store gives a listing without end", path=self.location)
+            raise ReadFailedError("the store returns a listing without end", path=self.location)
         return rows, not page.get("IsTruncated")
 
     def _bounds(self, prefix: str, reached: str) -> list[str]:
         """Directories at which the keys after ``reached`` are split, so that each range takes some requests."""
         level = [prefix]
         for _ in range(LEVELS_MAX):
-            below = [each for found in at_once(self._directories, level) for each in found]
+            below = [each for found in map_in_threads(self._directories, level) for each in found]
             level = below or level
             if not below or len(below) >= DIRECTORIES_ENOUGH:
                 break

@@ -76,9 +76,7 @@ class S3LargeObjects:
             if upload_id:
                 self._abort(location, upload_id)
             if s3_requests.status_of(error) != HTTPStatus.PRECONDITION_FAILED:
-                message = (
-                    f"whether the store completes large objects only where none is cannot be told: {s3_requests.redacted(error)}"
-                )
+                message = f"it is unknown whether the store would replace large objects: {s3_requests.redacted(error)}"
                 raise RefusedError(message, path=directory) from None
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
@@ -97,7 +95,7 @@ class S3LargeObjects:
             upload_id = self._found(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
-            message = f"cannot be written: {s3_requests.redacted(error)}; the parts that were sent are gone on with by the next run"
+            message = f"cannot be written: {s3_requests.redacted(error)}; the next run continues with the parts that were sent"
             raise WriteFailedError(message, path=location) from None
         self._complete(location, upload_id, parts)
         if expected != self._etag_at(location) and not holds_bytes(self.store, location, source):
@@ -174,9 +172,9 @@ class S3LargeObjects:
         try:
             found = self.store.identity(location)
         except (ReadFailedError, RefusedError) as error:
-            raise OutcomeUnknownError(f"was written, and cannot be looked at: {error.message}", path=location) from None
+            raise OutcomeUnknownError(f"was written, but cannot be checked: {error.message}", path=location) from None
         if found is None:
-            raise OutcomeUnknownError("was written, and is not there when it is looked at", path=location)
+            raise OutcomeUnknownError("was written, but does not exist when it is checked", path=location)
         return (found.etag or "").strip('"')
 
     # ------------------------------------------------------------------------------------------------------------ completion
@@ -205,7 +203,7 @@ class S3LargeObjects:
             if (is_gone or not is_known) and self._is_there(location, reason):
                 raise already_exists(location)
             if is_gone:
-                raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
+                raise WriteFailedError("another program removed the parts that were sent: run again", path=location)
             if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
                 raise WriteFailedError(f"cannot be written: {reason}", path=location)
         if not is_known:
@@ -216,7 +214,7 @@ class S3LargeObjects:
         try:
             return self.store.identity(location) is not None
         except (ReadFailedError, RefusedError) as error:
-            raise outcome_unknown(location, reason, f", and it cannot be looked at: {error.message}") from None
+            raise outcome_unknown(location, reason, f", and it cannot be checked: {error.message}") from None
 
     def _abort(self, location: str, upload_id: str) -> None:
         try:

@@ -1,6 +1,6 @@
 """An object read like an open file: ranges of some MiB, several of them requested ahead of a reader that goes forward.
 
-A reader that asks for little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges,
+A reader that reads little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges,
 whatever the size of the object.
 
 If one connection is quick, a reader that goes forward gets a stream instead of ranges: the bytes come over one connection, directly
@@ -45,7 +45,7 @@ PIECE_BYTES = 1 << 20
 """Read of a body at once."""
 
 QUICK_BYTES_PER_SECOND = 150 << 20
-"""Of one connection: far more than a cloud gives to one."""
+"""Bytes per second of one connection: far more than a cloud gives to one."""
 
 SKIPPED_BYTES_MAX = 1 << 20
 """A reader that skips no more than this gets the bytes after it from the same answer."""
@@ -257,7 +257,7 @@ class ObjectBytes:
         self._stop = min(position_bytes, self.size_bytes)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than requested only at the end.
 
         Raises:
             ReadFailedError: the store fails.

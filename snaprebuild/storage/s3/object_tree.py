@@ -168,11 +168,11 @@ def find_objects(store: Store, root: str) -> FoundObjects:
         is_empty = False
         tree.take(key, status)
     if is_empty:
-        raise UsageError("no object lies below it", path=root)
+        raise UsageError("there is no object below it", path=root)
     while len(tree.open) > 1:
         tree.leave()
     left_out = None
     if tree.odd:
-        left_out = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
+        left_out = f"has {tree.odd} keys that cannot be files below a directory, the first {tree.first_odd!r}: left out"
     partitions = tree.leave()
     return FoundObjects(partitions, tree.faults, left_out)

@@ -45,7 +45,7 @@ class S3Replacing:
             return None
         data, answer = found
         if not answer.get("ETag") or "LastModified" not in answer:
-            raise ReadFailedError("the store gives no ETag, or no date, which would tell whether it changes", path=location)
+            raise ReadFailedError("the store returns no ETag, or no date, which would show a change", path=location)
         kept: dict[str, object] = {name: answer[name] for name in KEPT if answer.get(name)}
         return WholeObject(data, FileIdentity(len(data), mtime_ns_of(answer), 0, answer["ETag"]), kept, _not_kept(answer))
 
@@ -107,4 +107,4 @@ def _not_kept(answer: Mapping[str, object]) -> str | None:
 
 
 def _gone(location: str) -> RefusedError:
-    return RefusedError("is gone (somebody is at work here): run again", path=location)
+    return RefusedError("is gone (another program is writing here): run again", path=location)

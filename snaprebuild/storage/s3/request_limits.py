@@ -83,7 +83,7 @@ class Meter:
             return
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
-                raise RefusedError(f"the limit of {option} {most} is used up: nothing more is asked of the store")
+                raise RefusedError(f"the limit of {option} {most} is used up: no more requests are sent")
             self._counts[kind] += count
 
     def share(self, context: BaseContext) -> Any:

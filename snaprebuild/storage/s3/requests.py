@@ -328,7 +328,7 @@ def length_of(answer: Mapping[str, Any], location: str) -> int:
     length = answer.get("ContentLength")
     if length is None:
         raise ReadFailedError(
-            "the store does not tell the length of its answer, which would tell whether it is whole", path=location
+            "the store does not report the length of its answer, which shows whether the answer is whole", path=location
         )
     return int(length)
 
@@ -340,17 +340,17 @@ def mtime_ns_of(answer: Mapping[str, Any]) -> int:
 
 def already_exists(location: str) -> AlreadyExistsError:
     """The error to raise if a name is taken."""
-    return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
+    return AlreadyExistsError("already exists and was not changed", path=location, name=os.path.basename(location))
 
 
 def outcome_unknown(location: str, reason: str, more: str) -> OutcomeUnknownError:
     """The error to raise if an answer was lost, and nothing shows whether the write took effect."""
-    return OutcomeUnknownError(f"whether it was written is not known ({reason}){more}", path=location)
+    return OutcomeUnknownError(f"it is not known whether it was written ({reason}){more}", path=location)
 
 
 def object_changed(location: str) -> RefusedError:
     """The error to raise if an object has changed."""
-    return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
+    return RefusedError("changed since it was listed (another program is writing here): run again", path=location)
 
 
 def status_of(error: Exception) -> int:
@@ -364,7 +364,7 @@ def code_of(error: Exception) -> str:
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether the answer says that there is no such object."""
+    """Whether the answer means that there is no such object."""
     return code_of(error) in _GONE
 
 
@@ -389,4 +389,4 @@ def redacted(error: Exception) -> str:
         return f"no answer came whole in {ANSWER_SECONDS:g} s ({type(error).__name__})"
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
         return f"nothing answers at the endpoint ({type(error).__name__}), which --s3-endpoint-url, AWS_ENDPOINT_URL or the profile names"
-    return f"the store does not answer as it should ({type(error).__name__})"
+    return f"the store returns an unexpected answer ({type(error).__name__})"

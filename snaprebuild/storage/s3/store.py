@@ -63,7 +63,7 @@ from snaprebuild.storage.s3.requests import (
     status_of,
 )
 from snaprebuild.storage.store import FileIdentity, Ownership, S3Settings
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 
@@ -109,7 +109,7 @@ class S3Store:
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
         asked = list(names)
-        identities = at_once(self.identity, [os.path.join(directory, name) for name in asked])
+        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in asked])
         return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
 
     def names_in(self, directory: str) -> frozenset[str]:
@@ -135,7 +135,7 @@ class S3Store:
         except (ClientError, BotoCoreError) as error:
             if is_gone(error):
                 return None
-            raise read_failed(error, location, "cannot be looked at") from None
+            raise read_failed(error, location, "cannot be accessed") from None
         return answer
 
     # ------------------------------------------------------------------------------------------------------------ reading
@@ -194,7 +194,7 @@ class S3Store:
                 raise
             with contextlib.closing(answer["Body"]) as body:
                 if length_of(answer, location) > count:
-                    raise ReadFailedError("the store gives more than the range that was asked for", path=location)
+                    raise ReadFailedError("the store returns more than the requested range", path=location)
                 data = body.read()
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
             return (len(data) if found is None else int(found[3])), data
@@ -214,7 +214,7 @@ class S3Store:
             if identity is None:
                 raise ReadFailedError("does not exist", path=location, errno=errno.ENOENT)
         if not identity.etag:
-            raise ReadFailedError("the store gives no ETag, which would tell whether it changes while it is read", path=location)
+            raise ReadFailedError("the store returns no ETag, which would show a change during the read", path=location)
         return ObjectBytes(
             location,
             identity,
@@ -247,7 +247,7 @@ class S3Store:
             if length_of(answer, location) != count or not (
                 is_whole or (found and (int(found[1]), int(found[2])) == (start, last))
             ):
-                message = f"the store gives another range than bytes {start} to {last}, which were asked for"
+                message = f"the store returns another range than the requested bytes {start} to {last}"
                 raise ReadFailedError(message, path=location)
             yield read_into
 
@@ -369,7 +369,7 @@ class S3Store:
             if may_be_done and is_done(reason):
                 return True
         if may_be_done:
-            raise outcome_unknown(location, reason, ", and it may still appear: look before trying again")
+            raise outcome_unknown(location, reason, ", and it may still appear: check before you try again")
         if outcome is PutOutcome.CONFLICT:
             raise BusyError("another run writes this very object now", path=location)
         raise WriteFailedError(f"cannot be written: {reason}", path=location)

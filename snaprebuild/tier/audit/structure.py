@@ -24,7 +24,7 @@ from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.replay.segment_effect import lookup
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy
 from snaprebuild.tier.audit.result import AuditedCopy, Verdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
@@ -74,7 +74,7 @@ def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -
     left = set() if log is None else {id(found.readable[number]) for number in log.line.left}
     due = sorted((each for each in found.readable if each.facts.snapshot_bytes), key=_in_order)
     trusted: deque[tuple[ParsedSnapshot, AuditedCopy]] = deque(maxlen=2)
-    for each, entries in zip(due, at_once(partial(_entries, found.files), due, _snapshot_bytes), strict=True):
+    for each, entries in zip(due, map_in_threads(partial(_entries, found.files), due, _snapshot_bytes), strict=True):
         audited = each.audited
         if isinstance(entries, _Unparsed):
             audited.settle(Verdict.CORRUPT, entries.why)

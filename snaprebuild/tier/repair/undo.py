@@ -27,7 +27,8 @@ from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.documents.typed import Natural, Part, line_of
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.storage.local.document_file import JournalFile, check_new_place
+from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import FileIdentity, ReplacingStore, Store, WholeObject
 from snaprebuild.storage.stores import replacing

@@ -65,8 +65,8 @@ class UploadSources:
         logs.named()
         self.collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted)
         self._settings = settings
-        self.findings: list[Finding] = []
-        self._peers = read_peers(peers, Selection(), settings, self.findings)
+        self._peers = read_peers(peers, Selection(), settings)
+        self.findings = self._peers.findings
         self.collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
         self.collector.compare(self._compared(partitions))
 

@@ -14,7 +14,7 @@ from formats.remote.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, 
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject
 from snaprebuild.storage.store import FileIdentity, Store
-from snaprebuild.storage.thread_pool import at_once
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import CopyFacts, copy_facts, missing_objects
 
 __all__ = ["CompleteCopy", "UploadTarget"]
@@ -99,7 +99,7 @@ class UploadTarget:
         claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_location(0, 0))))
         self.claims = sorted((each.start_offset, each.end_offset) for each in claims if each is not None)
         whole = [copy for copy in found.values() if not missing_objects(TierLayout.AIVEN, copy)]
-        facts = at_once(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
+        facts = map_in_threads(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
         for copy, known in zip(whole, facts, strict=True):
             self._take(copy, known)
 

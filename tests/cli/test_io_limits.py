@@ -15,7 +15,7 @@ from manifests import REPOSITORY
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
-from snaprebuild.storage.io_limits.policy import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, WORKER_BYTES, Manners, manners
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, RATE_WITH_BROKER_BYTES, WORKER_BYTES, IoLimits, current_io_limits
 from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
 from snaprebuild.storage.local import segment_file
 
@@ -23,13 +23,13 @@ CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Manners, SchedulingClass]]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[IoLimits, SchedulingClass]]:
     """How this process reads segments, and where it stands, each time that it reads."""
-    found: list[tuple[Manners, SchedulingClass]] = []
+    found: list[tuple[IoLimits, SchedulingClass]] = []
     wait = segment_file.wait_to_read
 
     def noted(count: int) -> None:
-        found.append((manners(), scheduling_class()))
+        found.append((current_io_limits(), scheduling_class()))
         wait(count)
 
     monkeypatch.setattr(segment_file, "wait_to_read", noted)
@@ -41,7 +41,7 @@ def run(*arguments: object) -> None:
     assert done.exit_code in (0, 1), done.output
 
 
-def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     segment = str(next(logs.glob("*/*.log")))
     verbs = (
@@ -60,29 +60,31 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: li
         run(*verb)
         assert seen, verb
         assert {each.leaves_page_cache for each, _ in seen} == {True}, verb
-        assert {(each.bytes_per_second, each.stands_last) for each, _ in seen} == {(None, False)}, verb
+        assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(None, False)}, verb
         assert {place for _, place in seen} == {before}
-        assert manners() == USUAL_MANNERS
+        assert current_io_limits() == NO_IO_LIMITS
         seen.clear()
 
 
-def test_beside_a_broker(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+def test_beside_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
-    assert {(each.bytes_per_second, each.stands_last) for each, _ in seen} == {(RATE_BESIDE_BROKER_BYTES, True)}
+    assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(RATE_WITH_BROKER_BYTES, True)}
     assert {(place.policy, place.nice) for _, place in seen} == {(os.SCHED_IDLE, 19)}
-    assert manners() == USUAL_MANNERS
+    assert current_io_limits() == NO_IO_LIMITS
     if os.geteuid() == 0:
         assert scheduling_class() == before
 
 
-def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[Manners, SchedulingClass]]) -> None:
+def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         asked = ("max_read_rate=50000000", "priority=usual", "fill_page_cache=true")
         run("verify", logs, *CLOCK, *(word for each in asked for word in ("--set", each)))
-    assert {(each.bytes_per_second, each.stands_last, each.leaves_page_cache) for each, _ in seen} == {(50_000_000, False, False)}
+    assert {(each.bytes_per_second, each.at_idle_priority, each.leaves_page_cache) for each, _ in seen} == {
+        (50_000_000, False, False)
+    }
     assert {place for _, place in seen} == {before}
     seen.clear()
     run("verify", logs, *CLOCK, "--set", "max_read_rate=50000000", "--set", "jobs_per_disk=3")

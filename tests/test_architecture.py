@@ -1,4 +1,4 @@
-"""The house: which module may import which, where heavy packages may stand, and what the project may say of itself."""
+"""The architecture: which module may import which, where heavy packages may be imported, and what the files may mention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import snaprebuild
 
 ROOT = Path(__file__).resolve().parent.parent
 
-ROWS = (
+LAYERS = (
     ("formats", 0),
     ("snaprebuild.errors", 0),
     ("snaprebuild.replay", 1),
@@ -37,10 +37,13 @@ ROWS = (
     ("snaprebuild.cli", 7),
     ("snaprebuild.__main__", 8),
 )
-"""A module imports only from its own row or from lower numbers."""
+"""A module imports only from its own layer or from lower ones."""
 
-DOOR = 6
-"""Row of the package itself: its version, and public names, which are loaded when they are asked for (tests/test_api.py)."""
+PUBLIC_PACKAGE_LAYER = 6
+"""Layer of ``snaprebuild`` itself: its version, and public names, which are loaded when they are asked for (tests/test_api.py)."""
+
+DOMAIN_LAYER = 5
+"""Packages of this layer are independent of each other, except for the imports in docs/internals/architecture.md."""
 
 FORMATS_MAY_USE = {
     "__future__",
@@ -86,10 +89,20 @@ def _modules() -> list[tuple[str, Path]]:
 
 
 @functools.cache
-def _imports(path: Path) -> frozenset[str]:
-    """Every absolute import of a file, at any depth, `TYPE_CHECKING` blocks too; `from a import b` counts as a and as a.b."""
+def _imports(path: Path, *, for_types: bool = True) -> frozenset[str]:
+    """Every absolute import of a file, at any depth; `from a import b` counts as a and as a.b.
+
+    Args:
+        path: of the file.
+        for_types: also those in `TYPE_CHECKING` blocks.
+    """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    left_out = set() if for_types else {node for block in blocks for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -99,8 +112,8 @@ def _imports(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def _row(name: str) -> int | None:
-    matches = [row for prefix, row in ROWS if name == prefix or name.startswith(prefix + ".")]
+def _layer(name: str) -> int | None:
+    matches = [layer for prefix, layer in LAYERS if name == prefix or name.startswith(prefix + ".")]
     return matches[0] if matches else None
 
 
@@ -112,21 +125,46 @@ def test_there_is_something_to_look_at() -> None:
     assert {"formats.log.record_batch", "snaprebuild.replay.segment_effect", "snaprebuild.cli.main"} <= KNOWN
 
 
-def test_imports_point_upwards() -> None:
-    assert not {name for name in KNOWN - {"snaprebuild"} if _row(name) is None}, "they have no row in the house"
+def test_imports_point_to_lower_layers() -> None:
+    assert not {name for name in KNOWN - {"snaprebuild"} if _layer(name) is None}, "they have no layer"
     wrong = []
     for name, path in MODULES:
-        own = DOOR if name == "snaprebuild" else _row(name)
-        for imported in _imports(path) & KNOWN - {"snaprebuild"}:  # that one is asked for its version
-            row = _row(imported)
+        own = PUBLIC_PACKAGE_LAYER if name == "snaprebuild" else _layer(name)
+        for imported in _imports(path) & KNOWN - {"snaprebuild"}:  # that one is imported for its version
+            layer = _layer(imported)
             assert own is not None
-            assert row is not None
-            if row > own:
-                wrong.append(f"{name} (row {own}) imports {imported} (row {row})")
+            assert layer is not None
+            if layer > own:
+                wrong.append(f"{name} (layer {own}) imports {imported} (layer {layer})")
     assert wrong == []
 
 
-def test_packages_stand_where_they_belong() -> None:
+def test_imports_between_domains_are_listed_with_reasons() -> None:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+)/` \| `([a-z]+)/([a-z_]+)(?:/|\.py)` \| .+ \|$", page, re.MULTILINE)
+    found = set()
+    for name, path in MODULES:
+        domain = name.split(".")[1] if _layer(name) == DOMAIN_LAYER else None
+        for imported in _imports(path) & KNOWN if domain else ():
+            if _layer(imported) == DOMAIN_LAYER and imported.split(".")[1] != domain:
+                found.add((domain, *imported.split(".")[1:3]))
+    assert found == set(rows)
+    assert len(rows) == len(set(rows))
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports inside functions count, too; those for types do not, nor those of a package by its own modules for a constant in it."""
+    graph = {
+        name: {each for each in _imports(path, for_types=False) & KNOWN - {name} if not name.startswith(f"{each}.")}
+        for name, path in MODULES
+    }
+    graph["snaprebuild"] = set()  # its public names are loaded when they are asked for
+    while leaves := {name for name, imported in graph.items() if not imported}:
+        graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
+    assert graph == {}
+
+
+def test_heavy_packages_are_imported_where_they_belong() -> None:
     wrong = []
     for _, path in MODULES:
         relative = path.relative_to(ROOT).as_posix()
@@ -168,8 +206,8 @@ def test_the_direction_test_sees_a_wrong_import(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text("def f():\n    from snaprebuild.cli import main\n")
     assert "snaprebuild.cli.main" in _imports(wrong)
-    assert _row("snaprebuild.cli.main") == 7
-    assert _row("formats.layout") == 0
+    assert _layer("snaprebuild.cli.main") == 7
+    assert _layer("formats.layout") == 0
 
 
 WITH_SPARK = "snaprebuild.spark"
@@ -198,7 +236,7 @@ def _fail(package: str) -> None:
     raise AssertionError(f"{package} cannot be imported")
 
 
-def test_the_project_speaks_of_itself_alone() -> None:
+def test_no_file_mentions_anything_outside_of_the_project() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -214,7 +252,7 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 def test_every_finding_is_documented() -> None:
     source = "\n".join(path.read_text() for _, path in MODULES)
-    codes = set(re.findall(r"""(?:Finding|_finding|_say|\.tell)\(\s*["']([a-z-]+)["']""", source))
+    codes = set(re.findall(r"""(?:Finding|_finding)\(\s*["']([a-z-]+)["']""", source))
     codes |= {f"{klass}-boundary" for klass in ("unproven", "unsound")} | {
         f"{form}-directory" for form in ("delete", "stray", "future")
     }

@@ -1,0 +1,136 @@
+"""Journals of our own outside of log directories: files of lines that only grow. Receipts are journals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from snaprebuild.errors import WriteFailedError
+from snaprebuild.storage.local.directories import make_directories, sync_entries
+from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.local.process_settings import document_mode
+
+__all__ = ["JournalFile", "append_to_journal"]
+
+_TAIL_BYTES = 1 << 16
+
+
+def append_to_journal(path: str, text: str) -> None:
+    """Appends lines to a journal that an earlier run left; they are on the device then. Half a line at its end is removed first.
+
+    Args:
+        path: of the file.
+        text: lines, each with its end.
+
+    Raises:
+        WriteFailedError: they cannot be written.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end:
+                begin = max(end - _TAIL_BYTES, 0)
+                file.seek(begin)
+                newline = file.read(end - begin).rfind(b"\n")
+                if newline >= 0:
+                    end = begin + newline + 1
+                    break
+                end = begin
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if end < size:
+                os.ftruncate(fd, end)
+            left = memoryview(text.encode())
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+
+
+class JournalFile:
+    """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
+
+    def __init__(self, path: str, first_line: str) -> None:
+        """Creates the file, and the directories above it, with its first line; all of it is on the device then.
+
+        Raises:
+            RefusedError: as ``check_new_place``.
+            WriteFailedError: it cannot be created or written.
+        """
+        self.path = path
+        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self._written = self._synced = 0
+        self._failure: WriteFailedError | None = None
+        directory = os.path.dirname(os.path.abspath(path))
+        try:
+            make_directories(directory)
+            check_new_place(path)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(path, flags, document_mode())
+        except OSError as error:
+            raise WriteFailedError(f"cannot be created: {error.strerror}", path=path, errno=error.errno) from error
+        try:
+            self.append(first_line)
+            sync_entries(directory)
+        except (OSError, WriteFailedError) as error:
+            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # nothing was announced yet
+            raise (self._failed(error) if isinstance(error, OSError) else error) from error
+
+    def append(self, line: str, *, sync: bool = True) -> None:
+        """Appends a line, or several.
+
+        Args:
+            line: text without its end.
+            sync: return when it is on the device; else it gets there with the next line that is waited for.
+
+        Raises:
+            WriteFailedError: it cannot be written, or an earlier one could not: behind half a line nothing is written any more.
+        """
+        data = memoryview(line.encode() + b"\n")
+        try:
+            with self._writing:
+                if self._failure is not None:
+                    raise self._failure
+                size = len(data)
+                while data:
+                    data = data[os.write(self._fd, data) :]
+                self._written += size
+                wanted = self._written
+            if sync:
+                self._sync_up_to(wanted)
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+
+    def sync(self) -> None:
+        """Returns when all lines so far are on the device.
+
+        Raises:
+            WriteFailedError: they cannot be.
+        """
+        try:
+            self._sync_up_to(self._written)
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+
+    def _sync_up_to(self, wanted: int) -> None:
+        with self._syncing:
+            if self._synced >= wanted:
+                return  # the sync of another line came behind this one
+            covered = self._written
+            os.fsync(self._fd)
+            self._synced = covered
+
+    def _failed(self, error: OSError) -> WriteFailedError:
+        return WriteFailedError(f"cannot be written: {error.strerror}", path=self.path, errno=error.errno)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)

@@ -1,0 +1,141 @@
+"""The second line of a result is a command that runs as printed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from command import live_broker
+from every_verb import VERBS, Ran, filled, run_here, written
+from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
+from manifests import FIXTURES
+
+STEPS_MAX = 6
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def next_words(ran: Ran) -> list[str]:
+    """The words of the next command, without the name of the program; empty if there is nothing to do."""
+    assert ran.stdout, ran
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
+    if line == "Next: nothing to do.":
+        return []
+    program, *words = shlex.split(line.removeprefix("Next: "))
+    assert program == "snaprebuild"
+    return words
+
+
+def followed(words: Sequence[str]) -> list[str]:
+    """The verbs of a command and of those that come after it, as printed, until there is nothing to do or one comes again."""
+    verbs: list[str] = []
+    seen: set[tuple[str, ...]] = set()
+    while words and tuple(words) not in seen and len(verbs) < STEPS_MAX:
+        seen.add(tuple(words))
+        ran = run_here(words)
+        assert (ran.code == 2, ran.error) == (False, ""), f"{words}: {ran}"
+        verbs.append(" ".join(words[: 2 if words[0] in ("tier", "follower", "cluster") else 1]))
+        words = next_words(ran)
+    return verbs
+
+
+def test_missing(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert followed(["scan", str(logs), "--topic", "mixed", "--topic", "logappend"]) == ["scan", "plan", "rebuild", "verify"]
+    assert run_here(["scan", str(logs)]).text.startswith("No snapshot missing in 4 partitions.")
+
+
+def test_nothing_missing() -> None:
+    assert followed(["scan", str(FIXTURES / "kafka4-mixed")]) == ["scan", "verify"]
+
+
+def test_incomplete(tmp_path: Path) -> None:
+    """The same command again, after what stderr lists was corrected."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    damaged = logs / "logappend-0" / "leader-epoch-checkpoint"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"\xff")
+    ran = run_here(["scan", str(logs), "--topic", "logappend"])
+    assert ran.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
+    assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
+    damaged.write_bytes(whole)
+    assert next_words(run_here(next_words(ran)))[0] == "plan"
+
+
+def test_blocked_for_a_reason_that_a_rebuild_does_not_remove() -> None:
+    ran = run_here(["scan", str(FIXTURES / "magicup")])
+    assert "Keep remote.storage.enable off for these topics until retention deletes the segments." in ran.text
+    assert followed(next_words(ran)) == ["scan"]
+
+
+def test_corrupt(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    snapshots = sorted((logs / "mixed-0").glob("*.snapshot"))
+    snapshots[2].write_bytes(b"\0" * 30)
+    assert followed(["scan", str(logs), "--topic", "mixed"])[:3] == ["scan", "verify", "plan"]
+    snapshots[2].write_bytes(EMPTY_SNAPSHOT)
+    ran = run_here(["verify", str(logs), "--as-of", "1795261244275"])
+    assert ran.text.startswith("1 snapshot is proven wrong.")
+    assert next_words(ran) == ["plan", str(logs), "--boundaries", "all", "--set-aside"]
+    assert next_words(run_here(next_words(ran))) == ["rebuild", str(logs), "--boundaries", "all", "--set-aside"]
+
+
+def test_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with live_broker(logs):
+        ran = run_here(["rebuild", str(logs)])
+        assert ran.code == 3
+        staged = run_here(next_words(ran))
+        assert (staged.code, next_words(ran)[0]) == (0, "stage")
+    installed = run_here(next_words(staged))
+    assert installed.text.startswith("14 snapshots installed in 2 partitions.")
+    assert followed(next_words(installed)) == ["verify"]
+
+
+def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    ran = run_here(["rebuild", str(logs), "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z"])
+    assert next_words(ran) == ["rebuild", str(logs), "--as-of", "2026-11-21T12:00:00Z", "--partition", "0"]
+    assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
+
+
+def test_undo(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run_here(["rebuild", str(logs)])
+    assert followed(["undo"]) == ["undo", "undo", "undo", "scan", "plan", "rebuild"], "the list, a dry run, and the undo"
+
+
+def test_install_that_refuses(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run_here(["stage", str(logs), "--to", str(tmp_path / "staged")])
+    (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
+    ran = run_here(["install", str(tmp_path / "staged" / "plan.jsonl")])
+    assert next_words(ran)[0] == "stage"
+    assert run_here(next_words(ran)).code in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("verb", "verbs"),
+    [
+        ("tier audit", ["tier audit"]),
+        ("tier repair", ["tier repair", "tier audit"]),
+        ("tier upload", ["tier upload", "tier audit"]),
+        ("follower check", ["follower check", "follower repair", "follower repair"]),
+        ("follower repair", ["follower repair", "follower check"]),
+        ("fleet", ["fleet", "plan", "rebuild"]),
+    ],
+)
+def test_other_verbs(verb: str, verbs: list[str], tmp_path: Path) -> None:
+    written(VERBS[verb], tmp_path)
+    if verb == "fleet":
+        remove_snapshots(tmp_path / "log" / "payments-0", 116)
+        remove_snapshots(tmp_path / "other" / "payments-0", 116)
+        for name, document in (("log", "scan"), ("other", "other")):
+            run_here(["scan", str(tmp_path / name), "--save-json", str(tmp_path / f"{document}.json")])
+    found = followed(filled(VERBS[verb].arguments, tmp_path))
+    assert found[: len(verbs)] == verbs

@@ -1,0 +1,106 @@
+"""What people read fits 100 columns, and 80 in a terminal of 80, whatever the names; commands are lines to copy, and stay whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from every_verb import VERBS, Ran, filled, run_here, words_of, written
+from log_dirs import batch, make_log_dir, write_partition
+
+from snaprebuild.cli import result
+
+COMMANDS = ("Next: ", "Undo: ", "  kafka-transactions.sh ", "  # kafka-transactions.sh ")
+CHECKPOINT_LINE = re.compile(r" [a-z-]+-checkpoint: \S+ [0-9]+ [0-9]+")
+"""A line that the operator merges into a file."""
+
+AS_KAFKA_PRINTS = "inspect dump"
+"""Its lines are those of kafka-dump-log, which tests compare."""
+
+TOPIC = "t" * 249
+FIRST, COUNT = 10_001, 25
+"""Partition numbers of five digits: with the topic the longest name that a file system takes."""
+
+
+def check_widths(ran: Ran, width: int) -> None:
+    for line in ran.stdout.splitlines():
+        if not line.startswith(COMMANDS) and CHECKPOINT_LINE.fullmatch(line) is None:
+            assert len(line) <= width, f"{len(line)} columns: {line}"
+
+
+@pytest.mark.parametrize("width", [100, 80])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if words_of(verb) != AS_KAFKA_PRINTS])
+def test_every_verb(verb: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "line_width", lambda: width)
+    written(VERBS[verb], tmp_path)
+    ran = run_here(filled(VERBS[verb].arguments, tmp_path))
+    assert ran.stdout
+    check_widths(ran, width)
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with a path of 120 characters and many partitions of the topic with the longest name."""
+    root = tmp_path_factory.mktemp("long")
+    root /= "d" * max(1, 119 - len(str(root)))
+    logs = make_log_dir(root)
+    data = {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, attributes=0x10), 2: batch(2, producer_id=8)}
+    for number in range(FIRST, FIRST + COUNT):
+        write_partition(logs / f"{TOPIC}-{number}", data)
+    return logs
+
+
+LONG = {
+    "scan": (),
+    "plan": (),
+    "rebuild": ("--dry-run",),
+    "verify": (),
+    "before-start": ("--dry-run",),
+    "cluster source": (),
+    "inspect stats": ("--top", "25"),
+    "inspect explain": ("--producer-id", "7"),
+    "inspect transactions": ("--as-of", "2200-01-01"),
+    "follower offsets": (),
+    "follower fetch-path": ("--offset", "1"),
+}
+
+
+@pytest.mark.parametrize("width", [100, 80])
+@pytest.mark.parametrize("verb", LONG)
+def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "line_width", lambda: width)
+    ran = run_here([*verb.split(), str(long_names), *LONG[verb]])
+    check_widths(ran, width)
+    numbers = set(re.findall(r"(?m)^ .*?t-([0-9]+) ", ran.stdout))
+    known = {str(number) for number in range(FIRST, FIRST + COUNT)}
+    assert len(numbers) >= 10, "rows are shown"
+    assert numbers <= known, "the number of a partition is never cut"
+    if verb != "inspect stats":  # --top asks for so many rows
+        assert re.search(r"(?m)^and [0-9]+ more: -v or --output json$", ran.stdout)
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "line_width", lambda: width)
+    receipt = str(tmp_path / "receipt.jsonl")
+    ran = [run_here(["rebuild", str(long_names), "--out", str(tmp_path / "out"), "--boundaries", "all", "--receipt", receipt])]
+    ran += [run_here(words) for words in (["verify", "--receipt", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])]
+    for each in ran:
+        check_widths(each, width)
+        assert f"t-{FIRST} " in each.stdout
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_long_names_in_a_fleet_and_a_report(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "line_width", lambda: width)
+    scan = tmp_path / "scan.json"
+    run_here(["scan", str(long_names), "--save-json", str(scan)])
+    document = json.loads(scan.read_text())
+    document["log_dirs"][0]["node_id"] = 1
+    scan.write_text(json.dumps(document))
+    for words in (["fleet", str(scan)], ["report", str(scan), "--html", str(tmp_path / "page.html")]):
+        ran = run_here(words)
+        assert ran.stdout
+        check_widths(ran, width)
