@@ -310,7 +310,7 @@ def test_elections_lie_nowhere_in_a_log_directory(tmp_path: Path) -> None:
         with pytest.raises(RefusedError):
             write_elections([], str(tmp_path / inside))
         assert sorted(tmp_path.rglob("*")) == before, inside
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         write_elections([], str(log_dir / "meta.properties" / "a"))
     assert write_elections([], str(tmp_path / "new" / "a" / "b")) == []
     assert (tmp_path / "new" / "a" / "b").is_dir()

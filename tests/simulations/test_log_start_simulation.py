@@ -164,8 +164,8 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ("duration = '101y'", "found '101y'"),
         ("duration = '40000d'", "duration: expected a time like"),
         ("duration = true", "found True"),
-        ("duration = [", "is no TOML"),
-        ("duration = " + "9" * 5000, "is no TOML"),
+        ("duration = [", "is not TOML"),
+        ("duration = " + "9" * 5000, "is not TOML"),
         ("duration = '1h'\nelections = ['30m', '10m']", "elections: expected ascending times"),
         ("duration = '1h'\nwhat = 1", "object contains unknown field `what`"),
         (
