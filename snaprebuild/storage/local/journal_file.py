@@ -90,7 +90,7 @@ class JournalFile:
             sync: return when it is on the device; else it gets there with the next line that is waited for.
 
         Raises:
-            WriteFailedError: it cannot be written, or an earlier one could not: behind half a line nothing is written any more.
+            WriteFailedError: it cannot be written, or an earlier one could not. No line is written after half a line.
         """
         data = memoryview(line.encode() + b"\n")
         try:
@@ -123,7 +123,7 @@ class JournalFile:
     def _sync_up_to(self, wanted: int) -> None:
         with self._syncing:
             if self._synced >= wanted:
-                return  # the sync of another line came behind this one
+                return  # the sync of a later line included this one
             covered = self._written
             os.fsync(self._fd)
             self._synced = covered
