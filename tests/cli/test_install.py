@@ -79,6 +79,7 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(tmp_p
         assert (dry.exit_code, dry.totals) == (0, {"would_write": 14}), dry.stderr
         refused = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
         assert (refused.exit_code, refused.stdout) == (3, "")
+        assert "uses this log directory. Stop it, then run this command again" in refused.stderr
     appeared, vanished, changed = changes(before, tree(logs))
     assert (appeared, vanished, changed) == ({".lock"}, set(), set())
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")

@@ -342,7 +342,9 @@ def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path
     path = healthy / snapshot_name(687)
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     result = scanned(healthy.parent)
-    assert [(finding.code, finding.offset) for finding in result.findings if finding.severity] == [("corrupt-snapshot", 687)]
+    (found,) = [finding for finding in result.findings if finding.severity]
+    assert (found.code, found.offset) == ("corrupt-snapshot", 687)
+    assert os.path.basename(found.path) not in found.message, "the path is shown once"
     assert states(only(result)) == {
         offset: "corrupt" if offset == 687 else "present" for offset in truth("kafka4-mixed", "mixed-0")
     }

@@ -210,8 +210,8 @@ class _PartitionScanner:
 
     def _report_wrong(self, checked: Sequence[SnapshotFile]) -> None:
         for snapshot in checked:
-            if snapshot.outcome is ReadOutcome.CORRUPT:
-                message = f"{snapshot.error}; a broker deletes it when it loads it, and uploads it as it is"
+            if isinstance(snapshot.error, FormatError):
+                message = f"{snapshot.error.message}; a broker deletes it when it loads it, and uploads it as it is"
                 self._add_finding("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
             elif isinstance(snapshot.error, ChangedFileError):
                 self.findings.append(in_flux(snapshot.error, self.directory.path, snapshot.offset))

@@ -210,7 +210,8 @@ def _take(path: str, fd: int) -> None:
     try:
         record_lock.take(fd)
     except BlockingIOError as error:
-        raise RefusedError(f"{_holder_text(fd)}: a broker, or another run, uses this log directory", path=path) from error
+        message = f"{_holder_text(fd)}: a broker, or another run, uses this log directory. Stop it, then run this command again"
+        raise RefusedError(message, path=path) from error
     except OSError as error:
         raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=path) from error
 
