@@ -78,7 +78,7 @@ def check(place: Place, files: Files, context: str) -> int:
     """Runs the verb; its exit code."""
     try:
         with place.edited(files), no_hang():
-            code, output, error = run_here(filled(place.verb.arguments, place.root))
+            code, output, _, error = run_here(filled(place.verb.arguments, place.root))
             assert code in (0, 1, 2, 3, 4, 5)
             assert "unforeseen" not in output
             assert SECRET not in output + error
