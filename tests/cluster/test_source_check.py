@@ -811,7 +811,7 @@ def test_voters_prove_what_a_verdict_rests_on() -> None:
     killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:])
     found = verdicts(killed)
     assert Rule.R7 in found["orders-1"].unknown
-    assert "is not proven: proven committed below 76" in found["orders-1"].evidence_of(Rule.R7)
+    assert "are not proven: proven committed below 76" in found["orders-1"].evidence_of(Rule.R7)
     assert found["single-0"].unknown == (), "what the log says of it has not changed since the checkpoint"
     assert exit_code_of(killed.findings) == 1
 
