@@ -213,7 +213,7 @@ def test_what_is_no_file(suffix: str, tmp_path: Path) -> None:
     (source,) = open_source([str(partition)]).partitions
     assert [segment.base_offset for segment in source.directory.segments] == [0, 2]
     if suffix == ".log":
-        with pytest.raises(ReadFailedError, match="is no regular file"):
+        with pytest.raises(ReadFailedError, match="is not a regular file"):
             check_segments_are_files(source.directory)
     else:
         check_segments_are_files(source.directory)
