@@ -63,7 +63,8 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     totals, again = result.totals, given_words(*SELECTION)
     partitions = pluralize(len(result.partitions), "partition")
     if not result.partitions:
-        return "No partition was read. stderr shows why.", ["scan", *given_words("paths", "server_properties")]
+        why = "" if unread_paths(result.findings) else " stderr shows why."  # else the line names the paths
+        return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
     if unread_paths(result.findings):
         partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
     affected = sum(each.totals.missing > 0 for each in result.partitions)
