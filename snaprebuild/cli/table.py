@@ -32,6 +32,13 @@ NAME_COLUMNS = frozenset(
 )
 """Columns of paths and names, which are cut in the middle."""
 
+_DRY_RUN = {
+    "would_write": "would be written",
+    "would_remove": "would be removed",
+    "set aside would_put_back": "set aside would be put back",
+}
+"""Actions of a dry run, in words."""
+
 _LAST_PART = re.compile(r"/[^/]*$")
 _TAIL = re.compile(r"-[0-9]{1,10}(?: \([A-Za-z0-9_-]{22}\))?$")
 
@@ -62,8 +69,8 @@ def middle_cut(text: str, width: int) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """``2 written, 1 would write``; empty without any."""
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    """``2 written, 1 would be written``; empty without any."""
+    return ", ".join(f"{count} {_DRY_RUN.get(name) or name.replace('_', ' ')}" for name, count in counts.items() if count)
 
 
 def range_text(offsets: Sequence[int]) -> str:

@@ -123,7 +123,7 @@ class Story:
             self._say.check(f"{len(closed)} segments closed since", len(closed) > 3)
             self._say.snaprebuild(*stage, exit_code=0, facts=(r"\d+ snapshots? staged", r"\d+ equal"))
             write_kind(node.address, TOPIC, Kind.COMMITTED, 500)
-            self._say.snaprebuild("install", plan, "--dry-run", exit_code=0, facts=("would write",))
+            self._say.snaprebuild("install", plan, "--dry-run", exit_code=0, facts=("would be written",))
             self._say.snaprebuild("install", plan, exit_code=3)
             end = node.end_offset(TOPIC)
 

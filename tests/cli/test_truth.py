@@ -42,7 +42,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
     run = snaprebuild("rebuild", logs, "--dry-run")
-    assert title(run.stdout) == "Dry run: nothing was written; 14 would write in 2 of 4 partitions."
+    assert title(run.stdout) == "Dry run: nothing was written; 14 would be written in 2 of 4 partitions."
     assert tree(logs) == before
 
 

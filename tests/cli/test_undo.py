@@ -154,7 +154,7 @@ def test_without_a_receipt_they_are_listed(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "state" / "snaprebuild" / "snaprebuild-receipt-0.jsonl").write_text("no receipt")
     broken = in_json("undo")
     assert (broken.exit_code, len(broken.document["receipts"])) == (1, 1)
-    assert in_json("undo", receipt["path"]).totals == {"removed": 13, "absent": 1}
+    assert in_json("undo", Path(receipt["path"]).name).totals == {"removed": 13, "absent": 1}, "a name of the list"
 
 
 def test_one_that_cannot_stand_there_ends_the_run_before_it_begins(tmp_path: Path) -> None:

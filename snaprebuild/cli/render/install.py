@@ -84,8 +84,8 @@ def print_install(result: InstallResult) -> None:
         blocked = size_text(each.staged.bytes_blocked)
         rows.append((each.staged.topic_partition, blocked, offsets, counts_text(actions), size_text(read), shown(each.staged.path)))
     if rows:
-        columns = ("partition", "blocked", "boundaries", "done", "replayed", "directory")
-        print_table(None, columns, rows, right=("blocked", "replayed"), drop=("replayed", "blocked", "boundaries"))
+        columns = ("partition", "cannot upload", "boundaries", "done", "replayed", "directory")
+        print_table(None, columns, rows, right=("cannot upload", "replayed"), drop=("replayed", "cannot upload", "boundaries"))
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"staged at {time_text(result.plan.staged_ms)}; in {sum(result.seconds.values()):.2f} s: {phases}")
     if _totals(result)[WRITTEN]:

@@ -342,6 +342,7 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     print_line(
         f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
     )
+    print_line("")
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

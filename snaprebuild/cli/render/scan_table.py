@@ -184,7 +184,7 @@ def _print_facts(result: ScanResult) -> None:
     if waiting:
         print_text(
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
-            "(`inspect transactions` lists open transactions)."
+            "(`inspect transactions` lists open transactions). They are uploaded after that, without `rebuild`."
         )
     start = _start_text(result)
     if start:

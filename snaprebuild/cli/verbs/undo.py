@@ -31,7 +31,7 @@ def undo(
     """
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.undo import undo as take_back
-    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, schema_of
+    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, receipt_path, schema_of
     from snaprebuild.tier.repair.undo import SCHEMA, load_repair_receipt, undo_repairs
 
     if receipt is None:
@@ -46,6 +46,7 @@ def undo(
             answer=lambda: receipts_answer(listed),
         )
     check_paths([receipt])
+    receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
         from snaprebuild.cli.render.tier_undo import undone_result

@@ -258,6 +258,14 @@ def _header(path: str) -> dict[str, object]:
     return header if isinstance(header, dict) else {}
 
 
+def receipt_path(name: str) -> str:
+    """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is."""
+    if os.path.dirname(name) or os.path.lexists(name):
+        return name
+    listed = os.path.join(state_directory() or "", name)
+    return listed if os.path.lexists(listed) else name
+
+
 def list_receipts() -> ReceiptList:
     """The receipts of the state directory and of the current one, where runs without a home leave theirs."""
     directory = state_directory() or os.getcwd()
