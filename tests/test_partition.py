@@ -159,6 +159,9 @@ def test_limits_and_what_was_read_until_then(monkeypatch: pytest.MonkeyPatch) ->
         first, second, third = partition.closed_segments()[:3]
         with pytest.raises(SnapshotRefusedError, match="the deadline has passed"):
             second.snapshot(timeout_s=0)
+        for call in (second.prepare_upload, lambda **limit: prepare_upload(second.log_path, options=EARLY, **limit)):
+            with pytest.raises(SnapshotRefusedError, match="the deadline has passed"):
+                call(topic_id=TOPIC_ID, timeout_s=0)
         with pytest.raises(SnapshotRefusedError, match=f"max_bytes is {first.size_bytes}"):
             second.snapshot(max_bytes=first.size_bytes)
         assert not reads

@@ -24,7 +24,7 @@ SetAside = Annotated[
     bool,
     typer.Option(
         "--set-aside",
-        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start "
+        help="Rename snapshots that are proven wrong to a name that Kafka ignores, and write the right ones. Risk: a later start "
         "can no longer use the old file. Default: keep them.",
     ),
 ]

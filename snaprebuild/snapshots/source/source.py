@@ -335,7 +335,8 @@ def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSou
             raise ReadFailedError(finding.message, path=finding.path)
         if finding.path == path and finding.code != "nothing-found":
             raise RefusedError(finding.message, path=path)
-    found = f"{pluralize(len(below), 'partition')} below it ({first_of(sorted(set(below)))})" if below else "no segment in it"
+    below = sorted(set(below))
+    found = f"{pluralize(len(below), 'partition')} below it ({first_of(below)})" if below else "no segment in it"
     raise UsageError(f"{expected}, found {found}", path=path)
 
 
