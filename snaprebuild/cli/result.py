@@ -20,6 +20,7 @@ from click.core import ParameterSource
 
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.findings import exit_code_of, pluralize, unread_paths
 
@@ -69,7 +70,8 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
 
     Args:
         answer: sentences.
-        following: words of the command, without the name of the program; empty if there is nothing to do.
+        following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
+            command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
     """
     if unread := unread_paths(findings):
@@ -77,7 +79,7 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         following = [*click.get_current_context().command_path.split()[1:], *repeated_words()]
     print_text(answer)
     if following:
-        print_command("Next", following)
+        print_command("Next", [*following, *setting_words()])
     else:
         print_text("Next: nothing to do.")
     print_line("")
@@ -245,7 +247,7 @@ def given_words(*names: str) -> list[str]:
     arguments, words = list[str](), list[str]()
     for each in context.command.params:
         name = each.name or ""
-        if name not in (*names, "max_requests", "max_read_bytes") and not name.startswith("s3_"):
+        if name not in (*names, "s3_endpoint_url") or name == "impact":
             continue
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from snaprebuild.cli.options.assumptions import Assumption
     from snaprebuild.cli.options.settings import Given
 
-__all__ = ["VerbCommand", "given_options", "given_settings", "split_global_options"]
+__all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "split_global_options"]
 
 _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
+_SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url")
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
@@ -51,6 +52,15 @@ def given_settings() -> dict[str, Given]:
     ctx = click.get_current_context(silent=True)
     found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
     return found
+
+
+def setting_words() -> list[str]:
+    """The words of the command line that give settings, for a next command: each verb takes them, and ignores what it does not use."""
+    ctx = click.get_current_context()
+    words: list[str] = [*ctx.meta.get(_SETTING_WORDS, ())]
+    if "impact" in ctx.params and ctx.get_parameter_source("impact") is ParameterSource.COMMANDLINE:
+        words += ["--set", f"impact={ctx.params['impact']}"]
+    return words
 
 
 def given_options(names: Iterable[str]) -> list[str]:
@@ -105,6 +115,8 @@ class VerbCommand(TyperCommand):
             found, _, _ = self.make_parser(ctx).parse_args(list(args))
             settings = read_settings(found.get("set", ()), found.get("config"))
             ctx.meta[_SETTINGS] = settings
+            named = [word for each in found.get("set", ()) for word in ("--set", each)]
+            ctx.meta[_SETTING_WORDS] = [*(["--config", found["config"]] if found.get("config") else []), *named]
             ctx.default_map = {each.name or "": str(settings[each.name].value) for each in self.params if each.name in settings}
         return super().parse_args(ctx, args)
 

@@ -75,6 +75,8 @@ VERBS = sorted(COMMANDS)
         (("--save-json", "nowhere/report.json"), "--save-json: the directory of nowhere/report.json does not exist"),
         (("",), "a PATH is empty"),
         (("nowhere",), "nowhere: does not exist"),
+        (("/",), "/: is the root of the file system: name a log directory"),
+        (("/tmp/..",), "is the root of the file system"),
         (("README.md",), "README.md: is no directory: name the directory that the file is in"),
         (("--nope",), "No such option '--nope'"),
         (("--max-read-rate", "10MiB"), "No such option '--max-read-rate'. Did you mean '--set max_read_rate=VALUE'?"),

@@ -85,6 +85,20 @@ def test_corrupt(tmp_path: Path) -> None:
     assert next_words(run_here(next_words(ran))) == ["rebuild", str(logs), "--boundaries", "all", "--set-aside"]
 
 
+def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(b"torn")
+    assert next_words(run_here(["rebuild", str(logs)])) == ["verify", str(logs)]
+    assert next_words(run_here(["verify", str(logs)]))[:1] == ["plan"]
+
+
+def test_settings_stay_in_the_next_command() -> None:
+    logs = str(FIXTURES / "kafka4-mixed")
+    ran = run_here(["scan", "--set", "max_read_rate=64MiB", logs, "--impact", "low"])
+    assert next_words(ran) == ["verify", logs, "--set", "max_read_rate=64MiB", "--set", "impact=low"]
+    assert run_here(next_words(ran)).code == 0
+
+
 def test_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):

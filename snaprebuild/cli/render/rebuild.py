@@ -271,6 +271,8 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
         answer += " They take effect when the broker next starts."
     if any(totals[action] for action in (REFUSED, FAILED)):
         return answer, _other_words(plan)
+    if any(finding.code == "corrupt-snapshot" for finding in result.findings):
+        return answer, ["verify", *request_words(plan.request)]
     if totals[WRITTEN] and result.receipt is not None and not _in_store(result):
         return answer, ["verify", "--receipt", shown(result.receipt)]
     return answer, _other_words(plan)

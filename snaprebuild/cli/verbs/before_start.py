@@ -85,9 +85,9 @@ def before_start(
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place
     for the moment before a broker starts, from ExecStart of systemd or the entry point of a container. The partitions that
-    block most come first. A deadline ends it, and what was written by then is whole. CMD is started whatever happens here; with
-    --fail-closed only if nothing is left to report. It takes the place of this process and gets its stdout. Without CMD the
-    exit code is the result.
+    block most come first. A deadline ends it, and what was written by then is whole. CMD is started after every error but one of
+    usage; with --fail-closed only if nothing is left to report. It takes the place of this process and gets its stdout. Without
+    CMD the exit code is the result.
     """
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs
