@@ -163,7 +163,7 @@ def upload_answer(result: TierUpload, request: UploadRequest, records: str | Non
     totals = _totals_text(result.partitions)
     dry = "Dry run: nothing was written. " if request.is_dry_run else ""
     answer = f"{dry}{pluralize(len(result.partitions), 'partition')}, segments: {totals or 'none'}."
-    if any(each.verdict is not None and each.verdict.is_rejected for each in result.partitions):
+    if any(verdict.is_rejected or verdict.needs_confirmation for each in result.partitions if (verdict := each.verdict)):
         return answer, ["cluster", "source", *given_words("path"), "--purpose", "upload"]
     actions = Counter(segment.action for partition in result.partitions for segment in partition.segments)
     if request.is_dry_run:
