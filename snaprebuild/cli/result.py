@@ -249,8 +249,8 @@ def given_words(*names: str) -> list[str]:
         name = each.name or ""
         if name not in (*names, "s3_endpoint_url") or name == "impact":
             continue
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
+        if name not in context.params or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue  # not given; or a setting, which ``print_answer`` adds
         value = context.params[name]
         values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
         if isinstance(each, click.Argument):

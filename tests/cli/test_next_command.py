@@ -99,6 +99,15 @@ def test_settings_stay_in_the_next_command() -> None:
     assert run_here(next_words(ran)).code == 0
 
 
+def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    segment = max((logs / "mixed-0").glob("*.log"), key=lambda path: path.stat().st_size)
+    segment.write_bytes(segment.read_bytes()[:-9000] + bytes(9000))
+    ran = run_here(["verify", str(logs), "--set", "max_read_rate=64MiB", "--impact", "low"])
+    assert ran.text.startswith("INCOMPLETE")
+    assert next_words(ran) == ["verify", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
+
+
 def test_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):

@@ -27,7 +27,7 @@ OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_b
 """Sizes are told as they were listed, beside what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
-    r"cannot be opened: No such file|changed while|was deleted during the run|is gone|has changed|is the active segment|tier-not-audited"
+    r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment|tier-not-audited"
     r"|busy-log|in-flux"
 )
 DAMAGED = 4

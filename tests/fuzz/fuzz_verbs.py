@@ -79,7 +79,7 @@ def run_verb(name: str, data: bytes) -> None:
     place = place_of(name)
     files = edited_by(place, data) if data else dict(place.files)
     is_json = bool(data) and bool(data[0] & AS_JSON)
-    (code, output, _), _ = run_measured(place, files, ("--output", "json") if is_json else ())
+    (code, output, *_), _ = run_measured(place, files, ("--output", "json") if is_json else ())
     assert code in (0, 1, 2, 3, 4, 5), code
     assert "unforeseen" not in output, output[-2000:]
     assert "out-of-memory" not in output, output[-2000:]

@@ -307,7 +307,7 @@ def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: P
         for engine in ((), ("--engine", "auto")):
             wrong = command(verb, logs, *more, "--cache", tmp_path / "effects", *engine)
             assert wrong.exit_code == 2
-            assert "--cache goes with --engine spark" in wrong.stderr
+            assert "--cache needs --engine spark" in wrong.stderr
     assert command("rebuild", logs, "--cache", "", *OPTIONS).exit_code == 2
     (tmp_path / "file").write_bytes(b"")
     assert command("verify", logs, "--cache", tmp_path / "file", *OPTIONS).exit_code == 2
