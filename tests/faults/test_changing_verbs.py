@@ -27,8 +27,8 @@ OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_b
 """Sizes are told as they were listed, beside what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
-    r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment|tier-not-audited"
-    r"|busy-log|in-flux"
+    r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment"
+    r"|tier-not-audited|busy-log|in-flux"
 )
 DAMAGED = 4
 VICTIMS = 3
