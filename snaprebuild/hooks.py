@@ -11,11 +11,9 @@ keeps state between calls.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Lock
@@ -27,7 +25,7 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
@@ -198,16 +196,15 @@ class Segment:
         partition = self._partition
         _check_upload_options(partition.options)
         deadline = _deadline(max_bytes, timeout_s)
-        with _deadline_as_refusal():
-            return prepare_segment(
-                self.log_path,
-                lambda source, offset: partition._ensured(source, offset, max_bytes, deadline),
-                topic_id=topic_id,
-                high_watermark=high_watermark,
-                deadline=deadline,
-                settings=partition.options.s3,
-                source=partition._source,
-            )
+        return prepare_segment(
+            self.log_path,
+            lambda source, offset: partition._ensured(source, offset, max_bytes, deadline),
+            topic_id=topic_id,
+            high_watermark=high_watermark,
+            deadline=deadline,
+            settings=partition.options.s3,
+            source=partition._source,
+        )
 
 
 def ensure_snapshot(
@@ -304,25 +301,15 @@ def prepare_upload(
         request = BoundaryRequest(path, offset, options, clock, max_bytes, deadline, after=point, source=partition)
         return replay_to_boundary(request, OneBoundaryTask.ensured)
 
-    with _deadline_as_refusal():
-        return prepare_segment(
-            os.fspath(segment),
-            ensure,
-            topic_id=topic_id,
-            high_watermark=high_watermark,
-            deadline=deadline,
-            settings=options.s3,
-            source=source,
-        )
-
-
-@contextlib.contextmanager
-def _deadline_as_refusal() -> Iterator[None]:
-    """A deadline that passes between two reads is the same refusal as one that passes in the replay."""
-    try:
-        yield
-    except DeadlinePassedError as error:
-        raise SnapshotRefusedError(error.message, path=error.path) from error
+    return prepare_segment(
+        os.fspath(segment),
+        ensure,
+        topic_id=topic_id,
+        high_watermark=high_watermark,
+        deadline=deadline,
+        settings=options.s3,
+        source=source,
+    )
 
 
 def validate_snapshot(

@@ -5,10 +5,11 @@ Source: ``RemoteLogManager.RLMCopyTask.copyLogSegment``, ``LogSegmentData``, ``R
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -28,6 +29,7 @@ from formats.partition.file_names import (
 from formats.partition.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
 from snaprebuild.errors import (
     ChangedFileError,
+    DeadlinePassedError,
     GoneFileError,
     ReadFailedError,
     RefusedError,
@@ -130,6 +132,16 @@ def _identity(store: ReadStore, path: str) -> FileIdentity | None:
         raise
 
 
+@contextlib.contextmanager
+def _deadline_as_refusal() -> Iterator[None]:
+    """A deadline that passes between two reads is the same refusal as one that passes in the replay."""
+    try:
+        yield
+    except DeadlinePassedError as error:
+        raise SnapshotRefusedError(error.message, path=error.path) from error
+
+
+@_deadline_as_refusal()
 def prepare_segment(
     log: str,
     ensure: Ensure,
@@ -154,6 +166,7 @@ def prepare_segment(
     Raises:
         UploadRefusedError: it may not be uploaded, or not yet.
         UsageError: there is no such segment.
+        SnapshotRefusedError: the deadline has passed.
         ReadFailedError: a file cannot be read.
         SnaprebuildError: whatever ``ensure`` raises.
     """
