@@ -57,7 +57,7 @@ __all__ = [
 UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
 
 LINES_MAX = 60
-"""Findings told without ``-v``; all of them are in the JSON."""
+"""Findings printed without ``-v``; all of them are in the JSON."""
 
 
 def unless_unread(text: str, findings: Iterable[Finding]) -> str:
@@ -247,10 +247,8 @@ def given_words(*names: str) -> list[str]:
     arguments, words = list[str](), list[str]()
     for each in context.command.params:
         name = each.name or ""
-        if name not in (*names, "s3_endpoint_url") or name == "impact":
+        if name not in (*names, "s3_endpoint_url") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
-        if name not in context.params or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue  # not given; or a setting, which ``print_answer`` adds
         value = context.params[name]
         values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
         if isinstance(each, click.Argument):
@@ -262,7 +260,15 @@ def given_words(*names: str) -> list[str]:
     return [*arguments, *words]
 
 
-NOT_REPEATED = ("output", "report", "verbose", "results")
+SELECTION = ("paths", "server_properties", "topic", "partition")
+"""Parameters that select partitions of log directories, of the next command too."""
+
+COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
+"""Parameters that select copies in remote storage, and the time at which their producers expire."""
+
+NOT_REPEATED = ("output", "report", "verbose", "results", "set", "config", "impact")
+"""Parameters of output, and settings, which ``print_answer`` adds."""
+
 WRITES_A_RECEIPT = ("rebuild", "install", "repair")
 """Verbs whose ``--receipt`` is a new file."""
 
@@ -337,9 +343,14 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
     everything = out.everything or result.everything
     try:
         is_in_table = set() if out.as_json or everything else result.in_table
-        told = [each for each in result.findings if each.code not in is_in_table]
+        printed = [each for each in result.findings if each.code not in is_in_table]
         leave_streamed(
-            print_result, result.findings, told=told, everything=everything, notes=result.notes or everything, failures=failures
+            print_result,
+            result.findings,
+            printed=printed,
+            everything=everything,
+            notes=result.notes or everything,
+            failures=failures,
         )
     finally:
         if result.last is not None:
@@ -353,7 +364,7 @@ def leave_streamed(
     everything: bool,
     notes: bool | None = None,
     failures: Sequence[SnaprebuildError] = (),
-    told: Sequence[Finding] | None = None,
+    printed: Sequence[Finding] | None = None,
 ) -> NoReturn:
     """Writes a result to stdout, then its findings to stderr, and ends the command with its exit code.
 
@@ -363,7 +374,7 @@ def leave_streamed(
         everything: tell all of them, however many.
         notes: tell notes beside them; None where ``everything`` says so.
         failures: what already went wrong; the first one is raised at the end.
-        told: findings that are printed; all of them unless given.
+        printed: findings that are printed; all of them unless given.
 
     Raises:
         WriteFailedError: stdout cannot be written.
@@ -376,7 +387,7 @@ def leave_streamed(
     except OSError as error:
         discard(sys.stdout)
         failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
-    print_findings(findings if told is None else told, notes=everything if notes is None else notes, everything=everything)
+    print_findings(findings if printed is None else printed, notes=everything if notes is None else notes, everything=everything)
     if failed:
         raise failed[0]
     raise typer.Exit(exit_code_of(findings))

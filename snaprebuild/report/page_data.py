@@ -127,9 +127,9 @@ class PageBoundary:
             "open": _number(self.first_open_offset),
             "why": self.why or None,
         }
-        told = {name: value for name, value in more.items() if value is not None}
+        known = {name: value for name, value in more.items() if value is not None}
         row: list[object] = [_number(offset), self.state, self.entries]
-        return [*row, told] if told else row
+        return [*row, known] if known else row
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,9 +215,9 @@ def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         lost = "-" if remote is None else 0 if worst is None else worst.lost_count
         opened = "-" if remote is None else 0 if worst is None else worst.open_count
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-        told = "-" if remote is None else f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+        remote_state = "-" if remote is None else f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
         label = labels[each.source.directory.path]
-        rows.append((label, each.verdict, lost, opened, wrong, each.source.log_start_offset, each.first_offset, told))
+        rows.append((label, each.verdict, lost, opened, wrong, each.source.log_start_offset, each.first_offset, remote_state))
     columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
     print_table(title, columns, rows, right=("lost", "open", "wrong", "log start", "first local"), drop=("log start", "open"))
 

@@ -223,8 +223,8 @@ class TextLines(_Lines):
 
     def begin(self, dump: Dump) -> str:
         """What stands above the items of a file."""
-        told = {"name": "", "option": f" as {dump.kind.value}", "content": f" as {dump.kind.value}, told by its content"}
-        lines = [f"Dumping {printable(dump.path)}{told[dump.kind_from]}"]
+        kind_texts = {"name": "", "option": f" as {dump.kind.value}", "content": f" as {dump.kind.value}, told by its content"}
+        lines = [f"Dumping {printable(dump.path)}{kind_texts[dump.kind_from]}"]
         if dump.kind is DumpedKind.LOG and dump.offset is not None:
             lines.append(f"Log starting offset: {dump.offset}")
         elif dump.kind is DumpedKind.KRAFT_CHECKPOINT:

@@ -65,13 +65,13 @@ def _print_nodes(image: MetadataImage) -> None:
 
 
 def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, ...]]:
-    told = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown to Kafka)"}
+    hidden = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown to Kafka)"}
     rows: list[tuple[object, ...]] = []
     for resource, values in sorted(image.configs.items()):
         if resource.type != ResourceType.TOPIC or resource.name in topics:
             for name, value in sorted(values.items()):
                 mask = mask_of(resource, name)
-                rows.append((str(resource), name, value if mask is None else told[mask]))
+                rows.append((str(resource), name, value if mask is None else hidden[mask]))
     return rows
 
 

@@ -24,6 +24,9 @@ from snaprebuild.findings import first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile
     from snaprebuild.snapshots.receipts.undo import UndoneFile, UndoResult
     from snaprebuild.snapshots.receipts.verify_receipt import FileVerdict, ReceiptList, ReceiptVerdict
 
@@ -67,9 +70,8 @@ def receipt_answer(result: ReceiptVerdict) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
     totals = Counter(verdict.status for verdict in result.files)
     answer = f"{pluralize(len(result.files), 'snapshot')} written: {counts_text(totals) or 'none'}."
-    log_dirs = dict.fromkeys(os.path.dirname(verdict.written.partition.target) for verdict in result.files)
     is_whole = totals["kept"] == len(result.files)
-    return answer, [] if is_whole or not result.receipt.in_place else ["scan", *map(shown, log_dirs)]
+    return answer, [] if is_whole or not result.receipt.in_place else _scan_words(verdict.written for verdict in result.files)
 
 
 def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:
@@ -140,8 +142,12 @@ def undo_answer(result: UndoResult, receipt: str) -> tuple[str, list[str]]:
         return answer, ["undo", receipt] if would else []
     if totals["left"] or totals["failed"]:
         return answer, ["verify", "--receipt", receipt]
-    log_dirs = dict.fromkeys(os.path.dirname(undone.written.partition.target) for undone in result.files)
-    return answer, ["scan", *map(shown, log_dirs)] if result.receipt.in_place and is_changed else []
+    return answer, _scan_words(undone.written for undone in result.files) if result.receipt.in_place and is_changed else []
+
+
+def _scan_words(files: Iterable[WrittenFile]) -> list[str]:
+    """A scan of the log directories of these files."""
+    return ["scan", *map(shown, dict.fromkeys(os.path.dirname(each.partition.target) for each in files))]
 
 
 def print_undone(result: UndoResult) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import given_words, is_verbose, labels_of, print_table, print_text, shown, size_text
+from snaprebuild.cli.result import SELECTION, given_words, is_verbose, labels_of, print_table, print_text, shown, size_text
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.findings import pluralize, unread_paths
 
@@ -52,10 +52,6 @@ BY_OTHERS = {
     "retention": "Keep remote.storage.enable off for these topics until retention deletes the segments.",
 }
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
-
-
-SELECTION = ("paths", "server_properties", "topic", "partition")
-"""Parameters that select the partitions, of the next command too."""
 
 
 def scan_answer(result: ScanResult) -> tuple[str, list[str]]:

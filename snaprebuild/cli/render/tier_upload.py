@@ -171,7 +171,7 @@ def upload_answer(result: TierUpload, request: UploadRequest, records: str | Non
     if actions[Action.UPLOADED] and request.announcer is None:
         how = f"the records of {shown(records)}" if records is not None else "their records (--records-file, --produce-to)"
         answer += f" No broker knows of these copies before {how} are in __remote_log_metadata."
-    return answer, ["tier", "audit", *given_words("store", "key_prefix", "metadata_log")] if actions[Action.UPLOADED] else []
+    return answer, ["tier", "audit", *given_words("store", "metadata_log")] if actions[Action.UPLOADED] else []
 
 
 def print_upload(result: TierUpload, produce_to: str | None) -> None:
@@ -187,9 +187,9 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
         done = [segment for segment in each.segments if segment.upload is not None]
         rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
-        told = _totals_text([each])
+        uploads = _totals_text([each])
         sent = sum(segment.size_bytes for segment in done)
-        rows.append((label, len(each.segments), rebuilt, size_text(sent), told or "-"))
+        rows.append((label, len(each.segments), rebuilt, size_text(sent), uploads or "-"))
     if rows:
         columns = ("partition", "closed segments", "snapshots rebuilt", "segments", "upload")
         print_table(None, columns, rows, right=columns[1:4], drop=("snapshots rebuilt", "segments"))

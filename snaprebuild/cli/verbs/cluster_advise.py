@@ -276,13 +276,13 @@ def _next_text(advice: KraftAdvice) -> str:
     from snaprebuild.cli.result import size_text
 
     due, settings = advice.next_checkpoint, advice.settings.checkpoints
-    told = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records lie behind the latest"
+    amount = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records lie behind the latest"
     if settings.interval_ms:
         age = "which is of unknown age" if due.age_ms is None else f"which is {due.age_ms} of {settings.interval_ms} ms old"
-        told += f", {age}"
+        amount += f", {age}"
     by_time = due.is_due and due.record_bytes < settings.record_bytes
     state = "due, if the node has been up since the latest" if by_time else "due" if due.is_due else "not due"
-    return f"Next checkpoint: {state} ({told})"
+    return f"Next checkpoint: {state} ({amount})"
 
 
 def _chart(advice: KraftAdvice) -> list[str]:

@@ -168,15 +168,15 @@ def _print(check: KraftCheck) -> None:
     columns = ("node", "role", "first segment", "start", "end", "checkpoints", "the latest", "directory")
     drop = ("first segment", "checkpoints", "the latest")
     print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"), drop=drop)
-    told = [
+    outcomes = [
         (node_label(each), result.rule.name, result.outcome.value, result.grade or "-", result.evidence)
         for each in check.nodes
         for result in each.results
         if result.outcome is not RuleOutcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
     ]
-    if told:
+    if outcomes:
         title = "Rules that are not held"
-        print_table(title, ("node", "rule", "outcome", "grade", "evidence"), told, drop=("outcome",))
+        print_table(title, ("node", "rule", "outcome", "grade", "evidence"), outcomes, drop=("outcome",))
     if len(check.nodes) > 1 or check.election.not_given:
         _print_election(check.election)
     results = [result for each in check.nodes for result in each.results]

@@ -154,8 +154,8 @@ def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None
     rows = []
     for entry in entries:
         state = entry.state
-        told = ("-", "-", "-", "-") if state is None else _partition_cells(state)
-        rows.append((*_when(entry.moment, result), *told, "; ".join(entry.what)))
+        state_cells = ("-", "-", "-", "-") if state is None else _partition_cells(state)
+        rows.append((*_when(entry.moment, result), *state_cells, "; ".join(entry.what)))
     columns = ("offset", "time", "leader", "epochs", "ISR", "ELR", "what")
     print_table("Changes", columns, rows, right=("offset", "leader", "epochs"), drop=("ELR", "epochs"))
 

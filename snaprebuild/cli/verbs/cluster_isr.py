@@ -106,7 +106,7 @@ def _print(result: IsrCheckResult) -> None:
     if rows:
         columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
         print_table(
-            "Replicas that joined or stayed in sync, and what is to be known of it",
+            "Replicas that joined or stayed in sync, and the evidence for it",
             columns,
             rows,
             right=("offset", "epoch"),

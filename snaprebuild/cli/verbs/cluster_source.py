@@ -195,8 +195,8 @@ def _print(result: SourceCheck, *, everything: bool) -> None:
     for text in dict.fromkeys(_metadata_text(each) for each in result.replicas):
         print_text(text)
     counts = Counter(each.verdict.outcome.value for each in result.replicas)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    print_text(f"{pluralize(len(result.replicas), 'replica')}: {told or 'nothing to judge'}")
+    outcome_counts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    print_text(f"{pluralize(len(result.replicas), 'replica')}: {outcome_counts or 'nothing to judge'}")
 
 
 def _of(result: SourceCheck) -> str:

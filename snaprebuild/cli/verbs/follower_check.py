@@ -108,9 +108,9 @@ def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
     from snaprebuild.followers.check import ReplicaVerdict
 
     counts = Counter(replica.verdict for replica in check.replicas)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    verdict_counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     live = "." if check.has_metadata else "; which copies are live is unverified (--metadata-log)."
-    answer = f"{pluralize(len(check.replicas), 'replica')}: {told or 'none'}{live}"
+    answer = f"{pluralize(len(check.replicas), 'replica')}: {verdict_counts or 'none'}{live}"
     is_wrong = any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
     if not (is_wrong or counts[ReplicaVerdict.LOST]):
         return answer, []

@@ -133,24 +133,24 @@ def _print(result: FetchPathResult) -> None:
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
-    rows, deleted, told = [], [], dict[str, None]()
+    rows, deleted, reasons = [], [], dict[str, None]()
     for each in result.partitions:
         label = labels[each.view.directory.path]
         for who, fetch in (("consumer", each.consumer), ("follower", each.follower)):
             rows.append((label, who, fetch.served, fetch.source or "-", fetch.why))
         if each.consumer.key is not None:
-            told[f"{label} is read from {each.consumer.key}"] = None
+            reasons[f"{label} is read from {each.consumer.key}"] = None
         gone = each.deletion
         local = f"{pluralize(len(gone.segments), 'segment')}, {size_text(sum(it.size_bytes for it in gone.segments))}"
         finished = gone.finished
         remote = f"{pluralize(len(finished), 'copy', 'copies')}, {size_text(sum(it.size_bytes for it in finished))}"
         if len(finished) < len(gone.copies):
             remote += f", {pluralize(len(gone.copies) - len(finished), 'announcement')}"
-        told[gone.why] = None
+        reasons[gone.why] = None
         deleted.append((label, gone.error or gone.log_start, local, remote))
     if rows:
         print_table(f"A fetch at {result.offset}", ("partition", "asks", "served", "from", "why"), rows)
         columns = ("partition", "log start", "from disk", "from remote storage")
         print_table(f"DeleteRecords to {result.offset} would remove", columns, deleted)
     print_assumed((each.view, {**view_offsets(each.view), "high watermark": each.high_watermark}) for each in result.partitions)
-    print_text(f"{pluralize(len(result.partitions), 'partition')}: {'; '.join(told) or 'none'}")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {'; '.join(reasons) or 'none'}")

@@ -231,10 +231,12 @@ def _print(plan: BootstrapPlan) -> None:
             at = "-" if first.offset is None else first.offset
             rows.append((label, first.row, f"{first.action} {at}: {first.why}"))
         start = "-" if decision.offset is None else each.state.next_offset if each.state is not None else decision.offset
-        told = "" if share.replicated is None else f", replicate {size_text(share.replicated)} of {size_text(share.everything)}"
+        replicated = (
+            "" if share.replicated is None else f", replicate {size_text(share.replicated)} of {size_text(share.everything)}"
+        )
         if share.replicated is not None and share.everything:
-            told += f" ({100 * share.replicated / share.everything:.0f} %)"
-        rows.append((label, decision.row, f"{decision.action} {start}{told}: {decision.why}"))
+            replicated += f" ({100 * share.replicated / share.everything:.0f} %)"
+        rows.append((label, decision.row, f"{decision.action} {start}{replicated}: {decision.why}"))
         calls += [
             (label, f"{call.api} {call.asks}", call.offset, "-" if call.leader_epoch < 0 else call.leader_epoch)
             for call in each.calls

@@ -119,8 +119,8 @@ def inspect_transactions(
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
-    told = frozenset({"late-transaction"})
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=told)
+    in_table = frozenset({"late-transaction"})
+    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
 
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
@@ -226,8 +226,8 @@ def _print(result: TransactionsResult) -> None:
         print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
     _print_commands(result)
     totals = _totals(result)
-    told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{pluralize(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
+    summary = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
+    print_text(f"{pluralize(len(result.partitions), 'partition')}: {summary or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:

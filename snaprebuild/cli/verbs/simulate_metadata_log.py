@@ -163,14 +163,14 @@ def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -
     for run in runs:
         print_line(f" {run.policy.value:<12}{chart_line([each.size_bytes for each in run.samples], most)}")
     print_line("")
-    told = list(_told(runs, everything))
+    listed = list(_listed(runs, everything))
     names = ("after", "policy", "node", "start", "invalidated", "reloaded", "because")
-    if told:
+    if listed:
         what = "Moves of the start" if everything else "First moves of the start, and some that cost somebody a reload"
-        print_table(what, names, told, drop=("invalidated",), all_rows=True)
+        print_table(what, names, listed, drop=("invalidated",), all_rows=True)
 
 
-def _told(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object, ...]]:
+def _listed(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object, ...]]:
     from snaprebuild.cli.render.log_start_chart import duration_text
 
     for run in runs:

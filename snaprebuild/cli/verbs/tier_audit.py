@@ -189,7 +189,7 @@ def _copy(copy: AuditedCopy) -> doc.AuditedCopy:
 
 
 def _answer(audit: TierAudit) -> tuple[str, list[str]]:
-    from snaprebuild.cli.result import given_words
+    from snaprebuild.cli.result import COPIES, given_words
     from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import WRONG
 
@@ -198,7 +198,7 @@ def _answer(audit: TierAudit) -> tuple[str, list[str]]:
     if wrong:
         answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
     answer += "." if audit.has_metadata else "; which copies are live is unverified (--metadata-log)."
-    selected = given_words("store", "topic", "partition", "metadata_log", "key_prefix", "private_key", "expiration_ms", "as_of")
+    selected = given_words(*COPIES)
     return answer, ["tier", "repair", *selected, "--dry-run"] if wrong else []
 
 

@@ -104,5 +104,5 @@ def _print(inventory: TierInventory) -> None:
     print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
     stored = sum(each.stored_bytes for each in inventory.partitions)
     copies = sum(len(each.copies) for each in inventory.partitions)
-    told = f"{pluralize(len(inventory.partitions), 'partition')}, {pluralize(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
-    print_text(told if inventory.has_metadata else f"{told}; which of them are live is unverified")
+    summary = f"{pluralize(len(inventory.partitions), 'partition')}, {pluralize(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
+    print_text(summary if inventory.has_metadata else f"{summary}; which of them are live is unverified")

@@ -150,7 +150,7 @@ def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
 
 
 def _answer(result: TierRepair) -> tuple[str, list[str]]:
-    from snaprebuild.cli.result import given_words, repeated_words, unless_unread
+    from snaprebuild.cli.result import COPIES, given_words, repeated_words, unless_unread
     from snaprebuild.findings import pluralize
 
     if not result.copies:
@@ -161,7 +161,7 @@ def _answer(result: TierRepair) -> tuple[str, list[str]]:
     answer = f"{dry}{pluralize(len(result.copies), 'wrong snapshot')}: {totals}."
     if result.is_dry_run and actions["would-repair"]:
         return answer, ["tier", "repair", *repeated_words("dry_run")]
-    selected = given_words("store", "topic", "partition", "metadata_log", "key_prefix", "private_key", "expiration_ms", "as_of")
+    selected = given_words(*COPIES)
     return answer, ["tier", "audit", *selected]
 
 
@@ -173,9 +173,9 @@ def _print(result: TierRepair) -> None:
     for each in result.copies:
         audited, place = each.audited, each.place
         old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
-        told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
+        reason = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
         label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")
-        rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, told))
+        rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, reason))
     if rows:
         columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")
         print_table(None, columns, rows, right=("from offset",), drop=("snapshot", "right one", "snapshot is"))

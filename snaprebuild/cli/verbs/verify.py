@@ -149,7 +149,7 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 
 def _answer(result: VerifyResult) -> tuple[str, list[str]]:
-    from snaprebuild.cli.result import given_words
+    from snaprebuild.cli.result import SELECTION, given_words
     from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
@@ -166,7 +166,7 @@ def _answer(result: VerifyResult) -> tuple[str, list[str]]:
     )
     if unjudged:
         answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
-    selected = given_words("paths", "server_properties", "topic", "partition")
+    selected = given_words(*SELECTION)
     if wrong:
         return answer, ["plan", *selected, "--boundaries", "all", "--set-aside"]
     if not result.partitions:
