@@ -148,7 +148,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
         if store.is_local and (fault := directory_fault(path)) is not None:
             where = ": name the directory that the file is in" if os.path.isfile(path) else ""
             raise UsageError(f"{fault}{where}", path=path)
-        if store.is_local and os.path.samefile(root, "/"):
+        if store.is_local and os.path.realpath(root) == os.sep:
             # /proc, backups and every other copy of a log directory are below it.
             raise UsageError("is the root of the file system: name a log directory, or a directory of log directories", path=path)
         for partition in _walk(root, found) if store.is_local else _objects(store, root, found):
