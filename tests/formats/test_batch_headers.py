@@ -364,9 +364,9 @@ def test_lying_hints(kind: str) -> None:
 
 def test_one_hint_beside_its_batch() -> None:
     """Also the last one of a block, whose chain no further hint checks."""
-    for row in (0, 17, 200, 398, 399):
+    for row in (0, 200, 399):
         for count in (row + 1, 400):
-            for step in range(-70, 71):
+            for step in (-70, -61, -13, -12, -1, 1, 12, 13, 61, 70):
                 lying = HINTED.positions[:count]
                 lying[row] += step
                 assert read_fast(segment(HINTED.data), hint=hints(sorted(set(lying)))) == TRUE_ANSWER

@@ -68,7 +68,7 @@ NODE_NEVER_VOTED = (
 )
 
 
-@pytest.mark.parametrize("word", [b"[],", b'{"a":{}},', b'"ab",', b"1.5,"])
+@pytest.mark.parametrize("word", [b"[],", b'{"a":{}},', b'"ab",'])
 def test_many_small_values_are_bounded(word: bytes) -> None:
     """Each takes thirty times what it has in the file."""
     for size_bytes in (1 << 20, limits.QUORUM_STATE_BYTES_MAX):
@@ -80,7 +80,7 @@ def test_many_small_values_are_bounded(word: bytes) -> None:
 
 
 @pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])
-@pytest.mark.parametrize("name", ["data_version", "leaderId", "votedId", "clusterId", "currentVoters"])
+@pytest.mark.parametrize("name", ["data_version", "clusterId", "currentVoters"])
 def test_values_nested_just_less_than_the_parser_goes(opened: bytes, closed: bytes, name: str) -> None:
     """What it has parsed ``repr`` may not be able to print."""
     head = b'{"data_version":0,"leaderId":-1,"leaderEpoch":0,"votedId":-1,"clusterId":"","appliedOffset":0,"%s":' % name.encode()

@@ -65,11 +65,6 @@ def run(scenario: dict[str, Any]) -> SnapshotFiles:
     return files
 
 
-def test_there_are_the_six_rebuild_and_two_stray_scenarios() -> None:
-    assert list(SCENARIOS) == [f"rebuild_{letter}" for letter in "ABCDEF"]
-    assert list(STRAY) == ["stray_G", "stray_H"]
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_rebuild_scenario_leaves_the_files_that_kafka_left(name: str) -> None:
     scenario = SCENARIOS[name]
@@ -125,43 +120,53 @@ def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> 
 # The offsets below are the names of the files that `UnifiedLog.create` of Kafka 4.3.1 left in copies of the partition.
 
 
-def test_whole_clean_start_with_strays() -> None:
-    snapshots = dict.fromkeys((1231, 2430, 2437, 3024, 5230, 6776, 7882), True) | {687: False}
-    start = started(BASES, snapshots, clean=True, recovery_point=8334)
-    assert [offset for offset, _ in start.after] == [687, 1231, 2430, 6776, 7882, 8334]
+MANY = dict.fromkeys((7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334), True) | dict.fromkeys(
+    (1805, 3024, 4149, 5744, 6776, 7350), False
+)
+WITHOUT_5737 = frozenset({5737})
+WHOLE_STARTS = {
+    # Segments, snapshots, facts; files that are left, those of them that were not touched.
+    "with strays": (
+        LoadedLog(BASES, 0, END, dict.fromkeys((1231, 2430, 2437, 3024, 5230, 6776, 7882), True) | {687: False}, True, 8334),
+        (687, 1231, 2430, 6776, 7882, 8334),
+        (687, 1231, 2430, 6776, 7882),
+    ),
+    # It loses the snapshots above.
+    "without an index in the middle": (
+        LoadedLog(BASES, 0, END, MANY, True, 7355, WITHOUT_5737),
+        (687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334),
+        (687, 1231, 1805, 2430, 3017, 3586),
+    ),
+    # It writes at the two bases below.
+    "without an index, with few snapshots": (
+        LoadedLog(BASES, 0, END, {1231: True, 8334: True}, True, 8334, WITHOUT_5737),
+        (1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334),
+        (1231,),
+    ),
+    "unclean, from recovery point 0": (LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False, 0), (*BASES[1:], END), ()),
+    # The segment that holds the recovery point is recovered, and so is the state at its base.
+    "unclean, from a recovery point": (LoadedLog(BASES, 0, END, {}, False, 6300), (6261, 6776, 7350, 7875, 8334), ()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_STARTS)
+def test_whole_starts(name: str) -> None:
+    """By our code, and by the steps written down as they stand in Kafka's, which are the reference of the test of any start."""
+    log, left, untouched = WHOLE_STARTS[name]
+    for start in (broker_start(log), Plain(dict(log.snapshots)).start(log)):
+        assert tuple(offset for offset, _ in start.after) == left
+        assert kept(start) == untouched
+
+
+def test_what_a_start_with_strays_removes_and_loads() -> None:
+    start = broker_start(WHOLE_STARTS["with strays"][0])
     assert start.stray == (2437, 3024, 5230)
     assert (start.loaded, start.rebuilt, start.corrupt) == (7882, (8334,), ())
-
-
-def test_whole_clean_start_without_an_index_in_the_middle_loses_the_snapshots_above() -> None:
-    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
-    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
-    start = started(BASES, snapshots, clean=True, recovery_point=7355, without_index=frozenset({5737}))
-    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
-    assert kept(start) == (687, 1231, 1805, 2430, 3017, 3586)
-
-
-def test_whole_clean_start_without_an_index_writes_at_the_two_bases_below_it() -> None:
-    start = started(BASES, {1231: True, 8334: True}, clean=True, recovery_point=8334, without_index=frozenset({5737}))
-    assert [offset for offset, _ in start.after] == [1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334]
-    assert kept(start) == (1231,)
 
 
 def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
     start = started(BASES[9:], {7350: False, 8334: True}, clean=True, log_start=0)
     assert start.after == ((7350, KEPT), (8334, KEPT))
-
-
-def test_unclean_start_from_recovery_point_0_gives_a_snapshot_at_every_boundary() -> None:
-    start = started(BASES, {1231: True, 1300: True}, clean=False, recovery_point=0)
-    assert [offset for offset, _ in start.after] == [*BASES[1:], END]
-    assert kept(start) == ()
-
-
-def test_unclean_start_rebuilds_nothing_below_its_recovery_point() -> None:
-    # The segment that holds the recovery point is recovered, and so is the state at its base.
-    start = started(BASES, {}, clean=False, recovery_point=6300)
-    assert [offset for offset, _ in start.after] == [6261, 6776, 7350, 7875, 8334]
 
 
 def test_snapshot_at_the_log_start_is_removed() -> None:
@@ -289,19 +294,13 @@ def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
 
 
 def test_the_steps_themselves_leave_the_files_that_kafka_left() -> None:
-    """The reference of the test above: Kafka's scenarios, and the whole starts that are told above."""
+    """The reference of the test above: Kafka's scenarios."""
     for name in "ABCDE":
         scenario = SCENARIOS[f"rebuild_{name}"]
         plain = Plain({each["offset"]: parsed(each["hex"]) is not None for each in scenario["preexistingSnapshots"]})
         bases = tuple(segment["baseOffset"] for segment in scenario["segments"])
         plain.rebuild(bases, scenario["logStartOffset"], scenario["logEndOffset"], clean=scenario["cleanShutdown"])
         assert sorted(plain.origin) == [each["offset"] for each in scenario["expectedSnapshots"]]
-    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
-    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
-    start = Plain(snapshots).start(LoadedLog(BASES, 0, END, snapshots, True, without_index=frozenset({5737})))
-    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
-    unclean = Plain({1231: True, 1300: True}).start(LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False))
-    assert [offset for offset, _ in unclean.after] == [*BASES[1:], END]
 
 
 @pytest.mark.night

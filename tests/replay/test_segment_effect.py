@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
+from effects import CLOSES, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
@@ -36,11 +37,9 @@ from strategies import (
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.log.control_record import build_end_transaction_marker
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
-from snaprebuild.replay.block_effect import last_sequences as vectorised_last_sequences
-from snaprebuild.replay.broker_answer import last_sequence_of
 from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
@@ -63,7 +62,6 @@ from snaprebuild.replay.segment_effect import (
     ClosedTransactions,
     SegmentEffect,
     compose,
-    effect_of_entries,
     entries_of,
     resolve_closes,
 )
@@ -71,25 +69,12 @@ from snaprebuild.replay.segment_effect import (
 Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1
 COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
-CLOSES = [column.name for column in fields(ClosedTransactions)]
 STATE_OFFSET = 1000
 """Where the state stands that comes before a log: its transactions begin below."""
 
 
 def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffect:
-    return functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)), IDENTITY)
-
-
-def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:
-    return list(zip(*(getattr(closes, name).tolist() for name in CLOSES), strict=True))
-
-
-def assert_same(one: SegmentEffect, other: SegmentEffect) -> None:
-    """Every column, in value and type: there is one way to write an effect."""
-    for name in COLUMNS:
-        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
-        assert getattr(one, name).dtype == getattr(other, name).dtype, name
-    assert rows_of(one.closes) == rows_of(other.closes)
+    return effect_of_data(log.data, block_bytes)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the truth
@@ -187,7 +172,7 @@ def dense_cases(draw: st.DrawFn) -> Case:
 
 
 def case_of(segments: Sequence[GeneratedLog], entries: Sequence[ProducerEntry], grouping: tuple[int, ...]) -> Case:
-    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    state = state_of(entries)
     effects = tuple(effect_of_log(segment) for segment in segments)
     return Case(state, effects, grouping, tuple(enumerate(truths_of(entries, segments), start=1)))
 
@@ -230,7 +215,7 @@ def test_composed_effects_are_the_fold(case: Case) -> None:
 @given(log=logs(start=STATE_OFFSET), entries=incoming_entries(below=STATE_OFFSET))
 def test_every_split_into_two(log: GeneratedLog, entries: tuple[ProducerEntry, ...]) -> None:
     whole = effect_of_log(log)
-    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    state = state_of(entries)
     (truth,) = truths_of(entries, [log])
     check(Case(state, (whole,), (0,) * 11, ((1, truth),)), compose)
     for cut in range(len(log.batches) + 1):
@@ -268,7 +253,7 @@ def test_prefix_scan_without_closes_is_the_same_state(
     log: GeneratedLog, entries: tuple[ProducerEntry, ...], data: st.DataObject
 ) -> None:
     segments = [effect_of_log(segment) for segment in log.segments(data.draw(cuts_of(log)))]
-    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    state = state_of(entries)
     whole = list(accumulate([state, *segments], compose))
     prefixes = list(accumulate([state, *(segment.without_closes() for segment in segments)], compose))
     closed: list[tuple[object, ...]] = []
@@ -294,7 +279,7 @@ def test_batches_of_the_fold_are_what_the_log_means(log: GeneratedLog) -> None:
 )
 def test_a_state_is_an_effect(entries: list[ProducerEntry]) -> None:
     """In any order; of two entries of one producer the last counts, as when a broker loads them."""
-    effect = effect_of_entries(read_entries(build_snapshot(entries)))
+    effect = state_of(entries)
     expected = {entry.producer_id: entry for entry in entries}
     assert entries_of(effect).tolist() == sorted(astuple(entry) for entry in expected.values())
     state = ProducerState()
@@ -304,11 +289,11 @@ def test_a_state_is_an_effect(entries: list[ProducerEntry]) -> None:
 
 @given(entries=incoming_entries(below=STATE_OFFSET))
 def test_a_state_forgets_what_was_before(entries: tuple[ProducerEntry, ...]) -> None:
-    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    state = state_of(entries)
     older = replace(
         ProducerEntry(7), epoch=8, last_sequence=8, last_offset=8, timestamp=8, coordinator_epoch=8, current_txn_first_offset=8
     )
-    before = effect_of_entries(read_entries(build_snapshot([older])))
+    before = state_of([older])
     expected = {older.producer_id: astuple(older)} | {entry.producer_id: astuple(entry) for entry in entries}
     assert {entry[0]: entry for entry in entries_of(compose(before, state)).tolist()} == expected
     assert frozenset(parse_snapshot(write_entries(entries_of(state)))) == frozenset(entries)
@@ -319,15 +304,8 @@ def test_an_entry_without_a_batch_has_no_sequence() -> None:
     odd = ProducerEntry(
         7, 2, last_sequence=77, last_offset=-1, offset_delta=5, timestamp=9, coordinator_epoch=3, current_txn_first_offset=-7
     )
-    (entry,) = entries_of(effect_of_entries(read_entries(build_snapshot([odd])))).tolist()
+    (entry,) = entries_of(state_of([odd])).tolist()
     assert entry == (7, 2, -1, -1, 0, 9, 3, -1)
-
-
-@given(base=st.integers(-1, 2**31 - 1), delta=st.integers(0, 2**31 - 1))
-def test_sequences_wrap(base: int, delta: int) -> None:
-    last = last_sequence_of(base, delta)
-    assert vectorised_last_sequences(np.array([base], dtype=np.int32), np.array([delta], dtype=np.int32)).tolist() == [last]
-    assert last == (-1 if base == -1 else (base + delta) % 2**31)
 
 
 def test_of_two_failures_the_first_is_told() -> None:
@@ -335,7 +313,7 @@ def test_of_two_failures_the_first_is_told() -> None:
     effect = functools.reduce(compose, (spelled(letter, place)[1] for place, letter in enumerate((2, 0, 2, 3))))
     assert (effect.fail_open.tolist(), effect.fail_always.tolist()) == ([1000], [1020])
     assert effect.failure_offset == 1020
-    opened = effect_of_entries(read_entries(build_snapshot(STATES[1])))
+    opened = state_of(STATES[1])
     assert compose(opened, effect).failure_offset == 1000
     assert IDENTITY.failure_offset is None
 
@@ -794,7 +772,7 @@ def random_cases(count: int) -> Iterator[Case]:
         batches, effects = zip(*(spelled(letter, place) for place, letter in enumerate(word)), strict=True)
         entries = chance.choice(STATES)
         ((_, truth),) = enumerate(truths_of(entries, [GeneratedLog(batches)]))
-        state = effect_of_entries(read_entries(build_snapshot(entries)))
+        state = state_of(entries)
         yield Case(state, effects, tuple(chance.choices(range(60), k=11)), ((len(word), truth),))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from budgets import EXAMPLES, each_seed
+from effects import state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import snapshot_bytes
 from manifests import FIXTURES, PartitionFixture
 from segment_summaries import summarise_segment
 from simulated_broker import Client, SimulatedBroker
@@ -88,7 +88,7 @@ def test_simulated_brokers() -> None:
         if start:
             state = ProducerState()
             state.load(broker.segments[start - 1].whole.values(), 0, 1 << 60)
-            effect = effect_of_entries(read_entries(snapshot_bytes(state.entries.values())))
+            effect = state_of(state.entries.values())
             assert by_effects(summaries_of(segments[start:]), effect) == expected[start:]
         for base, rows in zip((segment.base_offset for segment in broker.segments), expected, strict=True):
             reached["aborted"] += len(rows)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore, faulty_store
+from faulty_store import FaultyStore
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.s3 import requests as s3_requests
-from snaprebuild.storage.s3 import store as s3_store
 from snaprebuild.storage.s3.multipart import S3LargeObjects
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
@@ -21,16 +18,9 @@ PARTS = {1: b"0123456789", 2: b"abcdefghij", 3: b"end"}
 DATA = b"".join(PARTS.values())
 
 
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3_store, "_probed", set())
+@pytest.fixture(autouse=True)
+def _source(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(DATA)
-    with faulty_store() as store:
-        yield store
 
 
 def large(faulty: FaultyStore) -> S3LargeObjects:

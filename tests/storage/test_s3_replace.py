@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from faulty_store import FaultyStore, etag_of, faulty_store
+from faulty_store import FaultyStore, etag_of
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
@@ -27,16 +25,10 @@ HEADERS = {
 }
 
 
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    with faulty_store() as store:
-        store.objects[KEY] = b"old"
-        yield store
+@pytest.fixture(autouse=True)
+def _old(request: pytest.FixtureRequest) -> None:
+    if "faulty" in request.fixturenames:
+        request.getfixturevalue("faulty").objects[KEY] = b"old"
 
 
 def replacing(faulty: FaultyStore, **settings: object) -> S3Replacing:
@@ -113,9 +105,8 @@ def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> No
         replacing(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
 
 
-def test_the_probe(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe(faulty: FaultyStore) -> None:
     """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
-    monkeypatch.setattr(s3, "_probed", set())
     for _ in range(2):
         replacing(faulty).prepare("s3://bucket/t-0")
     assert faulty.objects == {KEY: b"old"}
