@@ -320,29 +320,54 @@ def test_of_two_failures_the_first_is_told() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- mutations
 
-Columns = dict[str, object]
+Where = dict[str, object]
+FEATURES: dict[str, Callable[[SegmentEffect, SegmentEffect], np.ndarray]] = {
+    **{f"a.{name}": lambda a, b, name=name: getattr(a, name) for name in COLUMNS},
+    **{f"b.{name}": lambda a, b, name=name: getattr(b, name) for name in COLUMNS},
+    "a.is_open": lambda a, b: a.txn_first_offset != NONE,
+    "b.is_open": lambda a, b: b.txn_first_offset != NONE,
+    "a.fails": lambda a, b: a.fail_always != NONE,
+    "b.fails": lambda a, b: b.fail_always != NONE,
+    "a.fails_if_open": lambda a, b: a.fail_open != NONE,
+    "b.fails_if_open": lambda a, b: b.fail_open != NONE,
+    "same epoch": lambda a, b: np.where(a.batch == SET, a.epoch, a.batch_epoch) == b.batch_epoch,
+    "epoch step": lambda a, b: np.sign(b.first_epoch.astype(np.int64) - a.epoch),
+}
+"""What decides into which cell of the table a producer falls; ``a`` and ``b`` have a row for every producer of the result."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """``compose`` with one cell of its table wrong: ``wrong`` gives other values for the rows that ``cell`` selects.
+    """``compose`` with one cell of its table wrong.
 
-    ``a`` and ``b`` have a row for every producer of the result ``r``.
+    Attributes:
+        where: the features of the cell.
+        wrong: other values of some columns of the result: ``a`` or ``b`` for what those have, ``not`` for the opposite, a function of
+            both and of the result, or a constant.
     """
 
-    name: str
-    cell: Callable[[SegmentEffect, SegmentEffect], np.ndarray]
-    wrong: Callable[[SegmentEffect, SegmentEffect, SegmentEffect], Columns]
+    where: Where
+    wrong: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        def text(values: dict[str, object]) -> str:
+            return " ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in values.items())
+
+        return f"{text(self.wrong)} where {text(self.where)}"
 
     def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         result = compose(first, then)
-        ids = result.producer_id
-        a, b = segment_effect.aligned(first, ids), segment_effect.aligned(then, ids)
-        rows = self.cell(a, b)
+        a, b = (segment_effect.aligned(effect, result.producer_id) for effect in (first, then))
+        rows = np.ones(len(result), dtype=bool)
+        for feature, value in self.where.items():
+            rows &= FEATURES[feature](a, b) == value
         if not rows.any():
             return result
         columns = {name: getattr(result, name) for name in COLUMNS}
-        for name, values in self.wrong(a, b, result).items():
+        for name, wrong in self.wrong.items():
+            sources = {"a": getattr(a, name), "b": getattr(b, name), "not": ~columns[name]}
+            values = wrong(a, b, result) if callable(wrong) else sources.get(str(wrong), wrong)
             columns[name] = np.where(rows, values, columns[name]).astype(columns[name].dtype)
         return SegmentEffect(**columns, closes=result.closes)
 
@@ -438,55 +463,23 @@ class WrongList:
 
 
 AnyMutation = Mutation | Forgotten | WrongClose | WrongList
-KINDS = {KEEP: "KEEP", IF: "IF", SET: "SET", CLEAR: "CLEAR"}
+BOTH = (False, True)
+KINDS = (KEEP, IF, SET, CLEAR)
+BATCH = ("batch", "batch_epoch", "last_sequence", "last_offset", "offset_delta")
+NO_BATCH = {name: segment_effect.COLUMNS[name][1] for name in BATCH[1:]}
 
 
-def _last_writer_wins() -> Iterator[AnyMutation]:
+def last_writer_wins() -> Iterator[Mutation]:
     """E, T, C: b's constant, else a's."""
     for flag, names in (("assigned", ("epoch", "timestamp")), ("marked", ("coordinator_epoch",))):
-        for in_a, in_b in ((False, False), (False, True), (True, False), (True, True)):
-
-            def cell(a: SegmentEffect, b: SegmentEffect, flag: str = flag, in_a: bool = in_a, in_b: bool = in_b) -> np.ndarray:
-                return (getattr(a, flag) == in_a) & (getattr(b, flag) == in_b)
-
-            label = f"{'constant' if in_a else 'KEEP'}-{'constant' if in_b else 'KEEP'}"
-            yield Mutation(f"{flag}-{label}-flag", cell, lambda a, b, r, flag=flag: {flag: ~getattr(r, flag)})
-            for name in names:
-                if in_b:
-                    yield Mutation(f"{name}-{label}-takes-a", cell, lambda a, b, r, name=name: {name: getattr(a, name)})
-                elif in_a:
-                    yield Mutation(f"{name}-{label}-takes-b", cell, lambda a, b, r, name=name: {name: getattr(b, name)})
+        for in_a, in_b in itertools.product(BOTH, repeat=2):
+            where: Where = {f"a.{flag}": in_a, f"b.{flag}": in_b}
+            yield Mutation(where, {flag: "not"})
+            if in_a or in_b:
+                yield from (Mutation(where, {name: "a" if in_b else "b"}) for name in names)
 
 
-def _batch_cell(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> Callable[[SegmentEffect, SegmentEffect], np.ndarray]:
-    def cell(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        rows = (a.batch == kind_a) & (b.batch == kind_b)
-        if equal is None:
-            return rows
-        written_in = a.epoch if kind_a == SET else a.batch_epoch
-        return rows & ((written_in == b.batch_epoch) == equal)
-
-    return cell
-
-
-NO_BATCH: Columns = {"batch_epoch": NONE, "last_sequence": NONE, "last_offset": NONE, "offset_delta": 0}
-
-
-def _like(effect: SegmentEffect) -> Columns:
-    return {name: getattr(effect, name) for name in ("batch", *NO_BATCH)}
-
-
-def _batches() -> Iterator[AnyMutation]:
-    """B: every pair, IF(e) with the epoch that it asks for and without."""
-    for kind_a, name_a in KINDS.items():
-        for kind_b, name_b in KINDS.items():
-            for equal in (True, False) if kind_b == IF and kind_a in (IF, SET) else (None,):
-                cell = _batch_cell(kind_a, kind_b, equal)
-                name = f"batch-{name_a}-{name_b}" + ("" if equal is None else "-equal" if equal else "-unequal")
-                yield from _wrong_batches(name, cell, _batch_result(kind_a, kind_b, equal), kind_a, kind_b)
-
-
-def _batch_result(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> np.uint8:
+def batch_result(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> np.uint8:
     """The table, by hand: what the cell should give."""
     if kind_b == KEEP:
         return kind_a
@@ -497,119 +490,105 @@ def _batch_result(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> np.
     return kind_a if equal else CLEAR
 
 
-def _wrong_batches(
-    name: str, cell: Callable[..., np.ndarray], right: np.uint8, kind_a: np.uint8, kind_b: np.uint8
-) -> Iterator[AnyMutation]:
-    if right != KEEP:
-        yield Mutation(f"{name}-is-KEEP", cell, lambda a, b, r: {"batch": KEEP, **NO_BATCH})
-    if right != CLEAR:
-        yield Mutation(f"{name}-is-CLEAR", cell, lambda a, b, r: {"batch": CLEAR, **NO_BATCH})
-    if right == CLEAR and kind_a != CLEAR:
-        yield Mutation(f"{name}-is-a", cell, lambda a, b, r: _like(a))
-    if right == CLEAR and kind_b != CLEAR:
-        yield Mutation(f"{name}-is-IF-of-last-epoch", cell, lambda a, b, r: {"batch": IF, **NO_BATCH, "batch_epoch": r.epoch})
-    if right == IF:
-        yield Mutation(f"{name}-asks-another-epoch", cell, lambda a, b, r: {"batch_epoch": np.where(r.batch_epoch == 0, 1, 0)})
-    if right == SET:
-        for column in ("last_sequence", "last_offset", "offset_delta"):
-            yield Mutation(
-                f"{name}-{column}-lost", cell, lambda a, b, r, column=column: {column: segment_effect.COLUMNS[column][1] - 1}
-            )
-        if kind_a == SET and kind_b == SET:
-            yield Mutation(f"{name}-is-a", cell, lambda a, b, r: _like(a))
+def last_epoch(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
+    return r.epoch
 
 
-def _transactions() -> Iterator[AnyMutation]:
+def another_epoch(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
+    return np.where(r.batch_epoch == 0, 1, 0)
+
+
+def batches() -> Iterator[Mutation]:
+    """B: every pair, IF(e) with the epoch that it asks for and without."""
+    for kind_a, kind_b in itertools.product(KINDS, repeat=2):
+        for equal in BOTH if kind_b == IF and kind_a in (IF, SET) else (None,):
+            where: Where = {"a.batch": kind_a, "b.batch": kind_b} | ({} if equal is None else {"same epoch": equal})
+            right = batch_result(kind_a, kind_b, equal)
+            yield from (Mutation(where, {"batch": kind, **NO_BATCH}) for kind in (KEEP, CLEAR) if kind != right)
+            if (right == CLEAR != kind_a) or kind_a == kind_b == SET:
+                yield Mutation(where, dict.fromkeys(BATCH, "a"))
+            if right == CLEAR != kind_b:
+                yield Mutation(where, {"batch": IF, **NO_BATCH, "batch_epoch": last_epoch})
+            if right == IF:
+                yield Mutation(where, {"batch_epoch": another_epoch})
+            if right == SET:
+                yield from (Mutation(where, {name: NO_BATCH[name] - 1}) for name in BATCH[2:])
+
+
+def stays_open(a: SegmentEffect, _b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
+    return np.where(a.txn_first_offset != NONE, a.txn_first_offset, 5)
+
+
+def transactions() -> Iterator[Mutation]:
     """X: every pair of KEEP_OR_SET and SET, with a first offset and without."""
-    states = [(is_set, has) for is_set in (False, True) for has in (False, True)]
-    for a_set, a_has in states:
-        for b_set, b_has in states:
-
-            def cell(a: SegmentEffect, b: SegmentEffect, wanted: tuple[bool, ...] = (a_set, a_has, b_set, b_has)) -> np.ndarray:
-                is_set, has = (a.txn_is_set, b.txn_is_set), (a.txn_first_offset != NONE, b.txn_first_offset != NONE)
-                return (is_set[0] == wanted[0]) & (has[0] == wanted[1]) & (is_set[1] == wanted[2]) & (has[1] == wanted[3])
-
-            label = "-".join(
-                f"{'SET' if is_set else 'KEEP_OR_SET'}({'x' if has else 'none'})"
-                for is_set, has in ((a_set, a_has), (b_set, b_has))
-            )
-            yield Mutation(f"transaction-{label}-tag", cell, lambda a, b, r: {"txn_is_set": ~r.txn_is_set})
-            right_is_none = not b_has and (b_set or not a_has)
-            if right_is_none:
-                yield Mutation(
-                    f"transaction-{label}-stays-open",
-                    cell,
-                    lambda a, b, r: {"txn_first_offset": np.where(a.txn_first_offset != NONE, a.txn_first_offset, 5)},
-                )
-            else:
-                yield Mutation(f"transaction-{label}-is-lost", cell, lambda a, b, r: {"txn_first_offset": NONE})
-            if a_has and b_has:
-                yield Mutation(
-                    f"transaction-{label}-takes-the-other",
-                    cell,
-                    lambda a, b, r, b_set=b_set: {"txn_first_offset": a.txn_first_offset if b_set else b.txn_first_offset},
-                )
+    for a_set, a_open, b_set, b_open in itertools.product(BOTH, repeat=4):
+        where: Where = {"a.txn_is_set": a_set, "a.is_open": a_open, "b.txn_is_set": b_set, "b.is_open": b_open}
+        yield Mutation(where, {"txn_is_set": "not"})
+        yield Mutation(where, {"txn_first_offset": NONE if b_open or (a_open and not b_set) else stays_open})
+        if a_open and b_open:
+            yield Mutation(where, {"txn_first_offset": "a" if b_set else "b"})
 
 
-def _failures() -> Iterator[AnyMutation]:
-    def open_after(a: SegmentEffect) -> np.ndarray:
-        return a.txn_first_offset != NONE
+def b_fail_open(_a: SegmentEffect, b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
+    return b.fail_open
 
-    def has(offsets: np.ndarray) -> np.ndarray:
-        return offsets != NONE
 
-    keep_open_none = "b-fails-if-open-a-is-KEEP_OR_SET(none)"
-    yield Mutation("fail-always-of-a-lost", lambda a, b: has(a.fail_always), lambda a, b, r: {"fail_always": NONE})
-    yield Mutation(
-        "fail-always-of-b-lost", lambda a, b: has(b.fail_always) & ~has(a.fail_always), lambda a, b, r: {"fail_always": NONE}
-    )
-    for is_set in (False, True):
+CAUGHT_OPEN = {"b.fails_if_open": True, "a.is_open": True, "a.fails": False, "b.fails": False}
+UNDECIDED = {"b.fails_if_open": True, "a.is_open": False, "a.txn_is_set": False}
+NOT_OPEN = {"b.fails_if_open": True, "a.is_open": False, "a.txn_is_set": True}
+FAILURES = [
+    Mutation({"a.fails": True}, {"fail_always": NONE}),
+    Mutation({"a.fails": False, "b.fails": True}, {"fail_always": NONE}),
+    *(Mutation({**CAUGHT_OPEN, "a.txn_is_set": is_set}, {"fail_always": NONE}) for is_set in BOTH),
+    *(Mutation({**CAUGHT_OPEN, "a.txn_is_set": is_set}, {"fail_always": NONE, "fail_open": "b"}) for is_set in BOTH),
+    Mutation({**UNDECIDED, "a.fails_if_open": False}, {"fail_open": NONE}),
+    Mutation(UNDECIDED, {"fail_always": b_fail_open}),
+    Mutation(NOT_OPEN, {"fail_open": "b"}),
+    Mutation(NOT_OPEN, {"fail_always": b_fail_open}),
+    Mutation({"a.fails_if_open": True}, {"fail_open": NONE}),
+    # Of two failures the second is told.
+    Mutation({**UNDECIDED, "a.fails_if_open": True}, {"fail_open": "b"}),
+    Mutation({"a.fails": True, "b.fails": True}, {"fail_always": "b"}),
+    Mutation({"a.fails": True, "b.fails_if_open": True, "a.is_open": True}, {"fail_always": b_fail_open}),
+    Mutation({"a.fails": False, "b.fails": True, "b.fails_if_open": True, "a.is_open": True}, {"fail_always": "b"}),
+]
 
-        def opened(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set) -> np.ndarray:
-            return has(b.fail_open) & open_after(a) & (a.txn_is_set == is_set) & ~has(a.fail_always) & ~has(b.fail_always)
 
-        tag = "SET" if is_set else "KEEP_OR_SET"
-        yield Mutation(f"b-fails-if-open-a-is-{tag}(x)-never-fails", opened, lambda a, b, r: {"fail_always": NONE})
-        yield Mutation(
-            f"b-fails-if-open-a-is-{tag}(x)-fails-only-if-open",
-            opened,
-            lambda a, b, r: {"fail_always": NONE, "fail_open": b.fail_open},
+def of_either(a: SegmentEffect, b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
+    return a.epoch_decreased | b.epoch_decreased
+
+
+def another_end(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
+    return (r.last_batch_kind + 1) % 4
+
+
+OF_BOTH, ONLY_A, ONLY_B = ({"a.assigned": in_a, "b.assigned": in_b} for in_a, in_b in ((True, True), (True, False), (False, True)))
+EVIDENCE = [
+    *(
+        Mutation(where, {name: source})
+        for name in ("first_epoch", "starts_fresh")
+        for where, source in ((OF_BOTH, "b"), (ONLY_A, "b"), (ONLY_B, "a"))
+    ),
+    Mutation({"a.epoch_decreased": True}, {"epoch_decreased": "b"}),
+    Mutation({"b.epoch_decreased": True}, {"epoch_decreased": "a"}),
+    Mutation({**OF_BOTH, "epoch step": -1}, {"epoch_decreased": of_either}),
+    Mutation({**OF_BOTH, "epoch step": 0}, {"epoch_decreased": True}),
+    Mutation(ONLY_A, {"last_batch_kind": another_end}),
+    *(
+        Mutation({**OF_BOTH, "b.last_batch_kind": end}, {"last_batch_kind": another_end})
+        for end in (ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING)
+    ),
+    *(
+        Mutation(
+            {"b.last_batch_kind": ENDS_CLOSING_INCOMING, "a.txn_is_set": is_set, "a.is_open": is_open},
+            {"last_batch_kind": another_end},
         )
-
-    def undecided(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        return has(b.fail_open) & ~open_after(a) & ~a.txn_is_set
-
-    def not_open(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        return has(b.fail_open) & ~open_after(a) & a.txn_is_set
-
-    yield Mutation(f"{keep_open_none}-lost", lambda a, b: undecided(a, b) & ~has(a.fail_open), lambda a, b, r: {"fail_open": NONE})
-    yield Mutation(f"{keep_open_none}-fails-always", undecided, lambda a, b, r: {"fail_always": b.fail_open})
-    yield Mutation("b-fails-if-open-a-is-SET(none)-kept", not_open, lambda a, b, r: {"fail_open": b.fail_open})
-    yield Mutation("b-fails-if-open-a-is-SET(none)-fails-always", not_open, lambda a, b, r: {"fail_always": b.fail_open})
-    yield Mutation("fail-open-of-a-lost", lambda a, b: has(a.fail_open), lambda a, b, r: {"fail_open": NONE})
-    yield Mutation(
-        "fail-open-of-a-and-b-tells-the-second",
-        lambda a, b: undecided(a, b) & has(a.fail_open),
-        lambda a, b, r: {"fail_open": b.fail_open},
-    )
-    yield Mutation(
-        "fail-always-of-a-and-b-tells-the-second",
-        lambda a, b: has(a.fail_always) & has(b.fail_always),
-        lambda a, b, r: {"fail_always": b.fail_always},
-    )
-    yield Mutation(
-        "fail-always-of-a-and-open-of-b-tells-the-second",
-        lambda a, b: has(a.fail_always) & has(b.fail_open) & open_after(a),
-        lambda a, b, r: {"fail_always": b.fail_open},
-    )
-    yield Mutation(
-        "fail-always-of-b-and-open-of-b-tells-the-second",
-        lambda a, b: has(b.fail_always) & has(b.fail_open) & open_after(a) & ~has(a.fail_always),
-        lambda a, b, r: {"fail_always": b.fail_always},
-    )
+        for is_set, is_open in itertools.product(BOTH, repeat=2)
+    ),
+]
 
 
-def _closes() -> Iterator[AnyMutation]:
+def closes() -> Iterator[AnyMutation]:
     """INC(x) against every state; a wrong CONST, a wrong INC, a close that should not be there, one that is missing."""
     wrong: dict[str, dict[str, Resolution]] = {
         "SET(x)": {
@@ -650,63 +629,16 @@ def _closes() -> Iterator[AnyMutation]:
     )
 
 
-def _evidence() -> Iterator[AnyMutation]:
-    def both(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        return a.assigned & b.assigned
-
-    def only_b(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        return ~a.assigned & b.assigned
-
-    def only_a(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
-        return a.assigned & ~b.assigned
-
-    for name in ("first_epoch", "starts_fresh"):
-        yield Mutation(f"{name}-of-both-takes-b", both, lambda a, b, r, name=name: {name: getattr(b, name)})
-        yield Mutation(f"{name}-of-a-takes-b", only_a, lambda a, b, r, name=name: {name: getattr(b, name)})
-        yield Mutation(f"{name}-of-b-takes-a", only_b, lambda a, b, r, name=name: {name: getattr(a, name)})
-    yield Mutation("epoch-decreased-in-a", lambda a, b: a.epoch_decreased, lambda a, b, r: {"epoch_decreased": b.epoch_decreased})
-    yield Mutation("epoch-decreased-in-b", lambda a, b: b.epoch_decreased, lambda a, b, r: {"epoch_decreased": a.epoch_decreased})
-    yield Mutation(
-        "epoch-decreased-between",
-        lambda a, b: both(a, b) & (b.first_epoch < a.epoch),
-        lambda a, b, r: {"epoch_decreased": a.epoch_decreased | b.epoch_decreased},
-    )
-    yield Mutation(
-        "epoch-decreased-between-equal-ones",
-        lambda a, b: both(a, b) & (b.first_epoch == a.epoch),
-        lambda a, b, r: {"epoch_decreased": True},
-    )
-    yield Mutation(
-        "end-of-a",
-        only_a,
-        lambda a, b, r: {"last_batch_kind": np.where(a.last_batch_kind == ENDS_WITH_DATA, ENDS_CLOSING, ENDS_WITH_DATA)},
-    )
-    for end, name in ((ENDS_WITH_DATA, "data"), (ENDS_CLOSING, "closing"), (ENDS_CLOSING_NOTHING, "closing-nothing")):
-        yield Mutation(
-            f"end-of-b-{name}",
-            lambda a, b, end=end: both(a, b) & (b.last_batch_kind == end),
-            lambda a, b, r: {"last_batch_kind": (r.last_batch_kind + 1) % 3},
-        )
-    for is_set, has in ((False, False), (False, True), (True, False), (True, True)):
-
-        def cell(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set, has: bool = has) -> np.ndarray:
-            rows = (b.last_batch_kind == ENDS_CLOSING_INCOMING) & (a.txn_is_set == is_set)
-            return rows & ((a.txn_first_offset != NONE) == has)
-
-        label = f"{'SET' if is_set else 'KEEP_OR_SET'}({'x' if has else 'none'})"
-        yield Mutation(f"end-closing-incoming-{label}", cell, lambda a, b, r: {"last_batch_kind": (r.last_batch_kind + 1) % 4})
-
-
 MUTATIONS: list[AnyMutation] = [
     Forgotten("touched-by-a-only", in_first=True, in_then=False),
     Forgotten("touched-by-b-only", in_first=False, in_then=True),
     Forgotten("touched-by-both", in_first=True, in_then=True),
-    *_last_writer_wins(),
-    *_batches(),
-    *_transactions(),
-    *_failures(),
-    *_closes(),
-    *_evidence(),
+    *last_writer_wins(),
+    *batches(),
+    *transactions(),
+    *FAILURES,
+    *closes(),
+    *EVIDENCE,
 ]
 
 
