@@ -481,7 +481,7 @@ LARGE, SMALL = 24 << 20, 256
     ("source", "check_crc", "tail", "blocks_max"),
     [
         (RepeatedBatch(_header_with_length(LARGE), LARGE, 1000), False, CLEAN, 2),
-        (RepeatedBatch(_header_with_length(SMALL), SMALL, (32 << 20) // SMALL), False, CLEAN, 8),
+        (RepeatedBatch(_header_with_length(SMALL), SMALL, (16 << 20) // SMALL), False, CLEAN, 8),
         (RepeatedBatch(_header_with_length(LARGE), LARGE, 2), True, CLEAN, 4),
         (RepeatedBatch(_header_with_length(SMALL), SMALL, 10, zeros=300 << 20), False, ZERO_FILLED, 5),
     ],

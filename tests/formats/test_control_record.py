@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,16 @@ def _uuid(directory_id: bytes | None) -> str:
     return base64.urlsafe_b64encode(directory_id).decode().rstrip("=")
 
 
+def _voter(voter: Voter, *, with_directory: bool, with_endpoints: bool) -> dict[str, object]:
+    shown: dict[str, object] = {"voterId": voter.voter_id}
+    if with_directory:
+        shown["voterDirectoryId"] = _uuid(voter.directory_id)
+    if with_endpoints:
+        versions = {"minSupportedVersion": voter.kraft_version_min, "maxSupportedVersion": voter.kraft_version_max}
+        shown |= {"endpoints": [asdict(each) for each in voter.endpoints], "kRaftVersionFeature": versions}
+    return shown
+
+
 def _as_dumped(control: ControlRecord) -> tuple[str, object]:
     """As ``kafka-dump-log`` prints it."""
     match control.value:
@@ -370,27 +381,16 @@ def _as_dumped(control: ControlRecord) -> tuple[str, object]:
             return "SnapshotFooter", {"version": version}
         case KRaftVersion(version, kraft_version):
             return "KRaftVersion", {"version": version, "kRaftVersion": kraft_version}
-        case Voters(version, all_voters):
-            shown = [
-                {
-                    "voterId": voter.voter_id,
-                    "voterDirectoryId": _uuid(voter.directory_id),
-                    "endpoints": [{"name": e.name, "host": e.host, "port": e.port} for e in voter.endpoints],
-                    "kRaftVersionFeature": {
-                        "minSupportedVersion": voter.kraft_version_min,
-                        "maxSupportedVersion": voter.kraft_version_max,
-                    },
-                }
-                for voter in all_voters
-            ]
+        case Voters(version, found):
+            shown = [_voter(each, with_directory=True, with_endpoints=True) for each in found]
             return "KRaftVoters", {"version": version, "voters": shown}
-        case LeaderChange(version, leader_id, all_voters, granting):
-            shown = {"version": version, "leaderId": leader_id}
-            for name, some in (("voters", all_voters), ("grantingVoters", granting)):
-                shown[name] = [
-                    {"voterId": v.voter_id} | ({"voterDirectoryId": _uuid(v.directory_id)} if version else {}) for v in some
-                ]
-            return "LeaderChange", shown
+        case LeaderChange(version, leader_id, found, granting):
+            lists = (
+                [_voter(each, with_directory=version > 0, with_endpoints=False) for each in some] for some in (found, granting)
+            )
+            return "LeaderChange", {"version": version, "leaderId": leader_id} | dict(
+                zip(("voters", "grantingVoters"), lists, strict=True)
+            )
     raise AssertionError(control)
 
 

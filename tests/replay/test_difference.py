@@ -536,7 +536,7 @@ SPECIFIED = {
             EXAMPLES,
             {"stale": EXAMPLES * 0.05, "missing or empty": 1},
         ),
-        (equals_the_specification, max(10 * EXAMPLES, 2000), dict.fromkeys(SPECIFIED, 5)),
+        (equals_the_specification, 20 * EXAMPLES, dict.fromkeys(SPECIFIED, 5)),
     ],
 )
 def test_generated(check: Callable[[int, Counter[object]], None], count: int, least: dict[object, float]) -> None:

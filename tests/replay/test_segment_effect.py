@@ -20,9 +20,9 @@ import pytest
 from effects import CLOSES, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_broker import Client
 from strategies import (
     CONTROL,
-    TRANSACTIONAL,
     GeneratedLog,
     LogBatch,
     batch_of,
@@ -36,7 +36,6 @@ from strategies import (
 )
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
-from formats.log.control_record import build_end_transaction_marker
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
@@ -210,16 +209,6 @@ def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
 @given(case=cases() | dense_cases())
 def test_composed_effects_are_the_fold(case: Case) -> None:
     check(case, compose)
-
-
-@given(log=logs(start=STATE_OFFSET), entries=incoming_entries(below=STATE_OFFSET))
-def test_every_split_into_two(log: GeneratedLog, entries: tuple[ProducerEntry, ...]) -> None:
-    whole = effect_of_log(log)
-    state = state_of(entries)
-    (truth,) = truths_of(entries, [log])
-    check(Case(state, (whole,), (0,) * 11, ((1, truth),)), compose)
-    for cut in range(len(log.batches) + 1):
-        assert_same(functools.reduce(compose, map(effect_of_log, log.segments([cut]))), whole)
 
 
 @given(log=logs(), cuts=st.data(), block_bytes=block_sizes)
@@ -642,41 +631,22 @@ MUTATIONS: list[AnyMutation] = [
 ]
 
 
-def data(offset: int, producer_id: int, epoch: int, *, transactional: bool, sequence: int, delta: int) -> LogBatch:
-    header = header_of(
-        offset,
-        attributes=TRANSACTIONAL * transactional,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        last_offset_delta=delta,
-        max_timestamp=offset,
-    )
-    return batch_of(header, b"", DataBatch(producer_id, epoch, sequence, offset, delta, offset, transactional))
-
-
-def marker(offset: int, producer_id: int, epoch: int, coordinator_epoch: int, *, commit: bool) -> LogBatch:
-    header = header_of(offset, attributes=CONTROL, producer_id=producer_id, producer_epoch=epoch, base_timestamp=offset)
-    record = build_end_transaction_marker(commit=commit, coordinator_epoch=coordinator_epoch)
-    return batch_of(header, [record], Marker(producer_id, epoch, offset, offset, coordinator_epoch, commit))
-
-
 def empty_control(offset: int, producer_id: int) -> LogBatch:
     header = header_of(offset, attributes=CONTROL, producer_id=producer_id, producer_epoch=5, record_count=0)
     return batch_of(header, b"", EmptyControlBatch(producer_id))
 
 
 LETTERS: tuple[Callable[[int], LogBatch], ...] = (
-    lambda offset: data(offset, 7, 0, transactional=True, sequence=0, delta=1),
-    lambda offset: data(offset, 7, 1, transactional=True, sequence=3, delta=2),
-    lambda offset: data(offset, 7, 0, transactional=False, sequence=0, delta=3),
-    lambda offset: data(offset, 7, 1, transactional=False, sequence=8, delta=4),
-    lambda offset: marker(offset, 7, 0, 4, commit=True),
-    lambda offset: marker(offset, 7, 1, 3, commit=False),
-    lambda offset: marker(offset, 7, 1, 6, commit=True),
+    lambda offset: Client(7, True).data(offset, 2, offset),
+    lambda offset: Client(7, True, epoch=1, sequence=3).data(offset, 3, offset),
+    lambda offset: Client(7, False).data(offset, 4, offset),
+    lambda offset: Client(7, False, epoch=1, sequence=8).data(offset, 5, offset),
+    lambda offset: Client(7, True).marker(offset, offset, 4, commit=True),
+    lambda offset: Client(7, True, epoch=1).marker(offset, offset, 3, commit=False),
+    lambda offset: Client(7, True, epoch=1).marker(offset, offset, 6, commit=True),
     lambda offset: empty_control(offset, 7),
-    lambda offset: data(offset, 8, 0, transactional=True, sequence=5, delta=0),
-    lambda offset: marker(offset, 8, 0, 1, commit=False),
+    lambda offset: Client(8, True, sequence=5).data(offset, 1, offset),
+    lambda offset: Client(8, True).marker(offset, offset, 1, commit=False),
     lambda offset: empty_control(offset, 8),
 )
 """An alphabet: a random log over it meets every cell of the table soon."""

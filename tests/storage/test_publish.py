@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from failing_calls import failing, raising
+from failing_calls import failing, meanwhile, raising
 from open_files import nothing_left_open
 from other_process import other_process
 
@@ -71,13 +71,11 @@ def test_a_directory_that_is_renamed_meanwhile_is_followed(tmp_path):
     """Kafka renames a partition's directory to `-delete`; the file must not appear in a new one of the old name."""
     (tmp_path / "topic-0").mkdir()
 
-    class Renames(FileCalls):
-        def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
-            (tmp_path / "topic-0").rename(tmp_path / "topic-0.0123456789abcdef-delete")
-            (tmp_path / "topic-0").mkdir()
-            super().link(name, new_name, dir_fd=dir_fd)
+    def rename() -> None:
+        (tmp_path / "topic-0").rename(tmp_path / "topic-0.0123456789abcdef-delete")
+        (tmp_path / "topic-0").mkdir()
 
-    create(tmp_path / "topic-0", calls=Renames())
+    create(tmp_path / "topic-0", calls=meanwhile("link", rename))
     assert os.listdir(tmp_path / "topic-0") == []
     assert os.listdir(tmp_path / "topic-0.0123456789abcdef-delete") == [NAME]
 
@@ -283,13 +281,11 @@ def test_a_temporary_file_in_use_by_another_process_is_not_touched(tmp_path, kin
 def test_a_temporary_file_in_use_by_another_thread_is_not_touched(tmp_path):
     is_writing, may_go_on = threading.Event(), threading.Event()
 
-    class Waits(FileCalls):
-        def fsync(self, fd: int) -> None:
-            is_writing.set()
-            assert may_go_on.wait(120)
-            super().fsync(fd)
+    def pause() -> None:
+        is_writing.set()
+        assert may_go_on.wait(120)
 
-    first = threading.Thread(target=create, args=(tmp_path,), kwargs={"calls": Waits()})
+    first = threading.Thread(target=create, args=(tmp_path,), kwargs={"calls": meanwhile("fsync", pause)})
     first.start()
     assert is_writing.wait(120)
     try:
@@ -324,60 +320,40 @@ def test_it_stays_locked_until_the_temporary_name_is_gone(tmp_path):
     assert asked == [True, True]
 
 
-def test_another_run_takes_our_new_file_for_a_leftover(tmp_path):
-    class CleanedBeforeItIsLocked(FileCalls):
-        def lock(self, fd: int) -> None:
-            os.unlink(tmp_path / TEMPORARY)
-            (tmp_path / TEMPORARY).write_bytes(b"of the other run")
-            super().lock(fd)
+def replace(path: Path, data: bytes) -> None:
+    """Another file takes the name."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
 
+
+def test_another_run_takes_our_new_file_for_a_leftover(tmp_path):
     with pytest.raises(WriteFailedError, match="another run writes this file now"):
-        create(tmp_path, calls=CleanedBeforeItIsLocked())
+        create(tmp_path, calls=meanwhile("lock", lambda: replace(tmp_path / TEMPORARY, b"of the other run")))
     assert (tmp_path / TEMPORARY).read_bytes() == b"of the other run"
     assert not (tmp_path / NAME).exists()
 
 
 def test_another_run_begins_after_we_looked_for_a_leftover(tmp_path):
-    class BegunMeanwhile(FileCalls):
-        def open(self, name: str, flags: int, mode: int = 0, *, dir_fd: int | None = None) -> int:
-            if flags & os.O_CREAT:
-                (tmp_path / TEMPORARY).write_bytes(b"of the other run")
-            return super().open(name, flags, mode, dir_fd=dir_fd)
+    def begin() -> None:
+        replace(tmp_path / TEMPORARY, b"of the other run")
 
+    calls = meanwhile("open", begin, lambda _name, flags, *_mode: flags & os.O_CREAT)
     with pytest.raises(BusyError):
-        create(tmp_path, calls=BegunMeanwhile())
+        create(tmp_path, calls=calls)
     assert os.listdir(tmp_path) == [TEMPORARY]
     assert (tmp_path / TEMPORARY).read_bytes() == b"of the other run"
 
 
 def test_a_file_that_is_replaced_before_it_is_read_back(tmp_path):
     """By one with the same bytes, which nobody has synced. It is not ours to remove."""
-
-    class ReplacedMeanwhile(FileCalls):
-        def forget_cached(self, fd: int) -> None:
-            if (tmp_path / TEMPORARY).stat().st_ino == os.fstat(fd).st_ino:
-                (tmp_path / "other").write_bytes(DATA)
-                (tmp_path / "other").rename(tmp_path / TEMPORARY)
-
     with pytest.raises(WriteFailedError, match="was replaced while it was written"):
-        create(tmp_path, calls=ReplacedMeanwhile())
+        create(tmp_path, calls=meanwhile("forget_cached", lambda: replace(tmp_path / TEMPORARY, DATA)))
     assert os.listdir(tmp_path) == [TEMPORARY]
 
 
 def test_the_leftover_is_replaced_while_we_look(tmp_path):
     (tmp_path / TEMPORARY).write_bytes(b"left")
-
-    class ReplacedMeanwhile(FileCalls):
-        count = 0
-
-        def lock(self, fd: int) -> None:
-            self.count += 1
-            if self.count == 1:
-                os.unlink(tmp_path / TEMPORARY)
-                (tmp_path / TEMPORARY).write_bytes(b"of another run that was killed too")
-            super().lock(fd)
-
-    create(tmp_path, calls=ReplacedMeanwhile())
+    create(tmp_path, calls=meanwhile("lock", lambda: replace(tmp_path / TEMPORARY, b"of another run that was killed too")))
     assert os.listdir(tmp_path) == [NAME]
 
 
@@ -386,19 +362,12 @@ def test_the_leftover_is_replaced_by_a_live_run_while_we_look(tmp_path):
     (tmp_path / TEMPORARY).write_bytes(b"left")
     with contextlib.ExitStack() as stack:
 
-        class ReplacedMeanwhile(FileCalls):
-            is_first = True
-
-            def lock(self, fd: int) -> None:
-                if self.is_first:
-                    self.is_first = False
-                    os.unlink(tmp_path / TEMPORARY)
-                    (tmp_path / TEMPORARY).write_bytes(b"of a live run")
-                    stack.enter_context(other_process(sys.executable, "-c", LOCKS_AND_WAITS, tmp_path / TEMPORARY, "F_OFD_SETLK"))
-                super().lock(fd)
+        def begin() -> None:
+            replace(tmp_path / TEMPORARY, b"of a live run")
+            stack.enter_context(other_process(sys.executable, "-c", LOCKS_AND_WAITS, tmp_path / TEMPORARY, "F_OFD_SETLK"))
 
         with pytest.raises(WriteFailedError, match="another run writes this file now"):
-            create(tmp_path, calls=ReplacedMeanwhile())
+            create(tmp_path, calls=meanwhile("lock", begin))
         assert (tmp_path / TEMPORARY).read_bytes() == b"of a live run"
 
 
@@ -507,18 +476,17 @@ def test_the_second_name_is_not_removed_while_its_run_lives(tmp_path):
 def test_names_that_change_while_we_look(tmp_path, change):
     left_between_link_and_unlink(tmp_path)
 
-    class ChangesBeforeTheLock(FileCalls):
-        def lock(self, fd: int) -> None:
-            if change == "third name":
+    def happens() -> None:
+        match change:
+            case "third name":
                 (tmp_path / "third").hardlink_to(tmp_path / NAME)
-            elif change == "no name":
+            case "no name":
                 (tmp_path / NAME).rename(tmp_path / "elsewhere")
-            else:
+            case _:
                 (tmp_path / TEMPORARY).rename(tmp_path / "elsewhere")
                 (tmp_path / TEMPORARY).write_bytes(b"of another run")
-            super().lock(fd)
 
-    assert not remove_second_name(tmp_path, NAME, TEMPORARY, calls=ChangesBeforeTheLock())
+    assert not remove_second_name(tmp_path, NAME, TEMPORARY, calls=meanwhile("lock", happens))
     assert len(os.listdir(tmp_path)) == {"third name": 3, "no name": 2, "another temporary file": 3}[change]
 
 
@@ -549,7 +517,7 @@ def test_directories_that_cannot_be_synced_at_all(tmp_path):
     class NoDirectorySync(FileCalls):
         def fsync(self, fd: int) -> None:
             if stat.S_ISDIR(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+                raising(errno.EINVAL)()
             super().fsync(fd)
 
     create(tmp_path, calls=NoDirectorySync())
@@ -557,12 +525,11 @@ def test_directories_that_cannot_be_synced_at_all(tmp_path):
 
 
 def test_an_interrupt_leaves_nothing(tmp_path):
-    class Interrupted(FileCalls):
-        def fsync(self, fd: int) -> None:
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        create(tmp_path, calls=Interrupted())
+        create(tmp_path, calls=meanwhile("fsync", interrupt))
     assert os.listdir(tmp_path) == []
 
 

@@ -17,20 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from faulty_store import HUGE_BYTES, FaultyStore
+from faulty_store import HUGE_BYTES, PUTS_THAT_ALWAYS_FAIL, FaultyStore
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
 from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import (
     AlreadyExistsError,
-    BusyError,
     OutcomeUnknownError,
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
     UsageError,
-    WriteFailedError,
 )
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool
@@ -237,13 +235,7 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
     [
         (["412"], [], AlreadyExistsError, "already exists"),
         (["another"], [], AlreadyExistsError, "already exists"),
-        (["409"], [], BusyError, "another run writes"),
-        (["503"], [], WriteFailedError, "503 SlowDown"),
-        (["403"], [], WriteFailedError, "403 AccessDenied"),
-        (["501"], [], RefusedError, "takes no conditional writes"),
-        (["500"], [], OutcomeUnknownError, "may still appear"),
-        (["drop"], [], OutcomeUnknownError, "may still appear"),
-        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        *PUTS_THAT_ALWAYS_FAIL,
     ],
 )
 def test_a_create_that_always_fails(
@@ -381,7 +373,7 @@ def test_a_store_travels() -> None:
 def test_few_connections_are_kept(faulty: FaultyStore) -> None:
     """Each run has its own; of a process that begins run after run, the last ones stay, and who still has an older one may go on."""
     faulty.objects["bucket/k"] = b"data"
-    first, *_, last = stores = [store_of(faulty, run=f"run {number}") for number in range(3 * s3_requests.CLIENTS_MAX)]
+    first, *_, last = stores = [store_of(faulty, run=f"run {number}") for number in range(s3_requests.CLIENTS_MAX + 2)]
     held = s3_requests.client_of(first.settings)
     assert [store.read_small("s3://bucket/k", 10) for store in stores] == [b"data"] * len(stores)
     assert len(s3_requests._clients) == s3_requests.CLIENTS_MAX

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from faulty_store import FaultyStore, etag_of
+from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.replace import S3Replacing
@@ -57,13 +57,7 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
     [
         (["412"], [], RefusedError, "changed since it was listed"),
         (["another"], [], RefusedError, "changed since it was listed"),
-        (["409"], [], BusyError, "another run writes"),
-        (["503"], [], WriteFailedError, "503 SlowDown"),
-        (["403"], [], WriteFailedError, "403 AccessDenied"),
-        (["501"], [], RefusedError, "takes no conditional writes"),
-        (["500"], [], OutcomeUnknownError, "may still appear"),
-        (["drop"], [], OutcomeUnknownError, "may still appear"),
-        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        *PUTS_THAT_ALWAYS_FAIL,
         (["drop", "403"], [], OutcomeUnknownError, "may still appear"),
     ],
 )

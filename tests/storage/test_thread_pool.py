@@ -45,8 +45,8 @@ def test_work_in_work_ends() -> None:
     def outer(number: int) -> int:
         return sum(thread_pool.map_in_threads(inner, range(number)))
 
-    expected = [sum(sum(range(each)) for each in range(number)) for number in range(60)]
-    assert list(thread_pool.map_in_threads(outer, range(60))) == expected
+    expected = [sum(sum(range(each)) for each in range(number)) for number in range(2 * thread_pool.THREADS)]
+    assert list(thread_pool.map_in_threads(outer, range(2 * thread_pool.THREADS))) == expected
     assert len(alive) <= thread_pool.THREADS + 1
 
 
