@@ -313,23 +313,3 @@ def test_a_log_of_very_many_segments_takes_no_time(is_clean: bool) -> None:
     start = started(bases, snapshots, clean=is_clean, end=400_000, without_index=frozenset(bases if is_clean else ()))
     assert time.process_time() - started_at < 10
     assert [offset for offset, _ in start.after] == [*bases[1:], 400_000]
-
-
-@given(
-    bases=st.sets(st.integers(0, 60), min_size=1, max_size=8).map(lambda offsets: tuple(sorted(offsets))),
-    tail=st.integers(0, 20),
-    snapshots=st.dictionaries(st.integers(0, 90), st.booleans(), max_size=10),
-    log_start=st.integers(0, 60),
-)
-def test_good_snapshots_at_boundaries_survive_a_clean_start(
-    bases: tuple[int, ...], tail: int, snapshots: dict[int, bool], log_start: int
-) -> None:
-    end = bases[-1] + tail
-    start = started(bases, snapshots, clean=True, log_start=min(log_start, end), end=end)
-    first_kept = max(min(log_start, end), bases[0])
-    due = {offset for offset in (*bases, end) if first_kept < offset <= end}
-    for offset, parses in snapshots.items():
-        # One at the log end is stray while a larger stray one is there.
-        if parses and offset in due and (offset in bases or max(snapshots) == offset):
-            assert offset in kept(start)
-    assert sorted([*kept(start), *start.stray, *start.out_of_range, *start.corrupt]) == sorted(snapshots)

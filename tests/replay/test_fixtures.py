@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import struct
 from dataclasses import astuple
 from itertools import accumulate
 
@@ -15,7 +14,6 @@ from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.reference.producer_state import (
-    CompletedTransaction,
     ProducerState,
     producer_batches,
 )
@@ -56,45 +54,3 @@ def test_effects_at_every_boundary(partition_fixture: PartitionFixture, block_by
         assert entries_of(prefix).tolist() == expected
         assert read_entries(write_entries(entries_of(prefix))).tolist() == expected
         assert not prefix.epoch_decreased.any()
-
-
-def completed_in(partition_fixture: PartitionFixture) -> list[list[tuple[CompletedTransaction, int]]]:
-    """For each segment the transactions that its markers close, with the last stable offset at that time."""
-    state = ProducerState()
-    found = []
-    for part in partition_fixture.segments:
-        closed = []
-        for block in blocks_of(part, 8 << 20):
-            for completed in state.append(producer_batches(block)):
-                closed.append((completed, state.last_stable_offset(completed)))
-        found.append(closed)
-    return found
-
-
-ABORTED = struct.Struct(">hqqqq")
-
-
-def aborted_on_disk(part: SegmentFixture) -> list[tuple[int, ...]]:
-    path = part.path.with_suffix(".txnindex")
-    return list(ABORTED.iter_unpack(path.read_bytes())) if path.exists() else []
-
-
-def test_transaction_index_on_disk_is_what_the_replay_gives(partition_fixture: PartitionFixture) -> None:
-    """Producer, first offset, marker offset and last stable offset of every aborted transaction, in the order of the file."""
-    compared = 0
-    for part, closed in zip(partition_fixture.segments, completed_in(partition_fixture), strict=True):
-        ours = [
-            (0, completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
-            for completed, last_stable_offset in closed
-            if completed.is_aborted
-        ]
-        on_disk = aborted_on_disk(part)
-        if partition_fixture.is_compacted:
-            # The cleaner takes batches away, so a transaction may seem to begin later, or not at all; it takes no marker that still counts.
-            first_on_disk = {(producer_id, last): first for _, producer_id, first, last, _ in on_disk}
-            assert all(first_on_disk[producer_id, last] <= first for _, producer_id, first, last, _ in ours)
-        else:
-            assert on_disk == ours
-        compared += len(ours)
-    if partition_fixture.partition.endswith("mixed-0"):
-        assert compared > 0

@@ -23,7 +23,6 @@ from formats.errors import TruncatedError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
 from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import compose
-from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.replay.transactions import index_relevant
 
@@ -239,30 +238,6 @@ def test_every_wrong_checksum_is_named(seed: int, block_bytes: int, data: st.Dat
     unchecked = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes, check_crc=False)
     assert (unchecked.facts.bad_crc_count, unchecked.facts.bad_crc) == (0, ())
     assert facts_of(unchecked) == facts_of(summary)
-
-
-def test_of_very_many_wrong_checksums_some_are_named_and_all_are_counted() -> None:
-    log = idempotent_log(range(BAD_CRC_LISTED_MAX + 30))
-    summary = summarise_segment(BytesSegment(damaged_at(log.data, log.positions)), 0, block_bytes=700)
-    assert summary.facts.bad_crc_count == BAD_CRC_LISTED_MAX + 30
-    assert [offset for _, offset in summary.facts.bad_crc] == list(range(BAD_CRC_LISTED_MAX))
-
-
-@pytest.mark.parametrize(
-    ("tail", "kind"),
-    [
-        (b"", TailKind.CLEAN),
-        (b"\1", TailKind.TORN),
-        (bytes(1000), TailKind.ZERO_FILLED),
-        (b"\xff" * 60, TailKind.CORRUPT),
-    ],
-)
-def test_tails_change_no_fact(tail: bytes, kind: TailKind) -> None:
-    log = idempotent_log(range(5, 9))
-    summary = summarise_segment(BytesSegment(log.data + tail), 5)
-    assert summary.tail.kind is kind
-    assert summary.tail.position_bytes == len(log.data)
-    assert facts_of(summary) == facts_of(summarise_segment(BytesSegment(log.data), 5))
 
 
 def test_a_segment_that_shrinks_while_it_is_read_is_an_error() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from failing_calls import raising
+from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 from other_process import other_process
 
@@ -113,19 +114,9 @@ def test_we_hold_it_ourselves(tmp_path):
     assert lock_holder(tmp_path) is None
 
 
-@pytest.mark.parametrize("kind", ["directory", "pipe", "symbolic link", "dangling link"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_a_lock_file_that_is_no_file_tells_nothing(tmp_path, kind):
-    path = tmp_path / LOCK_FILE_NAME
-    match kind:
-        case "directory":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "symbolic link":
-            (tmp_path / "target").write_bytes(b"")
-            path.symlink_to("target")
-        case "dangling link":
-            path.symlink_to("nowhere")
+    make_odd(tmp_path / LOCK_FILE_NAME, kind)
     with pytest.raises(LockUnknownError):
         lock_holder(tmp_path)
     with pytest.raises(LockUnknownError), hold(tmp_path):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import FIXTURES, PartitionFixture
+from manifests import PartitionFixture
+from odd_files import ODD_KINDS, make_odd
 
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
@@ -128,18 +129,12 @@ class _Entry:
         return False
 
 
-@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_what_is_no_regular_file_is_told_apart(kind: str, tmp_path: Path) -> None:
     touch(tmp_path, f"{0:020d}.log")
     names = (f"{1:020d}.log", f"{1:020d}.snapshot", f"{0:020d}.txnindex")
     for name in names:
-        match kind:
-            case "directory":
-                (tmp_path / name).mkdir()
-            case "pipe":
-                os.mkfifo(tmp_path / name)
-            case _:
-                (tmp_path / name).symlink_to(FIXTURES / "magic0" / "manifest.json")
+        make_odd(tmp_path / name, kind)
     found = listed(tmp_path)
     assert set(found.unreadable) == set(names)
     assert [segment.base_offset for segment in found.segments] == [0]

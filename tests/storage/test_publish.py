@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from failing_calls import failing, meanwhile, raising
+from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 from other_process import other_process
 
@@ -113,24 +114,6 @@ def contents(directory: Path) -> dict[str, tuple[object, ...]]:
 # --- an existing name ---------------------------------------------------------------------------------------------------
 
 
-def occupy(path: Path, kind: str) -> None:
-    match kind:
-        case "file":
-            path.write_bytes(b"older")
-        case "directory":
-            path.mkdir()
-        case "symbolic link":
-            (path.parent / "target").write_bytes(b"target")
-            path.symlink_to("target")
-        case "dangling link":
-            path.symlink_to("nowhere")
-        case "pipe":
-            os.mkfifo(path)
-
-
-NO_FILES = ["directory", "symbolic link", "dangling link", "pipe"]
-
-
 class LooksTooEarly(FileCalls):
     """The name is free when it is looked at and taken when it is given."""
 
@@ -146,9 +129,12 @@ class LooksTooEarlyWithoutLinks(LooksTooEarly):
 
 
 @pytest.mark.parametrize("calls", [FileCalls, LooksTooEarly, LooksTooEarlyWithoutLinks])
-@pytest.mark.parametrize("kind", ["file", *NO_FILES])
+@pytest.mark.parametrize("kind", ["file", *ODD_KINDS])
 def test_an_existing_name_is_never_replaced(tmp_path, kind, calls):
-    occupy(tmp_path / NAME, kind)
+    if kind == "file":
+        (tmp_path / NAME).write_bytes(b"older")
+    else:
+        make_odd(tmp_path / NAME, kind)
     before = contents(tmp_path)
     with pytest.raises(AlreadyExistsError, match="exists and is not replaced") as caught:
         create(tmp_path, calls=calls())
@@ -247,9 +233,9 @@ def test_a_leftover_that_is_a_second_name_of_another_file(tmp_path):
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_what_is_no_file_is_not_removed(tmp_path, kind):
-    occupy(tmp_path / TEMPORARY, kind)
+    make_odd(tmp_path / TEMPORARY, kind)
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(WriteFailedError, match="is not a regular file and is not removed"):
         create(tmp_path)
@@ -438,8 +424,8 @@ def file_beside(kind: str, name: str, other: str):
         (directory / "second").hardlink_to(directory / name)
         if kind == "link to it":
             (directory / other).symlink_to(name)
-        else:
-            occupy(directory / other, kind)
+        elif kind != "absent":
+            make_odd(directory / other, kind)
 
     return make
 
@@ -544,9 +530,9 @@ def test_only_the_file_that_is_meant_is_removed(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_only_a_file_is_removed(tmp_path, kind):
-    occupy(tmp_path / NAME, kind)
+    make_odd(tmp_path / NAME, kind)
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(WriteFailedError, match="is no regular file and is not removed"):
         remove_file(tmp_path, NAME, lambda _fd: True)
@@ -610,9 +596,9 @@ def test_the_new_name_is_durable_before_the_old_one_goes(tmp_path):
     assert seen == ["sync", f"remove {NAME}", "sync"]
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_only_files_are_set_aside(tmp_path, kind):
-    occupy(tmp_path / NAME, kind)
+    make_odd(tmp_path / NAME, kind)
     with pytest.raises(WriteFailedError, match="is not a regular file"):
         set_aside(tmp_path, NAME, aside_name(1123))
 

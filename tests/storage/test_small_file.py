@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from failing_calls import raising
+from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
@@ -123,17 +124,11 @@ def test_a_regular_file_that_would_have_to_be_waited_for(tmp_path: Path, monkeyp
             os.close(each)
 
 
-@pytest.mark.parametrize("kind", ["link", "directory", "pipe"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
     """Links are not followed, and a pipe does not hang."""
     path = tmp_path / "it"
-    match kind:
-        case "link":
-            path.symlink_to(__file__)
-        case "directory":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
+    make_odd(path, kind)
     with nothing_left_open(), pytest.raises(ReadFailedError) as caught:
         read_small_file(str(path))
     assert caught.value.path == str(path)
