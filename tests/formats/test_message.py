@@ -64,6 +64,12 @@ KAFKA_BYTES = {
         3,
         {"brokerId": 1, "incarnationId": DIRECTORY, "brokerEpoch": 5, "rack": "", "fenced": True, "logDirs": [DIRECTORY]},
     ),
+    "unfence": (
+        "011100000000010000000000000005010001ff",
+        "BrokerRegistrationChangeRecord",
+        0,
+        {"brokerId": 1, "brokerEpoch": 5, "fenced": -1},
+    ),
     "feature level": (
         "010c00116d657461646174612e76657273696f6e001900",
         "FeatureLevelRecord",

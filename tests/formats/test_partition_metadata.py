@@ -71,7 +71,7 @@ ID = b"hVLXsV0ZSTSJwjeZBRZyLg"
 
 @pytest.mark.parametrize(
     "data",
-    [b"version: 0\ntopic_id: " + ID, b"version: 0\r\ntopic_id:\t" + ID + b"\r\n", b"version:   0\ntopic_id: " + ID + b"\nmore\n"],
+    [b"version: 0\ntopic_id: " + ID, b"version: 0\r\ntopic_id:\t" + ID + b"\r\n", b"version:   1\ntopic_id: " + ID + b"\nmore\n"],
 )
 def test_what_kafka_reads_too(data: bytes) -> None:
     assert read_partition_metadata(data).topic_id == bytes.fromhex("8552d7b15d19493489c23799051672 2e")

@@ -182,6 +182,12 @@ def test_others_are_kept_out_and_let_in_again(tmp_path):
     assert others_try(tmp_path) == "taken"
 
 
+def test_it_is_released_after_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), hold(tmp_path):
+        _ = 1 / 0
+    assert others_try(tmp_path) == "taken"
+
+
 def test_a_held_directory_is_refused_and_the_holder_named(tmp_path):
     with held_by_other(tmp_path) as process:
         with pytest.raises(RefusedError, match=f"is held by process {process.pid}: a broker, or another run"), hold(tmp_path):

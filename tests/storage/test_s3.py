@@ -658,3 +658,14 @@ def test_one_of_two_writers_wins(object_store: ObjectStore) -> None:
         assert len(outcomes) == 4
         assert object_store.get(f"{place}/{number:020d}.snapshot") == winner
     assert len(object_store.files(place)) == 25
+
+
+@pytest.mark.s3
+def test_an_object_changed_between_listing_and_reading(object_store: ObjectStore) -> None:
+    root = f"s3://{object_store.bucket()}"
+    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0))
+    (log_dir,) = find_partitions([root]).log_dirs
+    (partition,) = log_dir.partitions
+    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0, timestamp=2_000))
+    with partition.open_segment(partition.segments[0]) as source, pytest.raises(RefusedError, match="changed since it was listed"):
+        source.read_into(0, memoryview(bytearray(100)))

@@ -74,6 +74,13 @@ def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
         assert caught.value.path == str(path)
 
 
+def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    path.write_bytes(b"x")
+    with nothing_left_open(), pytest.raises(ZeroDivisionError), SegmentFile(str(path)):
+        _ = 1 / 0
+
+
 def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     """Truncation by a live broker: no endless loop, and no batch is made up. What was read counts for nothing."""
     path = tmp_path / "segment.log"

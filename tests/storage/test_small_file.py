@@ -57,6 +57,12 @@ def test_an_older_one_is_replaced_whole(tmp_path: Path) -> None:
     assert path.read_text() == "new\n"
 
 
+def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text_file("plan.json", ["text"])
+    assert (tmp_path / "plan.json").read_text() == "text"
+
+
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.json"
