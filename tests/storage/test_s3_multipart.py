@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.multipart import S3LargeObjects
@@ -101,37 +101,6 @@ def test_a_completion_that_never_arrives(
     again.create()
     assert again.names.count("UploadPart") == 0, "all three were there"
     assert object_store.get(place.location) == DATA
-
-
-def test_a_part_that_cannot_be_sent(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place, sent = place_of(), []
-
-    def lose(**_: Any) -> None:
-        sent.append(True)
-        if len(sent) == 2:
-            raise ConnectionClosedError(endpoint_url="there")
-
-    place.on("after-call", "UploadPart", lose)
-    with pytest.raises(WriteFailedError, match="the next run continues with the parts"):
-        place.create()
-    again = place_of()
-    again.create()
-    assert again.names.count("UploadPart") == 1
-    assert object_store.get(place.location) == DATA
-
-
-def test_somebody_gives_up_our_parts(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place = place_of()
-    bucket, key = split(place.location)
-
-    def abort(**_: Any) -> None:
-        for each in uploads(object_store, place.location):
-            object_store.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=each["UploadId"])
-
-    place.on("before-call", "CompleteMultipartUpload", abort)
-    with pytest.raises(WriteFailedError, match="another program removed the parts"):
-        place.create()
-    assert place.holds() is None
 
 
 def test_a_store_that_ignores_the_condition_is_refused(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
