@@ -248,7 +248,7 @@ def test_faults_are_the_same_as_they_are_decompressed(codec: str, monkeypatch: p
 
 
 def test_a_reader_that_stops_early_ends_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = read_records(*compressed("zstd", 2, [bytes(1000)] * 50_000), piped=piped)
+    reader = read_records(*compressed("zstd", 2, [bytes(1000)] * 5_000), piped=piped)
     assert next(reader).offset == 100
     assert [each.name for each in threading.enumerate()].count("piped") == 1
     reader.close()
