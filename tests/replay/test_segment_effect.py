@@ -376,37 +376,39 @@ class Forgotten:
         return result.chosen(~lost)
 
 
-Close = tuple[int, bool, int, int, bool]
-Resolution = Callable[[int, int], tuple[bool, int] | None]
-
-
 @dataclass(frozen=True)
 class WrongClose:
     """``compose`` with one cell of the resolution of ``closes`` wrong: which first offset a marker of ``then`` closes.
 
-    ``incoming``: the cell is about INC (True) or CONST (False); ``own``: with a first offset of its own or none; ``before``: what ``first``
-    says about the transaction of that producer. ``resolution`` gets (own first offset, that of ``first``).
+    Attributes:
+        is_incoming: the cell is about INC (True) or CONST (False).
+        has_own: with a first offset of its own, or none.
+        before: what ``first`` says about the transaction of that producer.
+        wrong: what becomes of it: INC or CONST, and which offset (its own, the one that was open, or a number); None if it is missing.
     """
 
-    name: str
-    incoming: bool
-    own: bool
+    is_incoming: bool
+    has_own: bool
     before: str
-    resolution: Resolution
+    wrong: tuple[bool, str | int] | None
+
+    @property
+    def name(self) -> str:
+        kind = f"{'INC' if self.is_incoming else 'CONST'}({'x' if self.has_own else 'none'})"
+        became = "missing" if self.wrong is None else f"{'INC' if self.wrong[0] else 'CONST'}({self.wrong[1]})"
+        return f"close {kind} after {self.before} is {became}"
 
     def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-        result = compose(first, then)
-        found: list[Close] = []
-        for row in rows_of(then.closes):
-            producer_id, is_incoming, own, marker_offset, is_aborted = row
+        found: list[tuple[object, ...]] = []
+        for producer_id, is_incoming, own, marker_offset, is_aborted in rows_of(then.closes):
             before, opened = state_before(first, producer_id)
-            if (self.incoming, self.own, self.before) == (is_incoming, own != NONE, before):
-                resolved = self.resolution(own, opened)
-            else:
-                resolved = resolution_of(is_incoming, own, before, opened)
+            resolved = resolution_of(is_incoming, own, before, opened)
+            if (self.is_incoming, self.has_own, self.before) == (is_incoming, own != NONE, before):
+                offsets = {"own": own, "opened": opened}
+                resolved = self.wrong and (self.wrong[0], offsets.get(self.wrong[1], self.wrong[1]))
             if resolved is not None:
                 found.append((producer_id, *resolved, marker_offset, is_aborted))
-        return with_closes(result, [*rows_of(first.closes), *found])
+        return with_closes(compose(first, then), [*rows_of(first.closes), *found])
 
 
 def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> SegmentEffect:
@@ -577,36 +579,28 @@ EVIDENCE = [
 ]
 
 
+INC, CONST = True, False
+WRONG_CLOSES: dict[str, list[tuple[bool, str | int] | None]] = {
+    "SET(x)": [(INC, "opened"), None],
+    "SET(none)": [(INC, "own")],
+    "KEEP_OR_SET(x)": [(INC, "own"), (CONST, "opened"), None],
+    "KEEP_OR_SET(none)": [None],
+    "unknown": [None],
+}
+"""What becomes of an INC by mistake, by the state before it."""
+
+
 def closes() -> Iterator[AnyMutation]:
     """INC(x) against every state; a wrong CONST, a wrong INC, a close that should not be there, one that is missing."""
-    wrong: dict[str, dict[str, Resolution]] = {
-        "SET(x)": {
-            "keeps-own": lambda own, opened: (False, own) if own != NONE else None,
-            "stays-INC": lambda own, opened: (True, opened),
-            "is-missing": lambda own, opened: None,
-        },
-        "SET(none)": {"stays-INC": lambda own, opened: (True, own)},
-        "KEEP_OR_SET(x)": {
-            "keeps-own": lambda own, opened: (True, own),
-            "becomes-CONST": lambda own, opened: (False, opened),
-            "is-missing": lambda own, opened: None,
-        },
-        "KEEP_OR_SET(none)": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
-        "unknown": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
-    }
-    for own in (False, True):
-        for before, resolutions in wrong.items():
-            for what, resolution in resolutions.items():
-                yield WrongClose(f"close-INC({'x' if own else 'none'})-{before}-{what}", True, own, before, resolution)
-            if own and before != "SET(x)" and before != "KEEP_OR_SET(x)":
-                yield WrongClose(f"close-INC(x)-{before}-is-missing", True, own, before, lambda own, opened: None)
-            if not own and before == "SET(none)":
-                yield WrongClose(f"close-INC(none)-{before}-closes", True, own, before, lambda own, opened: (False, 5))
-        for before in wrong if own else ():
-            yield WrongClose(f"close-CONST-{before}-is-missing", False, own, before, lambda own, opened: None)
-            yield WrongClose(f"close-CONST-{before}-becomes-INC", False, own, before, lambda own, opened: (True, own))
-            if "(x)" in before:
-                yield WrongClose(f"close-CONST-{before}-takes-a", False, own, before, lambda own, opened: (False, opened))
+    for before, wrong in WRONG_CLOSES.items():
+        yield from (WrongClose(INC, has_own, before, each) for each in wrong for has_own in BOTH)
+        if "KEEP_OR_SET(x)" != before != "SET(none)":
+            yield WrongClose(INC, True, before, (CONST, "own"))
+        yield from (WrongClose(CONST, True, before, each) for each in (None, (INC, "own")))
+        if "(x)" in before:
+            yield WrongClose(CONST, True, before, (CONST, "opened"))
+    yield WrongClose(INC, True, "SET(none)", None)
+    yield WrongClose(INC, False, "SET(none)", (CONST, 5))
     yield WrongList("closes-b-before-a", lambda rows, count: [*rows[count:], *rows[:count]])
     yield WrongList("closes-of-a-lost", lambda rows, count: rows[count:])
     yield WrongList("closes-of-b-lost", lambda rows, count: rows[:count])
@@ -713,9 +707,7 @@ def test_names_of_mutations_are_unique() -> None:
 
 
 def test_nothing_fails_without_a_mutation(corpus: Corpus) -> None:
-    harmless = WrongClose(
-        "right", True, True, "KEEP_OR_SET(x)", lambda own, opened: resolution_of(True, own, "KEEP_OR_SET(x)", opened)
-    )
+    harmless = WrongClose(INC, True, "KEEP_OR_SET(x)", (INC, "opened"))
     for case in itertools.islice(corpus, 600):
         check(case, compose)
         check(case, harmless)
