@@ -132,29 +132,24 @@ def test_what_is_not_read_cannot_be_wrong(read_headers: ReadHeaders, fields: dic
     assert (reading.headers, reading.markers) == (log.headers, [])
 
 
-@given(
-    is_commit=st.booleans(),
-    coordinator_epoch=INT32,
-    version=st.integers(0, 2**15 - 1),
-    rest=st.binary(max_size=100),
-    delta=st.integers(-(2**40), 2**40),
-    offset_delta=st.integers(0, 5),
-    base=st.integers(-1, 2**42),
+MARKERS = st.fixed_dictionaries(
+    {
+        "commit": st.booleans(),
+        "coordinator_epoch": INT32,
+        "version": st.integers(0, 2**15 - 1),
+        "rest": st.binary(max_size=100),
+        "timestamp_delta": st.integers(-(2**40), 2**40),
+        "offset_delta": st.integers(0, 5),
+    }
 )
-def test_any_marker(
-    is_commit: bool, coordinator_epoch: int, version: int, rest: bytes, delta: int, offset_delta: int, base: int
-) -> None:
-    record = build_end_transaction_marker(
-        commit=is_commit,
-        coordinator_epoch=coordinator_epoch,
-        version=version,
-        rest=rest,
-        timestamp_delta=delta,
-        offset_delta=offset_delta,
-    )
-    log = log_with([record], base_timestamp=base)
+
+
+@given(fields=MARKERS, base=st.integers(-1, 2**42))
+def test_any_marker(fields: dict[str, Any], base: int) -> None:
+    log = log_with([build_end_transaction_marker(**fields)], base_timestamp=base)
+    expected = MarkerRow(1, fields["commit"], fields["coordinator_epoch"], base + fields["timestamp_delta"])
     for read in HEADER_ENGINES.values():
-        assert read(segment(log.data)).markers == [MarkerRow(1, is_commit, coordinator_epoch, base + delta)]
+        assert read(segment(log.data)).markers == [expected]
 
 
 def test_only_the_first_record_counts(read_headers: ReadHeaders) -> None:

@@ -33,6 +33,9 @@ def test_what_newer_versions_add_is_ignored() -> None:
     assert read_quorum_state(data) == QuorumState(2, 2, 7, -1, "A" * 22)
 
 
+VOTED = b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1'
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -42,14 +45,8 @@ def test_what_newer_versions_add_is_ignored() -> None:
         (b'{"data_version":1,"leaderId":"1"}', "leaderId: expected an int32, found \"'1'\""),
         (b'{"data_version":true}', "data_version: expected an int32"),
         (b'{"data_version":1,"leaderId":1,"leaderEpoch":2147483648}', "leaderEpoch: expected an int32"),
-        (
-            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":5}',
-            "votedDirectoryId: expected the text of a uuid, found '5'",
-        ),
-        (
-            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1}',
-            "votedDirectoryId: expected the text of a uuid, found nothing",
-        ),
+        (VOTED + b',"votedDirectoryId":5}', "votedDirectoryId: expected the text of a uuid, found '5'"),
+        (VOTED + b"}", "votedDirectoryId: expected the text of a uuid, found nothing"),
         (
             b'{"data_version":0,"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":1,"appliedOffset":0,"currentVoters":[1]}',
             "currentVoters: expected a JSON object, found int",
