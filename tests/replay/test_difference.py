@@ -548,10 +548,12 @@ def test_generated(check: Callable[[int, Counter[object]], None], count: int, le
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_equals_the_specification_where_many_differ(is_complete: bool) -> None:
+def test_equals_the_specification_where_many_differ(is_complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every kind more than are listed, so that the limit falls among all of them."""
+    listed_max = 100
+    monkeypatch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
     rng = random.Random(7)
-    count = 8 * DIFFERENCES_LISTED_MAX
+    count = 8 * listed_max
     clients = [Client(producer, is_transactional=producer % 5 == 0) for producer in rng.sample(range(1 << 40), count)]
     truth = effect_of([client.data(offset, 1, 1000) for offset, client in enumerate(clients)])
     found = []
@@ -566,10 +568,10 @@ def test_equals_the_specification_where_many_differ(is_complete: bool) -> None:
     rng.shuffle(found)
     knows = knowledge(first_offset=0, is_complete=is_complete, log_start=count // 2, as_of_ms=1000)
     specification = specified(truth, found, count, knows)
-    listed = specification.differences[:DIFFERENCES_LISTED_MAX]
+    listed = specification.differences[:listed_max]
     assert answer_of(compare(truth, array_of(found), count, knows)) == replace(specification, differences=listed)
     for kind in (DifferenceKind.MISSING, DifferenceKind.EXTRA, DifferenceKind.FIELD):
-        assert sum(each.kind is kind for each in specification.differences) > DIFFERENCES_LISTED_MAX
+        assert sum(each.kind is kind for each in specification.differences) > listed_max
 
 
 def test_memory_where_all_producers_differ() -> None:

@@ -19,7 +19,7 @@ from snaprebuild.replay.reference.producer_state import (
 )
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 
-BLOCK_SIZES = (1000, 20_000, 8 << 20)
+BLOCK_SIZES = (4000, 8 << 20)
 
 
 def blocks_of(part: SegmentFixture, block_bytes: int) -> list[HeaderBlock]:

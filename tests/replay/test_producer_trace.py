@@ -127,7 +127,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
 def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=EXAMPLES // 2)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         log = data.draw(logs(max_batches=24, is_dense=True))

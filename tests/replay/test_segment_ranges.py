@@ -153,7 +153,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
 def test_any_segment_split_anywhere() -> None:
     reached: Counter[tuple[str, bool]] = Counter()
 
-    @settings(max_examples=scaled(300))
+    @settings(max_examples=scaled(150))
     @given(cases())
     def holds(case: tuple[bytes, int, list[int], int, list[int], dict[str, Any]]) -> None:
         data, base, positions, block_bytes, cuts, options = case

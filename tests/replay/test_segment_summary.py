@@ -144,7 +144,7 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
 def test_pieces_of_generated_segments() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=scaled(300))
+    @settings(max_examples=scaled(150))
     @given(logs(max_batches=20), block_sizes, st.data())
     def holds(log: GeneratedLog, block_bytes: int, data: st.DataObject) -> None:
         base = log.batches[0].header.base_offset if log.batches else 0
