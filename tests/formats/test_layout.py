@@ -13,6 +13,7 @@ from construct import (
     Int8ub,
     Int16sb,
     Int16sl,
+    Int24ub,
     Int64sb,
     Int64ub,
     Padding,
@@ -45,12 +46,13 @@ def test_reads_hand_computed_bytes() -> None:
     "grammar",
     [
         Struct("a" / Int16sl),
+        Struct("a" / Int24ub),
         Struct("a" / VarInt),
         Struct("a" / GreedyBytes),
         Struct("n" / INT8, "a" / Bytes(this.n)),
         INT32,
     ],
-    ids=["little endian", "varint", "greedy", "bytes of a variable length", "no struct"],
+    ids=["little endian", "three bytes", "varint", "greedy", "bytes of a variable length", "no struct"],
 )
 def test_what_numpy_cannot_view_is_refused(grammar: object) -> None:
     with pytest.raises(TypeError):

@@ -86,6 +86,7 @@ def test_what_kafka_reads_too(data: bytes) -> None:
         (b"version: 0 \ntopic_id: " + ID, BadVersionError, 1),
         (b"version:0\ntopic_id: " + ID, BadValueError, 1),
         (b"version: 0\ntopic id: " + ID, BadValueError, 2),
+        (b"version: 0\ntopic_id: " + ID + b" ", BadValueError, 2),
         (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", BadValueError, 2),
         (b"version: 0\ntopic_id: \xff", BadValueError, 2),
     ],

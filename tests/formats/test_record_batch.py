@@ -292,6 +292,11 @@ class TestFaults:
         assert parse_batch_header(build_record_batch(header_of(0), b"")).length == 49
         assert [parse_batch_header(message_of(magic, 0, b"").data).length for magic in (0, 1)] == [14, 22]
 
+    def test_header_alone_is_enough(self) -> None:
+        assert parse_batch_header(BATCH[:61]) == parse_batch_header(BATCH)
+        with pytest.raises(TruncatedError):
+            check_batch(BATCH[:-1])
+
     @pytest.mark.parametrize("data", [BATCH, *MESSAGES], ids=["magic2", "magic0", "magic1"])
     def test_checksum_covers_what_kafka_says(self, data: bytes) -> None:
         """Not offset and leader epoch, which a broker rewrites; and bytes behind the batch are not looked at."""
