@@ -5,7 +5,6 @@ Files and truth come from ``simulated_broker`` and from the specification fold; 
 
 from __future__ import annotations
 
-import json
 import random
 import tracemalloc
 from collections import Counter
@@ -20,6 +19,7 @@ from effects import array_of, effect_of
 from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_vectors import VECTORS, entries_of
 from manifests import FIXTURES, bundled
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
@@ -143,12 +143,7 @@ def test_whatever_came_in_before_the_first_segment(data: st.DataObject) -> None:
 
 def reborn_vectors() -> dict[str, list[ProducerEntry]]:
     """What Kafka 2.7.2, 3.9.0 and 4.3.1 held after a producer expired and came back."""
-    document = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-    return {
-        vector["name"]: [ProducerEntry(*entry.values()) for entry in vector["expectedEntries"]]
-        for vector in document["vectors"]
-        if vector["name"].startswith("expired_reborn")
-    }
+    return {each["name"]: entries_of(each["expectedEntries"]) for each in VECTORS if each["name"].startswith("expired_reborn")}
 
 
 def test_reborn_producers_of_the_vectors() -> None:
