@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from fixture_files import each_broker_file
 from hypothesis import example, given
 from hypothesis import strategies as st
-from manifests import FIXTURES
+from kafka_vectors import VECTORS
 from strategies import INT16, INT32, INT64
 
 from formats import limits
@@ -209,7 +208,6 @@ def test_round_trip_of_what_brokers_wrote(path: Path, read: Reader, write: Write
     assert write(read(data, file=path.name)) == data
 
 
-VECTORS = json.loads((FIXTURES / "producer-state-vectors.json").read_text())["vectors"]
 WRITTEN_BY_KAFKA = [vector for vector in VECTORS if "kafkaWrittenSnapshotHex" in vector]
 
 

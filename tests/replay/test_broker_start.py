@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from manifests import FIXTURES
+from kafka_vectors import SCENARIOS, STRAYS, entries_of
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
@@ -23,21 +22,10 @@ from snaprebuild.replay.broker_start import (
 )
 
 KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
-VECTORS = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["rebuildScenarios"]}
-STRAY = {scenario["name"]: scenario for scenario in VECTORS["straySnapshots"]}
 
 # The partition of which the whole starts below were made: kafka4-mixed, mixed-0.
 BASES = (0, 687, 1231, 1805, 2430, 3017, 3586, 4142, 4710, 5223, 5737, 6261, 6776, 7350, 7875)
 END = 8334
-
-
-def as_snake(name: str) -> str:
-    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
-
-
-def entries_of(rows: list[dict[str, int]]) -> set[ProducerEntry]:
-    return {ProducerEntry(**{as_snake(name): value for name, value in row.items()}) for row in rows}
 
 
 def parsed(data: str) -> set[ProducerEntry] | None:
@@ -68,7 +56,7 @@ def run(scenario: dict[str, Any]) -> SnapshotFiles:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_rebuild_scenario_leaves_the_files_that_kafka_left(name: str) -> None:
     scenario = SCENARIOS[name]
-    expected = {each["offset"]: entries_of(each["entries"]) for each in scenario["expectedSnapshots"]}
+    expected = {each["offset"]: set(entries_of(each["entries"])) for each in scenario["expectedSnapshots"]}
     before = {each["offset"]: parsed(each["hex"]) for each in scenario["preexistingSnapshots"]}
     files = run(scenario).files
     assert sorted(files) == sorted(expected)
@@ -87,9 +75,9 @@ def test_rebuild_c_trusts_the_snapshot_that_is_there() -> None:
     assert (files.loaded, files.replayed_from, files.files[20]) == (20, 20, KEPT)
 
 
-@pytest.mark.parametrize("name", STRAY)
+@pytest.mark.parametrize("name", STRAYS)
 def test_stray_scenario(name: str) -> None:
-    scenario = STRAY[name]
+    scenario = STRAYS[name]
     files = SnapshotFiles(dict.fromkeys(scenario["snapshotOffsets"], True))
     files.remove_stray(scenario["segmentBaseOffsets"])
     assert sorted(files.files) == scenario["afterRemoveStray"]

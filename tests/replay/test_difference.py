@@ -5,7 +5,6 @@ Files and truth come from ``simulated_broker`` and from the specification fold; 
 
 from __future__ import annotations
 
-import json
 import random
 import tracemalloc
 from collections import Counter
@@ -20,6 +19,7 @@ from effects import array_of, effect_of
 from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_vectors import VECTORS, entries_of
 from manifests import FIXTURES, bundled
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
@@ -143,12 +143,7 @@ def test_whatever_came_in_before_the_first_segment(data: st.DataObject) -> None:
 
 def reborn_vectors() -> dict[str, list[ProducerEntry]]:
     """What Kafka 2.7.2, 3.9.0 and 4.3.1 held after a producer expired and came back."""
-    document = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-    return {
-        vector["name"]: [ProducerEntry(*entry.values()) for entry in vector["expectedEntries"]]
-        for vector in document["vectors"]
-        if vector["name"].startswith("expired_reborn")
-    }
+    return {each["name"]: entries_of(each["expectedEntries"]) for each in VECTORS if each["name"].startswith("expired_reborn")}
 
 
 def test_reborn_producers_of_the_vectors() -> None:
@@ -320,44 +315,50 @@ def knowing(as_of_ms: int = 1000, **known: int | bool) -> Knowledge:
 SINCE_100 = {"first_offset": 100, "is_complete": False}
 
 
-@pytest.mark.parametrize(
-    ("truth", "found", "knows", "is_wrong"),
-    [
-        # What has expired on both sides is not compared. One side alive is enough: too young, or with a transaction open.
-        (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(999 + EXPIRATION_MS), True),
-        (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(1000 + EXPIRATION_MS), False),
-        (IDEMPOTENT, replace(ENTRY, timestamp=1001), knowing(1000 + EXPIRATION_MS), True),
-        (IDEMPOTENT, replace(ENTRY, current_txn_first_offset=0), knowing(1000 + EXPIRATION_MS), True),
-        # An entry may be absent if all of its batches are below the log start offset.
-        (IDEMPOTENT, None, knowing(log_start=4), True),
-        (IDEMPOTENT, None, knowing(log_start=5), False),
-        # A producer without a batch counts only where all of the retained log does.
-        (BUMPED, None, knowing(log_start=0), True),
-        (BUMPED, None, knowing(log_start=1), False),
-        # A batch that nothing follows is there whatever the log start offset.
-        (IDEMPOTENT, replace(ENTRY, **NO_BATCH), knowing(log_start=8), True),
-        # A transaction that begins at or behind the first offset begins at one of the batches that are there.
-        (OPEN, opened_at(99), knowing(**SINCE_100), False),
-        (OPEN, opened_at(100), knowing(**SINCE_100), True),
-        (OPEN, opened_at(102), knowing(**SINCE_100), False),
-        (OPEN, opened_at(103), knowing(**SINCE_100), True),
-        (OPEN, opened_at(-1), knowing(**SINCE_100), True),
-        # A broker that recovered from 103 lets it begin there, but not behind its last batch.
-        (OPEN, opened_at(103), knowing(**SINCE_100, log_start=103), False),
-        (OPEN, opened_at(104), knowing(**SINCE_100, log_start=103), True),
-        (OPEN, opened_at(-1), knowing(**SINCE_100, log_start=103), True),
-        # The batch before the first marker may have been deleted, unless it is known what was before.
-        (MARKED, marked_behind(99), knowing(**SINCE_100), False),
-        (MARKED, marked_behind(100), knowing(**SINCE_100), True),
-        (MARKED, marked_behind(-1), knowing(**SINCE_100), False),
-        (MARKED, marked_behind(99), knowing(first_offset=100), True),
-        (MARKED, marked_behind(-1), knowing(first_offset=100), False),
-        # Of a producer of whom only an empty control batch is left nothing is known.
-        (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(**SINCE_100), False),
-        (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(first_offset=100), True),
-    ],
-)
-def test_what_is_proven(truth: SegmentEffect, found: ProducerEntry | None, knows: Knowledge, is_wrong: bool) -> None:
+CLAIMS: dict[str, tuple[SegmentEffect, ProducerEntry | None, Knowledge, bool]] = {
+    # What has expired on both sides is not compared. One side alive is enough: too young, or with a transaction open.
+    "wrong and young": (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(999 + EXPIRATION_MS), True),
+    "wrong and expired": (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(1000 + EXPIRATION_MS), False),
+    "one side too young": (IDEMPOTENT, replace(ENTRY, timestamp=1001), knowing(1000 + EXPIRATION_MS), True),
+    "one side with a transaction open": (
+        IDEMPOTENT,
+        replace(ENTRY, current_txn_first_offset=0),
+        knowing(1000 + EXPIRATION_MS),
+        True,
+    ),
+    # An entry may be absent if all of its batches are below the log start offset.
+    "absent, above the log start": (IDEMPOTENT, None, knowing(log_start=4), True),
+    "absent, below the log start": (IDEMPOTENT, None, knowing(log_start=5), False),
+    # A producer without a batch counts only where all of the retained log does.
+    "absent without a batch, all of the log counts": (BUMPED, None, knowing(log_start=0), True),
+    "absent without a batch, a part of the log counts": (BUMPED, None, knowing(log_start=1), False),
+    # A batch that nothing follows is there whatever the log start offset.
+    "without its last batch": (IDEMPOTENT, replace(ENTRY, **NO_BATCH), knowing(log_start=8), True),
+    # A transaction that begins at or behind the first offset begins at one of the batches that are there.
+    "begun below the first offset": (OPEN, opened_at(99), knowing(**SINCE_100), False),
+    "begun at no batch": (OPEN, opened_at(100), knowing(**SINCE_100), True),
+    "begun at its first batch": (OPEN, opened_at(102), knowing(**SINCE_100), False),
+    "begun at its second batch": (OPEN, opened_at(103), knowing(**SINCE_100), True),
+    "no transaction": (OPEN, opened_at(-1), knowing(**SINCE_100), True),
+    # A broker that recovered from 103 lets it begin there, but not behind its last batch.
+    "recovered: begun at the log start": (OPEN, opened_at(103), knowing(**SINCE_100, log_start=103), False),
+    "recovered: begun behind its last batch": (OPEN, opened_at(104), knowing(**SINCE_100, log_start=103), True),
+    "recovered: no transaction": (OPEN, opened_at(-1), knowing(**SINCE_100, log_start=103), True),
+    # The batch before the first marker may have been deleted, unless it is known what was before.
+    "marker: a batch below": (MARKED, marked_behind(99), knowing(**SINCE_100), False),
+    "marker: a batch at it": (MARKED, marked_behind(100), knowing(**SINCE_100), True),
+    "marker: no batch": (MARKED, marked_behind(-1), knowing(**SINCE_100), False),
+    "marker: a batch below, all is known": (MARKED, marked_behind(99), knowing(first_offset=100), True),
+    "marker: no batch, all is known": (MARKED, marked_behind(-1), knowing(first_offset=100), False),
+    # Of a producer of whom only an empty control batch is left nothing is known.
+    "empty control batch": (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(**SINCE_100), False),
+    "empty control batch, all is known": (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(first_offset=100), True),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_is_proven(name: str) -> None:
+    truth, found, knows, is_wrong = CLAIMS[name]
     comparison = compare(truth, array_of([found] if found else []), 1000, knows)
     assert comparison.proven_wrong is is_wrong
     assert all(difference.is_certain is is_wrong for difference in comparison.differences)

@@ -7,7 +7,6 @@ was made; its entries come from Kafka, not from here.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from itertools import groupby
@@ -17,7 +16,8 @@ import pytest
 from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import FIXTURES
+from kafka_vectors import SCENARIOS, VECTORS
+from kafka_vectors import entries_of as entries_of_rows
 from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
 from formats.errors import BadValueError, FormatError
@@ -35,10 +35,6 @@ from snaprebuild.replay.segment_effect import (
 )
 from snaprebuild.replay.window import is_expired
 
-DOCUMENT = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-VECTORS: list[dict[str, Any]] = DOCUMENT["vectors"]
-SCENARIOS: list[dict[str, Any]] = DOCUMENT["rebuildScenarios"]
-
 vectors = pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
 
 
@@ -52,9 +48,7 @@ Entries = dict[int, tuple[int, ...]]
 
 
 def entries_expected(rows: Iterable[dict[str, int]]) -> Entries:
-    """As JSON has them: the order of its fields is that of ``ProducerEntry``."""
-    found = [ProducerEntry(*row.values()) for row in rows]
-    return {entry.producer_id: astuple(entry) for entry in found}
+    return {entry.producer_id: astuple(entry) for entry in entries_of_rows(rows)}
 
 
 def entries_of_state(state: ProducerState) -> Entries:
@@ -318,11 +312,6 @@ def snapshots_expected(scenario: dict[str, Any]) -> dict[int, Entries]:
     return {snapshot["offset"]: entries_expected(snapshot["entries"]) for snapshot in scenario["expectedSnapshots"]}
 
 
-def scenario_named(name: str) -> dict[str, Any]:
-    (scenario,) = (scenario for scenario in SCENARIOS if scenario["name"] == name)
-    return scenario
-
-
 def existing(scenario: dict[str, Any], offset: int) -> bytes:
     (snapshot,) = (snapshot for snapshot in scenario["preexistingSnapshots"] if snapshot["offset"] == offset)
     return bytes.fromhex(snapshot["hex"])
@@ -339,7 +328,7 @@ def existing(scenario: dict[str, Any], offset: int) -> bytes:
     ],
 )
 def test_what_each_rebuild_writes(name: str, loaded: int | None, chunked: bool) -> None:
-    scenario = scenario_named(name)
+    scenario = SCENARIOS[name]
     expected = snapshots_expected(scenario)
     entries = () if loaded is None else parse_snapshot(existing(scenario, loaded))
     if loaded is not None:
@@ -355,15 +344,15 @@ def test_what_each_rebuild_writes(name: str, loaded: int | None, chunked: bool) 
 
 
 def test_rebuild_B_writes_false_empties() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_B")
+    scenario = SCENARIOS["rebuild_B"]
     found = states_at_boundaries(scenario, 0, (), chunked=False)
     assert snapshots_expected(scenario) == {20: {}, 30: {}, 40: {}}
-    assert found == states_at_boundaries(scenario_named("rebuild_A"), 0, (), chunked=False), "the same log, with the same truth"
+    assert found == states_at_boundaries(SCENARIOS["rebuild_A"], 0, (), chunked=False), "the same log, with the same truth"
     assert all(found[offset] for offset in (20, 30, 40))
 
 
 def test_rebuild_C_loses_an_open_transaction() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_C")
+    scenario = SCENARIOS["rebuild_C"]
     assert states_at_boundaries(scenario, 0, (), chunked=False)[30][2][-1] == 15
     assert 2 not in snapshots_expected(scenario)[30]
 
@@ -371,4 +360,4 @@ def test_rebuild_C_loses_an_open_transaction() -> None:  # noqa: N802
 @pytest.mark.parametrize("read", [parse_snapshot, read_entries])
 def test_rebuild_D_has_a_snapshot_that_cannot_be_read(read: Any) -> None:  # noqa: N802
     with pytest.raises(FormatError):
-        read(existing(scenario_named("rebuild_D"), 20))
+        read(existing(SCENARIOS["rebuild_D"], 20))

@@ -25,10 +25,11 @@ HEADERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _old(request: pytest.FixtureRequest) -> None:
-    if "faulty" in request.fixturenames:
-        request.getfixturevalue("faulty").objects[KEY] = b"old"
+@pytest.fixture
+def faulty(faulty: FaultyStore) -> FaultyStore:
+    """With the object that is replaced."""
+    faulty.objects[KEY] = b"old"
+    return faulty
 
 
 def replacing(faulty: FaultyStore, **settings: object) -> S3Replacing:
