@@ -96,7 +96,9 @@ def test_the_owner_is_passed_on(tmp_path: Path) -> None:
     assert Ownership.of((tmp_path / NAME).stat()) == owner
 
 
-@pytest.mark.parametrize("other", [DATA[:100], DATA + b"x", DATA[:-1] + b"x"], ids=["half", "a byte more", "another byte"])
+@pytest.mark.parametrize(
+    "other", [DATA[:-1], DATA[:100], DATA + b"x", DATA[:-1] + b"x"], ids=["a byte less", "half", "a byte more", "another byte"]
+)
 def test_another_large_file_is_known(tmp_path: Path, other: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_store, "BLOCK_BYTES", 50)
     (tmp_path / "source").write_bytes(DATA)
