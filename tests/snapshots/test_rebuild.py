@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -19,8 +18,6 @@ from log_dirs import (
     batch,
     copy_of,
     make_log_dir,
-    marker,
-    remove_snapshots,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -33,9 +30,7 @@ from plans import make_plan
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -91,39 +86,6 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert told[0] == told[1]
     assert [finding.code for finding in one.findings] == [finding.code for finding in two.findings]
-
-
-@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
-def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    logs = copy_of("kafka27-mixed", tmp_path)
-    result = rebuilt(logs, jobs=2, replay_from=replay_from)
-    assert result.findings == ()
-    for partition in ("mixed-0", "logappend-0"):
-        assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
-
-
-def killed_at_2181(task: ReadTask) -> SegmentSummary:
-    """As the kernel does when memory runs out."""
-    if task.base_offset == 2181:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return read_segment(task)
-
-
-def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies below it is written, the finding names the file, and no other partition is affected."""
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0")
-    result = rebuilt(logs, jobs=2)
-    assert exit_code_of(result.findings) == 5
-    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
-    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
-    assert "a worker process died while it read this file" in finding.message
-    expected = truth("kafka27-mixed", "mixed-0")
-    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
-    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 # --- another run writes the same file -----------------------------------------------------------------------------------------
@@ -258,22 +220,6 @@ def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkey
 # --- evidence --------------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_the_window_leaves_open_is_read(tmp_path: Path) -> None:
-    """One snapshot is missing close to the end of a log that is old but for its last segments: the one behind it may speak for the rest."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0", 7637)
-    segments = truth("kafka27-mixed", "mixed-0")
-    newest = max(entry.timestamp for entry in segments[8231])
-    result = rebuilt(logs, topics=("mixed",), offset_from=7637, as_of_ms=newest, expiration_ms=5000)
-    (partition,) = result.partitions
-    (boundary,) = partition.boundaries
-    assert boundary.action == "written"
-    live = {e for e in segments[7637] if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000}
-    found = snapshots_in(logs / "mixed-0")[7637]
-    assert {e for e in found if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000} == live
-    assert found <= segments[7637] or boundary.snapshot_class.value != "EXACT"
-
-
 def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
     logs = copy_of("kafka27-mixed", tmp_path)
@@ -296,27 +242,6 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     assert lock_holder(logs) is None
 
 
-def test_the_window_alone_proves_nothing_and_says_so(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    write_partition(logs / "t-0", {n: batch(n, producer_id=7 + n, timestamp=1000 * (n + 1)) for n in range(5)})
-    for n in range(5):
-        (logs / "t-0" / f"{n:020d}.timeindex").write_bytes((1000 * (n + 1)).to_bytes(8, "big") + bytes(4))
-    result = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500)
-    classes = {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries if each.snapshot_class}
-    assert set(classes.values()) == {"UNPROVEN"}
-    assert snapshots_in(logs / "t-0") == {}
-    assert exit_code_of(result.findings) == 1
-    forced = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500, allow_unproven=True)
-    assert {each.action for each in forced.partitions[0].boundaries} == {"written"}
-    assert exit_code_of(forced.findings) == 1
-    full = {n + 1: {ProducerEntry(7 + k, 0, 0, k, 0, 1000 * (k + 1)) for k in range(n + 1)} for n in range(5)}
-    for boundary, entries in snapshots_in(logs / "t-0").items():
-        assert entries <= full[boundary]
-        assert {entry for entry in full[boundary] if 5000 - entry.timestamp < 2500} <= entries
-    again = rebuilt(logs, boundaries="all", set_aside=True, as_of_ms=5000, expiration_ms=2500)
-    assert exit_code_of(again.findings) == 0, "what auto can prove agrees"
-
-
 def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
     """Kafka's own two replay paths may differ there; --allow-unproven writes what the fold batch by batch gives."""
     logs = make_log_dir(tmp_path / "logs")
@@ -331,75 +256,6 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
         2: {ProducerEntry(7, 3, 9, 1, 0, 1000)},
         3: {ProducerEntry(7, 3, 9, 1, 0, 1000), ProducerEntry(8, 0, 0, 2, 0, 1000)},
     }
-
-
-def deleted_prefix(tmp_path: Path) -> tuple[Path, dict[int, set[ProducerEntry]]]:
-    """A log whose first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
-    logs = make_log_dir(tmp_path / "logs")
-    kept = {
-        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
-        20: batch(20, producer_id=8, sequence=1, timestamp=4000),
-        30: batch(30, producer_id=8, sequence=2, timestamp=5000),
-    }
-    write_partition(logs / "t-0", kept)
-    nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
-    before = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3)
-    after = ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
-    states = {
-        10: {nine, before},
-        20: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
-        30: {nine, after, ProducerEntry(8, 0, 1, 20, 0, 4000)},
-        31: {nine, after, ProducerEntry(8, 0, 2, 30, 0, 5000)},
-    }
-    return logs, states
-
-
-def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    # There are offsets without a batch between the segments: their ends are made to meet.
-    write_partition(
-        logs / "t-0",
-        {
-            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
-            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
-        },
-    )
-    for offset in (10, 30):
-        (logs / "t-0" / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
-    result = rebuilt(logs, as_of_ms=6000)
-    assert result.findings == ()
-    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {20: "EXACT", 31: "EXACT"}
-    assert snapshots_in(logs / "t-0") == states
-
-
-@pytest.mark.parametrize("later", ["none", "contradicting"])
-def test_a_snapshot_at_the_first_offset_that_nothing_confirms(later: str, tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    write_partition(
-        logs / "t-0",
-        {
-            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
-            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
-        },
-    )
-    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
-    if later == "contradicting":
-        # Without 9, of whom the one at 10 says that it wrote 4 seconds before.
-        (logs / "t-0" / snapshot_name(30)).write_bytes(snapshot_bytes(e for e in states[30] if e.producer_id != 9))
-    result = rebuilt(logs, as_of_ms=6000, offset_to=20)
-    (boundary,) = result.partitions[0].boundaries
-    assert boundary.snapshot_class.value == "EXACT_FROM_LOG_START"
-    # The marker alone: whose batch it was the retained log does not say.
-    assert snapshots_in(logs / "t-0")[20] == {ProducerEntry(7, 0, -1, -1, 0, 3000, 4), ProducerEntry(8, 0, 0, 11, 0, 3000)}
-
-
-def test_log_start_ignores_what_survives(tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
-    (logs / "t-0" / snapshot_name(20)).write_bytes(snapshot_bytes(states[20]))
-    rebuilt(logs, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
-    found = snapshots_in(tmp_path / "out" / "t-0")
-    assert {entry.producer_id for entries in found.values() for entry in entries} == {7, 8}
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------------------
@@ -439,16 +295,6 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
         finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
     )
     assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
-
-
-def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
-        file.write(b"x")
-    result = rebuild(plan, jobs=1)
-    assert exit_code_of(result.findings) == 3
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
 
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import crc32c
 import pytest
 from command import live_broker
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, snapshot_bytes, snapshot_name, truth
-from manifests import FIXTURES, REPOSITORY, PartitionFixture
+from manifests import FIXTURES, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.cli.render.scan import scan_document
-from snaprebuild.cli.result import json_text
-from snaprebuild.documents.envelope import members_of_document
-from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
 from snaprebuild.snapshots.scan.result import AtNextStart, PartitionScan, ScanResult, Shutdown, SnapshotStatus
@@ -30,8 +23,6 @@ from snaprebuild.snapshots.source.source import Selection, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir
 
-SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
-FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 DAY_MS = 86_400_000
 
 # Bases of mixed-0 in kafka27-mixed (2.7.2, stopped with SIGTERM), its log end, and the snapshots that the broker left.
@@ -107,15 +98,6 @@ def test_what_waits_for_the_hanging_transaction_is_what_the_broker_did_not_uploa
     partition = only(scanned(FIXTURES / "kafka27-mixed", topics=("mixed",)))
     assert partition.last_stable_offset == 6913
     assert partition.waiting_segments == 2
-
-
-@pytest.mark.parametrize("fixture", FIXTURE_NAMES)
-def test_document_of_every_bundled_directory_follows_its_schema(fixture: str) -> None:
-    result = scanned(FIXTURES / fixture)
-    request = Request(paths=[], server_properties=None, topics=[], partitions=[])
-    document = members_of_document(scan_document(result, request), result.findings)
-    SCHEMA.validate(json.loads("".join(json_text(document))))
-    assert result.partitions
 
 
 HEALTHY = {
@@ -299,19 +281,10 @@ def test_empty_snapshots_of_message_format_0_and_1_are_not_suspect() -> None:
 ENTRY = ProducerEntry(7, 0, 9, 99, 4, 5000, 3, -1)
 
 
-@pytest.mark.parametrize(
-    ("entries", "why"),
-    [
-        ([replace(ENTRY, last_offset=687)], "at or above"),
-        ([ENTRY, replace(ENTRY, producer_id=8, current_txn_first_offset=687)], "at or above"),
-        ([ENTRY, ENTRY], "is there twice"),
-        ([replace(ENTRY, current_txn_first_offset=4), replace(ENTRY, producer_id=8, current_txn_first_offset=4)], "same offset"),
-    ],
-)
-def test_entries_that_cannot_be_true_are_suspect(healthy: Path, entries: list[ProducerEntry], why: str) -> None:
-    (healthy / snapshot_name(687)).write_bytes(snapshot_bytes(entries))
+def test_entries_that_cannot_be_true_are_suspect(healthy: Path) -> None:
+    (healthy / snapshot_name(687)).write_bytes(snapshot_bytes([replace(ENTRY, last_offset=687)]))
     result = scanned(healthy.parent)
-    assert why in message(result, "suspect-snapshot")
+    assert "at or above" in message(result, "suspect-snapshot")
     assert states(only(result))[687] == "suspect"
     assert result.exit_code == 1
 
@@ -322,25 +295,9 @@ def test_entries_just_below_the_name_are_fine(healthy: Path) -> None:
     assert scanned(healthy.parent).exit_code == 0
 
 
-def with_length(data: bytes, count: int) -> bytes:
-    checked = count.to_bytes(4, "big", signed=True) + data[10:]
-    return data[:2] + crc32c.crc32c(checked).to_bytes(4, "big") + checked
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda _: b"", id="zero length"),
-        pytest.param(lambda data: data[:-1], id="torn"),
-        pytest.param(lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], id="bad checksum"),
-        pytest.param(lambda data: b"\0\2" + data[2:], id="version 2"),
-        pytest.param(lambda data: with_length(data, -1), id="negative count"),
-        pytest.param(lambda data: data + b"x", id="tail outside of the checksum"),
-    ],
-)
-def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path, damage: object) -> None:
+def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path) -> None:
     path = healthy / snapshot_name(687)
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(path.read_bytes()[:-1])
     result = scanned(healthy.parent)
     (found,) = [finding for finding in result.findings if finding.severity]
     assert (found.code, found.offset) == ("corrupt-snapshot", 687)
@@ -451,14 +408,6 @@ def test_directories_that_no_partition_is_named_like(healthy: Path) -> None:
     shutil.copytree(healthy, bare / "mixed-0")
     (bare / "other").mkdir()
     assert "foreign-directory" not in codes(scanned(bare)), "no broker's directory"
-
-
-def test_segment_lost_with_its_indexes_leaves_a_stray_snapshot(healthy: Path) -> None:
-    for path in healthy.glob(f"{4142:020d}.*"):
-        if path.suffix != ".snapshot":
-            path.unlink()
-    result = scanned(healthy.parent)
-    assert only(result).other_snapshots == ((4142, AtNextStart.REMOVED),)
 
 
 def test_missing_indexes_block_their_segment_until_the_broker_starts(healthy: Path) -> None:
@@ -593,27 +542,6 @@ def test_snapshot_that_nobody_may_read(healthy: Path) -> None:
     result = scanned(healthy.parent)
     assert codes(result, Severity.FINDING) == {"unreadable-by-broker"}
     assert states(only(result))[687] == "unreadable"
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("mixed-0.0123456789abcdef0123456789abcdef-delete", "delete-directory"),
-        ("mixed-0.0123456789abcdef0123456789abcdef-stray", "stray-directory"),
-        ("mixed-0.0123456789abcdef0123456789abcdef-future", "future-directory"),
-    ],
-)
-def test_directory_that_is_no_source_is_skipped_and_refused_when_named(healthy: Path, name: str, code: str) -> None:
-    marked = healthy.rename(healthy.parent / name)
-    result = scanned(healthy.parent)
-    assert (codes(result), result.partitions, result.exit_code) == ({code}, (), 1)
-    assert scanned(marked).exit_code == 3
-
-
-def test_interrupted_compaction_is_skipped(healthy: Path) -> None:
-    (healthy / f"{0:020d}.log.swap").write_bytes(b"")
-    result = scanned(healthy.parent)
-    assert (codes(result), result.partitions, result.exit_code) == ({"interrupted-compaction"}, (), 1)
 
 
 # ------------------------------------------------------------------------------------------------------- beside a running broker
