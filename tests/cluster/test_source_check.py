@@ -806,20 +806,6 @@ def test_a_stray_directory_has_no_line_in_the_checkpoints() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- everything bundled
 
-BEFORE = json.loads((Path(__file__).parent / "source_verdicts.json").read_text())
-"""Verdicts and exit codes as they were before missing evidence lowered any. Those of three nodes stand in their manifest."""
-
-
-@pytest.mark.parametrize("directory", sorted({key.partition(" ")[0] for key in BEFORE}))
-def test_bundled_directories_keep_their_verdicts(directory: str) -> None:
-    for key, before in BEFORE.items():
-        place, purpose, *options = key.split()
-        if place != directory:
-            continue
-        result = check(FIXTURES / place, purpose=Purpose(purpose), leader_asserted="leader" in options)
-        found = {name: str(verdict) for name, verdict in verdicts(result).items()}
-        assert (found, exit_code_of(result.findings)) == (before["verdicts"], before["exit_code"]), key
-
 
 UNHEALTHY = {"kraft-cluster3", "damaged"}
 """Their verdicts stand in manifests, or they are diseased on purpose."""

@@ -184,13 +184,6 @@ def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
     assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
 
 
-def test_segments_below_the_log_start_are_no_candidates(whole: Path) -> None:
-    (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 2200\n")
-    partition = scanned(whole)
-    assert runs(partition)[0][0] == 2181
-    assert attempt(partition).base_offset == 2181
-
-
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_every_closed_segment_is_told_once(fixture: str) -> None:
     """In order and without holes, with all bytes; the table and the document say it."""
