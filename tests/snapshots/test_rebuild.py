@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,7 +34,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
-from snaprebuild.storage.local import publish
+from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
@@ -91,51 +88,32 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- another run writes the same file -----------------------------------------------------------------------------------------
 
 
-HOLDS_AND_ENDS = """
-import fcntl, os, struct, sys
-path, data, ends = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
-file = open(path, "x+b")
-fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
-file.write(data[:7])
-file.flush()
-print("ready", flush=True)
-sys.stdin.readline()
-file.write(data[7:])
-file.flush()
-if ends == "done":
-    os.link(path, path.removesuffix(".tmp"))
-    os.unlink(path)
-if ends != "killed":
-    print("done", flush=True)
-    sys.stdin.readline()
-"""
-"""Another run in the middle of a file: it has the lock, and a few bytes are written."""
+class OtherRun:
+    """Another run in the middle of a file: it has the lock, and a few bytes are written.
+
+    Args:
+        out: directory of the partition.
+        data: what it writes for the boundary 583.
+    """
+
+    def __init__(self, out: Path, data: bytes) -> None:
+        out.mkdir(parents=True)
+        self.path = out / f"{snapshot_name(583)}.tmp"
+        self.data = data
+        self.file = self.path.open("xb", buffering=0)
+        record_lock.take(self.file.fileno())
+        self.file.write(data[:7])
+
+    def end(self, how: str) -> None:
+        """It is done, or killed."""
+        self.file.write(self.data[7:])
+        if how == "done":
+            self.path.rename(self.path.with_suffix(""))
+        self.file.close()
 
 
-@pytest.fixture
-def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Popen[str]]]:
-    """Starts one that writes the boundary 583 into ``out``, and tells it to go on once our run has met its lock."""
-    started: list[subprocess.Popen[str]] = []
-    target = tmp_path / "out" / "mixed-0"
-    target.mkdir(parents=True)
-
-    def start(data: bytes, ends: str) -> subprocess.Popen[str]:
-        arguments = [str(target / f"{snapshot_name(583)}.tmp"), data.hex(), ends]
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLDS_AND_ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    yield start
-    for process in started:
-        process.communicate("\n\n", timeout=180)
-
-
-def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The other run goes on the first time that ours has to wait."""
+def ends_when_met(other: OtherRun, how: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The other run ends the first time that ours has to wait. Returns the names that were waited for."""
     met: list[str] = []
     create = local_store.create_file
 
@@ -144,9 +122,7 @@ def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyP
             create(directory, name, *arguments, **named)  # type: ignore[arg-type]
         except BusyError:
             if not met:
-                assert process.stdin is not None
-                process.stdin.write("\n")
-                process.stdin.flush()
+                other.end(how)
             met.append(name)
             raise
 
@@ -166,18 +142,12 @@ MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
     ],
 )
 def test_another_run_writes_the_same_file(
-    written: str,
-    ends: str,
-    action: str,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    another_run: Callable[[bytes, str], subprocess.Popen[str]],
+    written: str, ends: str, action: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for, and what it leaves is compared; where it is killed, the file is ours to write."""
     right = truth("kafka27-mixed", "mixed-0")[583]
     data = snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)) if written == "same" else EMPTY_SNAPSHOT
-    met = goes_on_when_met(another_run(data, ends), monkeypatch)
+    met = ends_when_met(OtherRun(tmp_path / "out" / "mixed-0", data), ends, monkeypatch)
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     assert set(met) == {snapshot_name(583)}
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -189,19 +159,18 @@ def test_another_run_writes_the_same_file(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_another_run_that_never_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
-) -> None:
+def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file is waited for so long and no longer; all others are written."""
     monkeypatch.setattr(writer, "BUSY_SECONDS_MAX", 0.3)
-    another_run(b"never to be whole", "hangs")
+    other = OtherRun(tmp_path / "out" / "mixed-0", b"never to be whole")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
     assert actions.pop(583) == "failed"
     assert set(actions.values()) == {"written"}
     assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
     assert "another run writes this file now" in result.findings[0].message
-    assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
+    assert other.path.read_bytes() == b"never t"
+    other.file.close()
 
 
 def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
