@@ -138,136 +138,73 @@ NO_CHANGE: dict[str, Any] = {
 }
 
 
-def break_form(node: Path) -> str:
-    name = f"orders-1.{'ab' * 16}-stray"
-    (node / "orders-1").rename(node / name)
-    return name
+Break = Callable[[Path], object]
+"""Changes the directory of a broker."""
 
 
-def break_compaction(node: Path) -> str:
-    (node / "orders-1" / f"{83:020d}.log.swap").touch()
-    return "orders-1"
+def renamed(old: str, new: str) -> Break:
+    return lambda node: (node / old).rename(node / new)
 
 
-def break_meta(node: Path) -> str:
-    meta(node, node_id="one")
-    return "orders-1"
+def written(path: str, text: str) -> Break:
+    return lambda node: (node / path).write_text(text)
 
 
-def break_cluster(node: Path) -> str:
-    meta(node, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
-    return "orders-1"
+def ids_changed(**ids: str) -> Break:
+    return lambda node: meta(node, **ids)
 
 
-def break_node(node: Path) -> str:
-    meta(node, node_id="9")
-    return "orders-1"
+def partition_changed(offset: int = 348, **fields: Any) -> Break:
+    """By a record at the end of the metadata log."""
+    record = {**NO_CHANGE, "partitionId": 1, "topicId": uuid_from_text(ORDERS), **fields}
+    return lambda node: append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, record, 2, offset)
 
 
-def break_directory(node: Path) -> str:
-    meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
-    return "orders-1"
-
-
-def break_topic(node: Path) -> str:
-    (node / "orders-1" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
-    return "orders-1"
-
-
-def break_deleted_topic(node: Path) -> str:
-    (node / "orders-1").rename(node / "gone-0")
-    return "gone-0"
-
-
-def break_assignment(node: Path) -> str:
-    """A partition number that the topic does not have."""
-    (node / "orders-1").rename(node / "orders-7")
-    return "orders-7"
-
-
-def break_lost(node: Path) -> str:
-    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "directories": [bytes(15) + b"\2"] * 3}
-    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
-    return "orders-1"
-
-
-def break_membership(node: Path) -> str:
-    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "eligibleLeaderReplicas": [2]}
-    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
-    return "orders-1"
-
-
-def break_recovery(node: Path) -> str:
-    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "leaderRecoveryState": 1}
-    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
-    return "orders-1"
-
-
-def break_marker(node: Path) -> str:
-    (node / ".kafka_cleanshutdown").unlink()
-    return "orders-1"
-
-
-def break_epoch(node: Path) -> str:
-    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":14}')
-    return "orders-1"
-
-
-def break_high_watermark(node: Path) -> str:
+def break_high_watermark(node: Path) -> None:
     path = node / "replication-offset-checkpoint"
     path.write_text(path.read_text().replace("orders 1 336", "orders 1 300"))
-    return "orders-1"
 
 
-def break_epochs(node: Path) -> str:
-    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
-    return "orders-1"
-
-
-def break_order(node: Path) -> str:
-    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n0 292\n")
-    return "orders-1"
-
-
-def break_end(node: Path) -> str:
+def break_end(node: Path) -> None:
     cut(node / "orders-1" / f"{322:020d}.log", 0)
-    return "orders-1"
 
 
-def break_start(node: Path) -> str:
-    (node / "log-start-offset-checkpoint").write_text("0\n1\norders 1 337\n")
-    return "orders-1"
+def break_marker(node: Path) -> None:
+    (node / ".kafka_cleanshutdown").unlink()
 
 
-BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
-    (Rule.R1, break_form),
-    (Rule.R1, break_compaction),
-    (Rule.R2, break_meta),
-    (Rule.R2, break_cluster),
-    (Rule.R3, break_node),
-    (Rule.R4, break_directory),
-    (Rule.R5, break_topic),
-    (Rule.R5, break_deleted_topic),
-    (Rule.R6, break_assignment),
-    (Rule.R6, break_lost),
-    (Rule.R7, break_membership),
-    (Rule.R8, break_recovery),
-    (Rule.R10, break_epoch),
-    (Rule.R12, break_order),
-    (Rule.R13, break_end),
-    (Rule.R13, break_start),
-]
+STRAY = f"orders-1.{'ab' * 16}-stray"
+OTHER_TOPIC = written("orders-1/partition.metadata", "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+BROKEN: dict[str, tuple[Rule, str, Break]] = {
+    "form of the directory": (Rule.R1, STRAY, renamed("orders-1", STRAY)),
+    "compaction": (Rule.R1, "orders-1", written(f"orders-1/{83:020d}.log.swap", "")),
+    "no node id": (Rule.R2, "orders-1", ids_changed(node_id="one")),
+    "another cluster": (Rule.R2, "orders-1", ids_changed(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
+    "another node": (Rule.R3, "orders-1", ids_changed(node_id="9")),
+    "another disk": (Rule.R4, "orders-1", ids_changed(directory_id="ab9ZJ6AMRJSTUIzVRVFYag")),
+    "another topic of the name": (Rule.R5, "orders-1", OTHER_TOPIC),
+    "a topic that is deleted": (Rule.R5, "gone-0", renamed("orders-1", "gone-0")),
+    "no partition of the topic": (Rule.R6, "orders-7", renamed("orders-1", "orders-7")),
+    "a directory that is lost": (Rule.R6, "orders-1", partition_changed(directories=[bytes(15) + b"\2"] * 3)),
+    "not in sync": (Rule.R7, "orders-1", partition_changed(eligibleLeaderReplicas=[2])),
+    "recovering": (Rule.R8, "orders-1", partition_changed(leaderRecoveryState=1)),
+    "an older start": (Rule.R10, "orders-1", written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":14}')),
+    "epochs without order": (Rule.R12, "orders-1", written("orders-1/leader-epoch-checkpoint", "0\n2\n1 0\n0 292\n")),
+    "a log that was cut": (Rule.R13, "orders-1", break_end),
+    "a log start above the end": (Rule.R13, "orders-1", written("log-start-offset-checkpoint", "0\n1\norders 1 337\n")),
+}
+"""The rule that each change breaks, and the replica whose verdict it is."""
 
 
-LIMITING = [
-    (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
-    (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
-]
+LIMITING: dict[str, tuple[Rule, Break, str, str]] = {
+    "no marker": (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
+    "a low high watermark": (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
+}
 """These two never reject: they say how far."""
 
 
 def test_the_table_has_every_rule() -> None:
-    assert {rule for rule, _ in BROKEN} | {rule for rule, *_ in LIMITING} == set(Rule)
+    assert {rule for rule, *_ in (*BROKEN.values(), *LIMITING.values())} == set(Rule)
 
 
 def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
@@ -278,11 +215,9 @@ def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVe
     return verdicts(check(node, purpose=purpose, metadata=node if is_changed else CLUSTER / "node1"))[name]
 
 
-@pytest.mark.parametrize(
-    ("rule", "breaks"), BROKEN, ids=[f"{rule.name}-{rule.value}-{breaks.__name__[6:]}" for rule, breaks in BROKEN]
-)
-def test_each_rule_is_tripped_alone(node: Path, rule: Rule, breaks: Callable[[Path], str]) -> None:
-    name = breaks(node)
+@pytest.mark.parametrize(("rule", "name", "breaks"), BROKEN.values(), ids=BROKEN)
+def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: Break) -> None:
+    breaks(node)
     verdict = judged(node, name)
     assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
     tripped = [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)]
@@ -297,16 +232,12 @@ def test_each_rule_is_tripped_alone(node: Path, rule: Rule, breaks: Callable[[Pa
     )
 
 
-@pytest.mark.parametrize(
-    ("rule", "breaks", "rebuild", "upload"),
-    LIMITING,
-    ids=["R9-clean-shutdown-marker", "R11-high-watermark-low"],
-)
-def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Callable[[Path], str], rebuild: str, upload: str) -> None:
+@pytest.mark.parametrize(("rule", "breaks", "rebuild", "upload"), LIMITING.values(), ids=LIMITING)
+def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Break, rebuild: str, upload: str) -> None:
     """The log of orders-1 has segments at 235 and 322, and ends at 336."""
-    name = breaks(node)
-    assert [str(judged(node, name, purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
-    verdict = judged(node, name)
+    breaks(node)
+    assert [str(judged(node, "orders-1", purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
+    verdict = judged(node, "orders-1")
     assert verdict.rule is rule
     assert [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)] == [rule] * (rule is Rule.R9)
 
@@ -363,7 +294,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     """``metadata.log.dir``: it is asked by default where the configuration is given, by ``plan`` as by ``cluster source``."""
     (tmp_path / "metadata").mkdir()
     (node / "__cluster_metadata-0").rename(tmp_path / "metadata" / "__cluster_metadata-0")
-    break_topic(node)
+    OTHER_TOPIC(node)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
     assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
@@ -383,7 +314,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
 @pytest.mark.parametrize("purpose", [Purpose.REBUILD, Purpose.UPLOAD])
 def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None:
     """The metadata log is older than the replica, and so it says nothing of any replica of that broker, also not of one that it misses."""
-    name = break_epochs(node)
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
     (node / "orders-0").rename(node / "gone-0")
     result = check(node, purpose=purpose, metadata=CLUSTER / "node1")
     for each, verdict in verdicts(result).items():
@@ -391,7 +322,7 @@ def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None
         assert verdict.unknown[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
         assert "leader epoch 8: a later one is needed" in verdict.evidence_of(Rule.R5)
     (older,) = [each for each in result.findings if each.code == "source-metadata-older"]
-    assert f"/{name} has leader epoch 8" in older.message
+    assert "/orders-1 has leader epoch 8" in older.message
     assert exit_code_of(result.findings) == 1
 
 
@@ -464,8 +395,7 @@ def register(node: Path, offset: int, directories: list[bytes]) -> None:
 
 
 def place(node: Path, offset: int, directory: bytes) -> None:
-    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "directories": [directory] * 3}
-    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2, offset)
+    partition_changed(offset, directories=[directory] * 3)(node)
 
 
 @pytest.mark.parametrize(("kept", "state"), [("second", RuleState.WARN), ("first", RuleState.FAIL)])
@@ -502,8 +432,7 @@ def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypat
 
 
 def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
-    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "isr": members, "leader": leader}
-    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2, offset)
+    partition_changed(offset, isr=members, leader=leader)(node)
 
 
 @pytest.mark.parametrize(

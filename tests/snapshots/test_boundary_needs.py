@@ -91,14 +91,6 @@ def test_every_command_counts_the_same_in_every_fixture(fixture: str, tmp_path: 
     assert number == KNOWN.get(fixture, number)
 
 
-def test_nothing_is_missing_after_a_rebuild(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-killed", tmp_path)
-    assert agreed(logs, tmp_path / "before") == 3
-    made = make_plan(Request(paths=(str(logs),), as_of_ms=CLOCK.as_of_ms).checked())
-    rebuild(made, jobs=1)
-    assert agreed(logs, tmp_path / "after") == 0
-
-
 @each_seed(12)
 def test_every_command_counts_the_same_in_generated_directories(seed: int) -> None:
     rng = random.Random(seed)
