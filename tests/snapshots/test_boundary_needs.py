@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from budgets import each_seed
+from budgets import each_seed, scaled
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
@@ -91,7 +91,7 @@ def test_every_command_counts_the_same_in_every_fixture(fixture: str, tmp_path: 
     assert number == KNOWN.get(fixture, number)
 
 
-@each_seed(12)
+@each_seed(scaled(20))
 def test_every_command_counts_the_same_in_generated_directories(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:

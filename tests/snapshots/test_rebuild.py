@@ -15,6 +15,7 @@ from log_dirs import (
     batch,
     copy_of,
     make_log_dir,
+    marker,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -25,9 +26,11 @@ from manifests import FIXTURES, bundled, partition_fixtures
 from plans import make_plan
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.errors import BusyError
+from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -83,6 +86,26 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert told[0] == told[1]
     assert [finding.code for finding in one.findings] == [finding.code for finding in two.findings]
+
+
+def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    bad = str(logs / "mixed-0" / f"{2181:020d}.log")
+
+    def fails_at_2181(task: ReadTask) -> tuple[SegmentSummary, ...]:
+        if task.path == bad:
+            raise ReadFailedError("Input/output error", path=bad)
+        return read_segment(task)
+
+    monkeypatch.setattr(schedule, "read_segment", fails_at_2181)
+    result = rebuilt(logs)
+    assert exit_code_of(result.findings) == 5
+    assert [(each.code, each.path) for each in result.findings if each.severity is Severity.STORAGE] == [("storage-failed", bad)]
+    expected = truth("kafka27-mixed", "mixed-0")
+    left = (7045, 7637, 8231)
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181 or offset in left}
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 # --- another run writes the same file -----------------------------------------------------------------------------------------
@@ -225,6 +248,30 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
         2: {ProducerEntry(7, 3, 9, 1, 0, 1000)},
         3: {ProducerEntry(7, 3, 9, 1, 0, 1000), ProducerEntry(8, 0, 0, 2, 0, 1000)},
     }
+
+
+def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
+    """The first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
+    nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
+    before, after = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3), ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
+    states = {
+        10: {nine, before},
+        12: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
+        13: {nine, after, ProducerEntry(8, 0, 1, 12, 0, 4000)},
+        14: {nine, after, ProducerEntry(8, 0, 2, 13, 0, 5000)},
+    }
+    segments = {
+        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
+        12: batch(12, producer_id=8, sequence=1, timestamp=4000),
+        13: batch(13, producer_id=8, sequence=2, timestamp=5000),
+    }
+    partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", segments)
+    for offset in (10, 13):
+        (partition / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
+    result = rebuilt(partition.parent, as_of_ms=6000)
+    assert result.findings == ()
+    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {12: "EXACT", 14: "EXACT"}
+    assert snapshots_in(partition) == states
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------------------
