@@ -272,6 +272,9 @@ def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_p
     assert result.findings == ()
     assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {12: "EXACT", 14: "EXACT"}
     assert snapshots_in(partition) == states
+    alone = rebuilt(partition, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
+    assert {each.snapshot_class.value for each in alone.partitions[0].boundaries if each.snapshot_class} == {"EXACT_FROM_LOG_START"}
+    assert {entry.producer_id for entries in snapshots_in(tmp_path / "out" / "t-0").values() for entry in entries} == {7, 8}
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------------------
@@ -311,6 +314,16 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
         finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
     )
     assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
+
+
+def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
+        file.write(b"x")
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
 
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
