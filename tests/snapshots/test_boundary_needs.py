@@ -85,7 +85,14 @@ KNOWN = {"kafka27-killed": 3, "kafka27-mixed": 14, "kafka4-mixed": 0, "damaged/h
 """By hand, of the names and checkpoints: what lies above the log start and, after a kill, at or below the recovery point."""
 
 
-@pytest.mark.parametrize("fixture", LOG_DIRS)
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        # What was damaged on purpose is counted in the full tier, but for what all of it was made of.
+        pytest.param(each, marks=pytest.mark.full) if each.startswith("damaged/") and each not in (*KNOWN, "damaged/logs") else each
+        for each in LOG_DIRS
+    ],
+)
 def test_every_command_counts_the_same_in_every_fixture(fixture: str, tmp_path: Path) -> None:
     number = agreed(FIXTURES / fixture, tmp_path)
     assert number == KNOWN.get(fixture, number)

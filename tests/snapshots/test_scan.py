@@ -56,22 +56,24 @@ def offsets_of(partition: PartitionScan, state: SnapshotStatus) -> list[int]:
     return [boundary.offset for boundary in partition.boundaries if boundary.state is state]
 
 
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    """mixed-0 of 2.7.2 with 12 of 15 snapshots missing, alone in its log directory."""
-    root = copy_of("kafka27-mixed", tmp_path)
+def mixed_alone(fixture: str, place: Path) -> Path:
+    """mixed-0 of a bundled directory, without the other partitions beside it."""
+    root = copy_of(fixture, place)
     for name in ("deleted-0", "logappend-0", "plain-0"):
         shutil.rmtree(root / name)
     return root / "mixed-0"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Of 2.7.2, with 12 of 15 snapshots missing."""
+    return mixed_alone("kafka27-mixed", tmp_path)
 
 
 @pytest.fixture
 def healthy(tmp_path: Path) -> Path:
-    """mixed-0 of 4.3.1, which lacks nothing, alone in its log directory."""
-    root = copy_of("kafka4-mixed", tmp_path)
-    for name in ("deleted-0", "logappend-0", "plain-0"):
-        shutil.rmtree(root / name)
-    return root / "mixed-0"
+    """Of 4.3.1, which lacks nothing."""
+    return mixed_alone("kafka4-mixed", tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------------ real directories
