@@ -85,6 +85,7 @@ def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
     [
         (None, True, None, (False, 70)),
         # Written without remote storage, too: records were deleted inside the first segment.
+        (90, True, "0 90", (False, 90)),
         (90, False, "0 0", (False, 90)),
         # Written with remote storage only.
         (70, False, None, (True, 70)),
