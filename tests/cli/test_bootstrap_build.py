@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from command import COMMAND, Run, live_broker
 from dying import dying_runs
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 

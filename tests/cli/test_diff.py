@@ -9,7 +9,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 

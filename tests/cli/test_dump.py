@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run, snaprebuild
+from command import COMMAND, Run
 from documents import check_lines
+from in_process import snaprebuild
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY, is_of_a_disease, partition_fixtures

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import make_log_dir, write_partition
 from manifests import FIXTURES
 

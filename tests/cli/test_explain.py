@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, nonzero, snaprebuild
+from command import Run, nonzero
 from header_engines import read_reference
+from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     TRANSACTIONAL,

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 from pages import data_of
 

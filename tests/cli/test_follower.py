@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, in_json, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     TRANSACTIONAL,

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 import warm_command
-from command import COMMAND, in_json, live_broker, snaprebuild
+from command import COMMAND, live_broker
 from documents import check
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 from plans import make_plan

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import in_json, live_broker, snaprebuild
+from command import live_broker
 from documents import validator_of
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES, bundled
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged

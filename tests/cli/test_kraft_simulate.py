@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from manifests import REPOSITORY
 
 EXAMPLE = REPOSITORY / "docs" / "examples" / "metadata-log.toml"

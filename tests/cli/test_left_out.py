@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from command import snaprebuild
 from every_verb import command
+from in_process import snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 

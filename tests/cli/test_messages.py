@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
-from command import snaprebuild
+from in_process import snaprebuild
 
 from snaprebuild.cli import main as command
 from snaprebuild.cli.options.common import as_of_ms
