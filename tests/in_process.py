@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import click
@@ -56,13 +57,13 @@ def _own_settings() -> Iterator[None]:
         os.umask(umask)
 
 
-def snaprebuild(*arguments: object) -> Run:
+def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
     """As `command.snaprebuild`, in this process."""
     words = [*(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors, newline="\n") for errors in ("strict", "backslashreplace"))
     with (
         _own_settings(),
-        contextlib.chdir(REPOSITORY),
+        contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["snaprebuild", *words]),
         mock.patch.object(typer.main, "get_command", _command),
         mock.patch("snaprebuild.storage.io_limits.policy.set_priority"),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run, live_broker
-from dying import dying_runs
+from command import Run, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
@@ -291,43 +287,6 @@ def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
         run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
         assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
         assert tree(log_dir) == before
-
-
-def test_of_two_at_once_one_makes_it(tmp_path: Path) -> None:
-    command = [*COMMAND, "follower", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
-    runs = [
-        subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    told = [run.communicate(timeout=180)[1] for run in runs]
-    codes = sorted(run.returncode for run in runs)
-    assert codes[0] == 0
-    assert codes[1] in (3, 5), told  # it was there already, or appeared meanwhile
-    assert os.listdir(tmp_path) == ["mixed-0"]
-    assert len(os.listdir(tmp_path / "mixed-0")) == len(FILES)
-
-
-@pytest.mark.full
-def test_a_killed_run_leaves_nothing_of_that_name(tmp_path: Path) -> None:
-    """Whenever it is killed: the directory is whole, or is not there, and what is left a broker deletes."""
-    outcomes = []
-    with dying_runs() as dying:
-        for number in itertools.count():
-            log_dir = tmp_path / str(number)
-            log_dir.mkdir()
-            code = dying.run(number, "follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", *NOW)
-            names = os.listdir(log_dir)
-            whole = log_dir / "mixed-0"
-            outcomes.append(whole.exists())
-            if whole.exists():
-                assert {path.name for path in whole.iterdir()} == {name.format(f"{6390:020d}") for name in FILES}
-            assert all(name == "mixed-0" or (name.startswith("mixed-0.") and name.endswith("-delete")) for name in names)
-            shutil.rmtree(log_dir)
-            if code != -signal.SIGKILL:
-                assert code == 0
-                break
-    assert number > 20
-    assert outcomes == sorted(outcomes), "once it is there it stays"
-    assert {outcomes[0], outcomes[-1]} == {False, True}
 
 
 def test_the_target_is_looked_at_before_the_store(tmp_path: Path) -> None:
