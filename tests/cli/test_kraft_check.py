@@ -9,7 +9,7 @@ import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
-from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, remove
+from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
@@ -178,10 +178,3 @@ def test_a_checkpoint_that_vanishes_before_it_is_compared(tmp_path: Path, monkey
     check = kraft_check([str(one), str(other)])
     assert check.findings == []
     assert "was deleted while it was read" in "".join(each.evidence for node in check.nodes for each in node.results)
-
-
-def test_the_directory_of_a_log_directory(tmp_path: Path) -> None:
-    directory = metadata_copy("kraft-metadata", tmp_path)
-    for place in (directory, directory.parent, tmp_path):
-        assert in_json("cluster check", place).document["nodes"][0]["directory"] == str(directory)
-    assert directory.name == DIRECTORY

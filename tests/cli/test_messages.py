@@ -173,6 +173,7 @@ for _verb in VERBS:
             VERBS_OF_OPTION.setdefault(_option.opts[0], _verb)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", VERBS_OF_OPTION)
 def test_nasty_values_of_every_option(option: str, tmp_path: Path) -> None:
     """Documented exit codes, no word of the language, nothing that a terminal obeys, nothing written where nothing was asked."""

@@ -70,7 +70,6 @@ def test_any_damage_is_told_or_shown(path: Path, tmp_path_factory: pytest.TempPa
         text, objects = lines_of(dump)
         assert all(json.loads(line)["item"] for line in objects.split("\n") if line)
         assert text.replace("\n", "").isprintable()
-        assert text.replace("\n", "").isprintable()
         assert all(finding.severity is not Severity.STORAGE for finding in dump.findings)
         assert len(dump.findings) == len({finding.code for finding in dump.findings})
 
@@ -101,7 +100,7 @@ def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] * 1.1
 
 
-@pytest.mark.parametrize(("codec", "magic"), [("zstd", 2), ("gzip", 2), ("lz4", 2), ("snappy", 2), ("gzip", 1)])
+@pytest.mark.parametrize(("codec", "magic"), [("zstd", 2), ("snappy", 2), ("gzip", 1)])
 def test_what_is_held_does_not_grow_with_what_a_batch_is_decompressed_to(codec: str, magic: int, tmp_path: Path) -> None:
     """100 MiB: 5 to 7 MiB are held (measured), with snappy 23, because its batch has 5. All at once were 356."""
     path = tmp_path / "00000000000000000000.log"
