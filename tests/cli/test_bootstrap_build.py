@@ -232,22 +232,6 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--topic-partition", "mixed"), "expected TOPIC-N"),
-        (("--topic-partition", "other-0"), "has no copy of other-0"),
-        (("--topic-partition", "mixed-1"), "has no copy of mixed-1"),
-        (("--topic-partition", "mixed-0", "--topic-id", "x"), "--topic-id: "),
-        (("--topic-partition", "mixed-0", "--assume", "log_start=6390"), "is not above the log start 6390"),
-    ],
-)
-def test_what_makes_no_sense(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
-    run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, *arguments)
-    assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
     run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
     assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)

@@ -203,13 +203,6 @@ def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
     assert in_json("inspect diff", *pair).exit_code == 2
 
 
-@pytest.mark.parametrize(("count", "found"), [(0, 0), (1, 1), (3, 3)])
-def test_two_are_needed(count: int, found: int, pair: tuple[Path, Path]) -> None:
-    run = snaprebuild("inspect", "diff", *[pair[0]] * count)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert f"expected two snapshots, A and B; found {found}" in run.stderr
-
-
 def test_the_report_is_the_document(pair: tuple[Path, Path], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     run = in_json("inspect diff", *write(pair, ALL, ALL), "--save-json", report)

@@ -385,21 +385,6 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert snaprebuild("inspect", "dump", tmp_path / "absent.log").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "no FILE"),
-        ([""], "a PATH is empty"),
-        ([LOG, "--offsets", "9:1"], "nothing lies"),
-        ([LOG, "--file-kind", "table"], "--file-kind"),
-    ],
-)
-def test_usage(arguments: list[object], told: str) -> None:
-    run = snaprebuild("inspect", "dump", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert told in run.stderr
-
-
 # --- indexes beside their logs ---------------------------------------------------------------------------------------------
 
 

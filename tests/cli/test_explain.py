@@ -299,19 +299,3 @@ def test_damaged_logs(tmp_path: Path) -> None:
     segment.mkdir()
     run = asked(logs / "mixed-0", 1)
     assert (run.exit_code, run.codes["storage-failed"]) == (5, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--producer-id", "-1"), "expected a number from 0 to 9223372036854775807"),
-        (("--assume", "kafka_release=2.3"), "--assume kafka_release: expected a release of Kafka from 2.4 to 4.4; found '2.3'"),
-        (("--epoch", "32768"), "expected a number from 0 to 32767"),
-        ((), "Missing option '--producer-id'"),
-    ],
-)
-def test_wrong_options(arguments: tuple[str, ...], said: str) -> None:
-    given = arguments if not arguments or arguments[0] == "--producer-id" else ("--producer-id", "1", *arguments)
-    run = snaprebuild("inspect", "explain", MIXED, *given)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr

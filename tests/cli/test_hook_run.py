@@ -191,25 +191,6 @@ def test_a_broker_that_never_ran_may_start(tmp_path: Path, named_by: str) -> Non
     assert snaprebuild("before-start", tmp_path / "mistyped").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--",), "-- expects the command"),
-        (("--", ""), "-- expects the command"),
-        (("--fail-closed",), "--fail-closed says when CMD is started: none is given"),
-        (("--output", "json", "--", "true"), "--output json: stdout belongs to CMD; --save-json FILE takes the document"),
-        (("s3://bucket/logs",), "no broker starts on an object store"),
-        (("--deadline", "-1"), "expected a number from 0"),
-    ],
-)
-def test_what_makes_no_sense(logs: Path, arguments: tuple[str, ...], said: str) -> None:
-    before = tree(logs)
-    done = hook(logs, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert tree(logs) == before
-
-
 # --- around a command ------------------------------------------------------------------------------------------------------
 
 

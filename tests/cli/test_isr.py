@@ -70,20 +70,6 @@ def test_a_search() -> None:
     assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nope"], "expected one of race, "),
-        (["race", "--search"], "exclude each other"),
-        (["--scenario", "absent.txt"], "does not exist"),
-    ],
-)
-def test_what_makes_no_sense(arguments: list[str], said: str) -> None:
-    run = snaprebuild("simulate", "isr", *arguments)
-    assert run.exit_code == 2
-    assert said in run.stderr
-
-
 def test_a_bad_scenario(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1\nfly 2\n")
@@ -112,7 +98,3 @@ def test_check_with_the_logs_of_other_voters() -> None:
     assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.text
     text = snaprebuild("cluster", "isr", CLUSTER / "node2", *map(str, voters))
     assert "all of it is proven to be committed" in text.stdout
-
-
-def test_check_of_no_metadata_log(tmp_path: Path) -> None:
-    assert snaprebuild("cluster", "isr", tmp_path).exit_code == 2

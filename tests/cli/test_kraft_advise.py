@@ -171,12 +171,6 @@ def test_what_kafka_refuses_in_a_configuration(tmp_path: Path, line: str, said: 
     assert said in run.stderr
 
 
-def test_neither_a_directory_nor_a_configuration() -> None:
-    run = snaprebuild("cluster", "advise")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "name the directory of a metadata log, or the --server-properties of its node" in run.stderr
-
-
 def test_the_chart() -> None:
     run = snaprebuild("cluster", "advise", MOVED, *NOW, "--assume", "replica=2:705")
     lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.startswith(" ") and "█" in line}
@@ -198,23 +192,3 @@ def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
     run = in_json("cluster advise", directory, *NOW)
     assert set(starts(run).values()) == {None}
     assert {each["stays_because"] for each in run.document["policies"]} == {"no checkpoint ends above it"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--assume", "replica=x:1"), "--assume replica: expected ID:OFFSET, found 'x:1'"),
-        (("--assume", "replica=2:1", "--assume", "replica=2:2"), "--assume replica: 2 is named twice"),
-        (("--assume", "listener=broker"), "--assume listener: expected NAME:OFFSET, found 'broker'"),
-        (("--assume", "leader_start=5"), "--assume leader_start: expected OFFSET:EPOCH, found '5'"),
-        (("--assume", "max_retention_bytes=-2"), "--assume max_retention_bytes: expected a number from -1 to"),
-        (("--assume", "lag_time_max_ms=-1"), "--assume lag_time_max_ms: expected a number from 0 to"),
-        ((str(BUNDLED["node1"]),), "the directories are of 2 clusters"),
-        ((str(MOVED),), "two directories are of node 1"),
-    ],
-)
-def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "advise", MOVED, *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1

@@ -68,24 +68,6 @@ def test_every_rule_has_a_documented_finding() -> None:
         assert f"| {rule.name} | {rule.value} |" in guide
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("nowhere",), "nowhere: does not exist"),
-        (("fixtures/magic0",), "holds no __cluster_metadata-0"),
-        (("fixtures/kraft-cluster3",), "holds several metadata logs"),
-        (("fixtures/kraft-metadata", "fixtures/kraft-metadata"), "is named twice"),
-        (("fixtures/kraft-metadata", "--leader", "fixtures/magic0"), "--leader: is not one of the directories"),
-        (("",), "a PATH is empty"),
-    ],
-)
-def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "check", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
 def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
     """A flipped bit in the middle segment, below the latest checkpoint: Kafka cuts the log there (tests/broker)."""
     directory = metadata_copy("kraft-metadata", tmp_path)

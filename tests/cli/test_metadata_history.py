@@ -165,40 +165,6 @@ def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     assert "from offset 240 to offset 347" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--from", "348"), "the log has nothing between --from and --to: what was read are offsets 0 to 347"),
-        (("--from", "200", "--to", "199"), "the log has nothing between --from and --to"),
-        (("--from", "2027-01-01"), "the log has nothing between --from and --to: what was read are offsets 0 to 347"),
-        (("--to", "2026-01-01"), "the log has nothing between --from and --to: it begins at 0"),
-        (("--from", "yesterday"), "--from: expected an offset, or a time like 2026-11-21T12:00:00Z; found 'yesterday'"),
-        (("--to", "9223372036854775808"), "--to: expected an offset up to 9223372036854775807"),
-        (("--to", "5"), "nothing from offset 0 to 5 mentions shrink"),
-    ],
-)
-def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "history", NODE, "--topic", "shrink", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "name a --topic, a --broker, or both"),
-        (("--broker", "1", "--partition", "0"), "--partition belongs to a --topic"),
-        (("--topic", "nope"), "nothing from offset 0 to 347 mentions nope"),
-        (("--topic", "orders", "--partition", "9"), "mentions orders-9"),
-        (("--broker", "9"), "mentions broker 9"),
-    ],
-)
-def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "history", NODE, *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-
-
 def test_damage_ends_the_history(tmp_path: Path) -> None:
     shutil.copytree(NODE / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
     log = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
