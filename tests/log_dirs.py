@@ -11,6 +11,7 @@ import shutil
 import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import crc32c
@@ -89,6 +90,19 @@ def remove_snapshots(directory: Path, *offsets: int) -> None:
     for path in directory.glob("*.snapshot"):
         if not offsets or int(path.stem) in offsets:
             path.unlink()
+
+
+def missing_boundaries(directory: Path) -> list[int]:
+    """Boundaries of a copy of a bundled partition, in a directory with the name of its fixture, that have no snapshot."""
+    known = truth(directory.parent.name, directory.name)
+    return sorted(offset for offset in known if not (directory / snapshot_name(offset)).exists())
+
+
+def blocked_bytes(directory: Path, missing: Sequence[int]) -> int:
+    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
+    segments = sorted(directory.glob("*.log"))
+    closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
+    return sum(size for size, end in closed if missing and end >= missing[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------- trees

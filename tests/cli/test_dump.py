@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from command import COMMAND, Run
 from documents import check_lines
 from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, truth
-from manifests import FIXTURES, REPOSITORY, is_of_a_disease, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, is_of_a_disease
 
 from formats.partition.file_names import DumpedKind
 from formats.partition.producer_snapshot import ProducerEntry
@@ -83,26 +82,6 @@ def test_every_kind_is_among_the_bundled_files() -> None:
     told = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot")
     assert sum(not line.startswith(told) for line in text.stdout.splitlines()) == len(items)
     assert [path.read_bytes() for path in smallest] == before
-
-
-def test_segments_have_the_batches_that_kafka_counts() -> None:
-    segments = {
-        str(each.directory / segment["segment"]): segment
-        for each in partition_fixtures()
-        if each.fixture != "damaged"
-        for segment in each.manifest["segments"]
-    }
-    _, lines = in_lines(*segments)
-    counts: Counter[str] = Counter()
-    ends = {}
-    for line in lines:
-        if line["item"] == "file":
-            path = line["file"]
-        elif line["item"] in ("batch", "legacy_batch"):
-            counts[path] += 1
-            ends[path] = line["last_offset" if line["item"] == "batch" else "offset"] + 1
-    assert {path: counts[path] for path in segments} == {path: segment["batches"] for path, segment in segments.items()}
-    assert ends == {path: segment["next_offset"] for path, segment in segments.items() if segment["batches"]}
 
 
 def test_snapshots_have_the_entries_of_the_manifest() -> None:
