@@ -285,25 +285,6 @@ def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
     return logs, plan.parent / "mixed-0.staged", lambda: installed_here(plan, tmp_path / "receipt.jsonl")
 
 
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM])
-def test_a_copy_is_installed_where_no_link_can_be_made(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EXDEV: also between directories of different quota projects."""
-    logs, files, run = ready(tmp_path)
-
-    link = os.link
-
-    def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
-        if src_dir_fd != dst_dir_fd:
-            raise OSError(number, os.strerror(number), source, None, target)
-        link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", failing)
-        done = run()
-    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
-    circle(tmp_path, files, logs)
-
-
 def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> None:
     """Gives files SELinux labels: only a privileged process of a machine with SELinux can set them."""
 
@@ -315,19 +296,59 @@ def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> N
     monkeypatch.setattr(os, "getxattr", getxattr)
 
 
-def test_a_copy_is_installed_where_the_security_label_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
+World = Callable[[pytest.MonkeyPatch, Path, Path], None]
+"""Changes what the system says of a log directory and of the directory of the staged files."""
 
+
+def no_link(number: int) -> World:
+    """EXDEV: also between directories of different quota projects."""
+
+    def change(patched: pytest.MonkeyPatch, _logs: Path, _files: Path) -> None:
+        link = os.link
+
+        def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
+            if src_dir_fd != dst_dir_fd:
+                raise OSError(number, os.strerror(number), source, None, target)
+            link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
+
+        patched.setattr(os, "link", failing)
+
+    return change
+
+
+def another_label(patched: pytest.MonkeyPatch, logs: Path, _files: Path) -> None:
     def label_of(path: str) -> str:
         user = "unconfined_u" if path.endswith(".tmp") else "system_u"
         return f"{user}:object_r:{'kafka_data_t' if path.startswith(str(logs)) else 'user_tmp_t'}:s0"
 
-    labels(monkeypatch, label_of)
-    done = run()
-    assert done.exit_code == 0
-    assert [(each.code, each.message) for each in done.findings if each.code == "installed-as-copy"] == [
-        ("installed-as-copy", "12 staged files of another security label than the segments: a copy is installed, not a link")
-    ]
+    labels(patched, label_of)
+
+
+def another_project(patched: pytest.MonkeyPatch, _logs: Path, files: Path) -> None:
+    patched.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
+
+
+@pytest.mark.parametrize(
+    ("world", "another"),
+    [
+        (no_link(errno.EXDEV), None),
+        (no_link(errno.EPERM), None),
+        (another_label, "security label"),
+        (another_project, "quota project"),
+    ],
+    ids=["EXDEV", "EPERM", "label", "project"],
+)
+def test_a_copy_is_installed_where_a_link_is_impossible_or_wrong(
+    world: World, another: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, files, run = ready(tmp_path)
+    with monkeypatch.context() as patched:
+        world(patched, logs, files)
+        done = run()
+    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
+    said = f"12 staged files of another {another} than the segments: a copy is installed, not a link"
+    told = [(each.code, each.message) for each in done.findings]
+    assert told == ([] if another is None else [("installed-as-copy", said)])
     circle(tmp_path, files, logs)
 
 
@@ -363,14 +384,6 @@ def test_a_copy_inherits_the_default_access_control_list_of_its_directory(tmp_pa
     for offset in MIXED:
         assert os.getxattr(logs / "mixed-0" / snapshot_name(offset), "system.posix_acl_access") == default
         assert "system.posix_acl_access" not in os.listxattr(files / snapshot_name(offset))
-    circle(tmp_path, files, logs)
-
-
-def test_a_copy_is_installed_where_the_quota_project_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
-    monkeypatch.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
-    done = run()
-    assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
     circle(tmp_path, files, logs)
 
 

@@ -96,30 +96,6 @@ def test_a_majority_of_two(tmp_path: Path) -> None:
     assert three.document["proof"]["proven_end_offset"] == 348
 
 
-def test_old_disks_prove_what_they_share() -> None:
-    """Node 2's old disk, replaced after offset 272, and node 3's: none of them is one of another log."""
-    old = CLUSTER / "old"
-    run = in_json(
-        *("cluster image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
-        *("--offset", "200"),
-    )
-    shared = run.document["proof"]["shared_end_offsets"]
-    manifest = json.loads((CLUSTER / "manifest.json").read_text())["directories"]
-    assert shared["1"] == 348
-    assert 200 < shared["2"] < 348
-    assert 198 <= shared["3"] < shared["2"]
-    assert run.document["offset"] == 200
-    assert {"node1", "old/node2-replaced-disk"} <= set(manifest)
-
-
-def test_a_quorum_of_one_proves_itself() -> None:
-    for name, end in (("kraft-metadata", 531), ("kraft-metadata-moved", 817)):
-        run = in_json("cluster image", FIXTURES / name)
-        manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][LOG]
-        assert run.document["proof"]["proven_end_offset"] == manifest["end_offset"] == end
-        assert run.document["proof"]["voters"] == [1]
-
-
 @pytest.mark.s3
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     place = f"s3://{object_store.bucket()}/disks"
