@@ -242,6 +242,13 @@ def cut(path: Path, size_bytes: int) -> None:
     os.truncate(path, size_bytes if size_bytes >= 0 else path.stat().st_size + size_bytes)
 
 
+def write_segment(directory: Path, *batches: bytes, base_offset: int = 0) -> Path:
+    """A segment of batches, in a directory that is there."""
+    path = directory / f"{base_offset:020d}.log"
+    path.write_bytes(b"".join(batches))
+    return path
+
+
 def batch_positions(path: Path) -> list[int]:
     """Where each batch of a segment begins."""
     data, at, found = path.read_bytes(), 0, []

@@ -13,7 +13,7 @@ import pytest
 from command import COMMAND, Run
 from documents import check_lines
 from in_process import snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, truth
+from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, truth, write_segment
 from manifests import FIXTURES, REPOSITORY, is_of_a_disease
 
 from formats.partition.file_names import DumpedKind
@@ -193,8 +193,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_payloads(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(batch(0, records=[record(value) for value in (b"text", b"\xff\xfe", b"two\nlines")]))
+    path = write_segment(tmp_path, batch(0, records=[record(value) for value in (b"text", b"\xff\xfe", b"two\nlines")]))
     _, lines = in_lines(path, "--payload")
     assert [line["value"] for line in of(lines, "record")] == [{"text": "text"}, {"base64": "//4="}, {"text": "two\nlines"}]
     shown = snaprebuild("inspect", "dump", path, "--payload").stdout.splitlines()[3:]
@@ -236,18 +235,15 @@ def test_a_wrong_checksum(log: Path) -> None:
 
 def test_a_magic_that_no_broker_writes(log: Path) -> None:
     third = batch_positions(log)[2]
-    data = bytearray(log.read_bytes())
-    data[third + 16] = 9
-    log.write_bytes(data)
+    flip(log, third + 16, 2 ^ 9)
     finding = one_finding(log)
     assert (finding["code"], finding["position"], finding["found"]) == ("damaged-segment", third + 16, "9")
     assert finding["expected"] == "0, 1 or 2"
 
 
 def test_disorder(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000010.log"
-    first, second = batch(10, count=2), batch(11)
-    path.write_bytes(first + second)
+    first = batch(10, count=2)
+    path = write_segment(tmp_path, first, batch(11), base_offset=10)
     finding = one_finding(path)
     assert (finding["code"], finding["position"]) == ("disordered-offsets", len(first))
     assert (finding["expected"], finding["found"]) == ("more than 11", "11")
@@ -257,9 +253,8 @@ def test_disorder(tmp_path: Path) -> None:
 
 def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
     """kafka-dump-log tells of them, too. One before the first batch is none; in a compressed message of old nobody knows."""
-    path = tmp_path / "00000000000000000003.log"
     batches = [batch(10, count=2), batch(13), batch(14), batch(100)]
-    path.write_bytes(b"".join(batches))
+    path = write_segment(tmp_path, *batches, base_offset=3)
     finding = one_finding(path)
     assert (finding["code"], finding["severity"], finding["position"]) == ("offset-gaps", "note", len(batches[0]))
     assert (finding["expected"], finding["found"], finding["offset"]) == ("12", "13", 13)
@@ -270,11 +265,9 @@ def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
 
 def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
     """``DefaultRecordBatch.deleteHorizonMs``: with its attribute the base timestamp is it."""
-    path = tmp_path / "00000000000000000000.log"
     data = bytearray(batch(0, attributes=0x40, timestamp=5))
     data[35:43] = (9).to_bytes(8, "big")
-    path.write_bytes(data)
-    _, lines = in_lines(path)
+    _, lines = in_lines(write_segment(tmp_path, data))
     assert [(line["delete_horizon_ms"], line["timestamp"]) for line in of(lines, "batch")] == [(5, 9)]
 
 
@@ -292,9 +285,7 @@ def test_last_sequences_that_kafka_shows(sequence: int, delta: int, last: int, t
     """What kafka-dump-log 4.3.1 prints of such batches: 32 bits, whatever was damaged."""
     data = bytearray(batch(0, producer_id=5))
     data[23:27], data[53:57] = delta.to_bytes(4, "big", signed=True), sequence.to_bytes(4, "big", signed=True)
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(data)
-    _, lines = in_lines(path)
+    _, lines = in_lines(write_segment(tmp_path, data))
     assert [line["last_sequence"] for line in of(lines, "batch")] == [last]
 
 
@@ -322,9 +313,8 @@ def test_records_that_do_not_decompress(tmp_path: Path, log: Path) -> None:
 
 
 def test_a_marker_on_which_a_broker_throws(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000000.log"
     good = marker(0, 7, commit=True)
-    path.write_bytes(good + batch(1))
+    path = write_segment(tmp_path, good, batch(1))
     run, lines = in_lines(path)
     assert run.exit_code == 0
     (control,) = of(lines, "control_record")
@@ -420,10 +410,8 @@ def test_an_aborted_transaction_without_its_marker(segment: Path) -> None:
 
 
 def test_entries_behind_damage_are_not_judged(segment: Path) -> None:
-    data = bytearray(segment.read_bytes())
     middle = batch_positions(segment)[len(batch_positions(segment)) // 2]
-    data[middle + 16] = 9
-    segment.write_bytes(data)
+    flip(segment, middle + 16, 2 ^ 9)
     run, lines = in_lines(segment.with_suffix(".index"))
     assert run.exit_code == 0
     (finding,) = of(lines, "finding")

@@ -178,19 +178,6 @@ def test_repair_makes_every_snapshot_right(node: Path) -> None:
     assert {offset: len(entries) for offset, entries in snapshots_in(node / "payments-0").items()}[561] == 0
 
 
-def test_a_repair_that_ended_early_goes_on(node: Path) -> None:
-    """Some files are right, one is wrong still, one was set aside and not made: the rest is done."""
-    in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt")
-    directory = node / "payments-0"
-    (directory / snapshot_name(727)).write_bytes((directory / f"{snapshot_name(727)}.set-aside.1").read_bytes())
-    (directory / snapshot_name(833)).unlink()
-    right = {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in (561, 624, 676, 790)}
-    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt2")
-    assert (run.exit_code, actions(run)) == (0, {"equal": 4, "written": 2})
-    assert snapshots_in(directory) == RIGHT
-    assert {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in right} == right
-
-
 @pytest.mark.s3
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     location = object_store.upload(REMOTE, f"s3://{object_store.bucket()}/tier")
@@ -465,22 +452,3 @@ def test_partitions_that_were_never_tiered_are_no_matter() -> None:
     run = in_json("follower check", FIXTURES / "kafka4-mixed" / "logs", REMOTE, *NOW)
     assert (run.exit_code, run.document["totals"]["unknown"]) == (0, 0)
     assert {each["verdict"] for each in run.document["replicas"]} == {"not-bootstrapped"}
-
-
-@pytest.mark.parametrize("position", [8, 61])
-@pytest.mark.parametrize("suffix", [".log", ".snapshot", ".leader_epoch_checkpoint"])
-def test_damage_in_remote_storage_is_told(remote: Path, suffix: str, position: int) -> None:
-    """Of the copy that counts. Nothing that is damaged is taken for right."""
-    path = newest_file(remote, suffix)
-    flip(path, position % path.stat().st_size, 0x10)
-    run = in_json("follower check", LOST / "node2", remote, *NOW, "--metadata-log", LOST / "node1")
-    replica = the_replica(run)
-    assert run.exit_code in (1, 4)
-    if replica["remote"] is None:
-        assert (replica["verdict"], suffix) == ("unknown", ".log")
-        return
-    if suffix == ".snapshot":
-        assert (replica["remote"]["verdict"], replica["remote"]["origin"]) == ("corrupt", "rebuilt")
-    if replica["remote"]["class"] == "EXACT":
-        first = replica["snapshots"][0]
-        assert first["expected_entries"] == 14

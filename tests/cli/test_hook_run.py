@@ -108,13 +108,13 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
 def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     before = tree(logs)
     with live_broker(logs):
-        run = in_json("before-start", logs)
+        run = in_json("before-start", logs, "--jobs", 1)  # next to a broker workers have the lowest priority
         assert (run.exit_code, run.codes["refused"]) == (3, 2)
         assert set(tree(logs)) - set(before) <= {".lock"}
         assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
     assert in_json("before-start", logs).exit_code == 0
     with live_broker(logs):
-        run = in_json("before-start", logs)
+        run = in_json("before-start", logs, "--jobs", 1)
         assert (run.exit_code, run.codes) == (3, {"refused": 1}), "also where nothing is missing"
         assert "uses this log directory" in run.messages("refused")
         assert in_json("before-start", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"

@@ -149,6 +149,8 @@ def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
     put_back = earlier(logs, "mixed-0", keep=8)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     put_back()
+    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    assert dry.totals == {"would_write": 15}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 0, done.stderr
     assert snapshots_below(logs / "mixed-0") == snapshots_below(other / "mixed-0")

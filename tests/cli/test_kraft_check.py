@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from in_process import in_json, snaprebuild
-from log_dirs import tree
+from log_dirs import flip, tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
 
@@ -66,9 +66,7 @@ def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> Non
     """A flipped bit in the middle segment, below the latest checkpoint: Kafka cuts the log there (tests/broker)."""
     directory = metadata_copy("kraft-metadata", tmp_path)
     path = directory / f"{171:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    path.write_bytes(data)
+    flip(path, 5000)
     run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"damaged-file": 1, "metadata-gap": 1})
     assert "cuts the log there, and begins anew at its latest checkpoint, 484; later records are lost" in run.messages(
