@@ -117,11 +117,11 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
         run = in_json("before-start", logs, "--jobs", 1)
         assert (run.exit_code, run.codes) == (3, {"refused": 1}), "also where nothing is missing"
         assert "uses this log directory" in run.messages("refused")
-        assert in_json("before-start", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
-        closed = hook(logs, "--fail-closed", "--", "echo", "started")
+        assert in_json("before-start", logs, "--jobs", 1, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
+        closed = hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started")
         assert (closed.returncode, closed.stdout) == (3, "")
-        assert hook(logs, "--", "echo", "started").stdout == "started\n"
-    assert hook(logs, "--fail-closed", "--", "echo", "started").stdout == "started\n"
+        assert hook(logs, "--jobs", 1, "--", "echo", "started").stdout == "started\n"
+    assert hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started").stdout == "started\n"
 
 
 def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
