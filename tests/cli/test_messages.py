@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from every_verb import INTERNALS
 from in_process import snaprebuild
 
 from snaprebuild.cli import main as command
@@ -19,10 +20,6 @@ from snaprebuild.cli.options.common import as_of_ms
 from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
 from snaprebuild.cli.verb_command import VerbCommand
-
-FIXTURE = "fixtures/magic0"
-INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
-"""Words of the language that the program is written in."""
 
 GROUP = typer.main.get_command(command.app)
 assert isinstance(GROUP, click.Group)

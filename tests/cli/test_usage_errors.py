@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from pathlib import Path
 
 import pytest
+from every_verb import INTERNALS
 from in_process import snaprebuild
-
-INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
-"""Words of the language that the program is written in."""
 
 REBUILD = "rebuild fixtures/magic0 --dry-run"
 MIXED = "fixtures/kafka27-mixed/logs/mixed-0"
