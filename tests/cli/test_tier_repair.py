@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,19 +96,6 @@ def test_what_is_wrong_becomes_right(name: str, tmp_path: Path) -> None:
     again = repair(store, *key, undo=tmp_path / "again.jsonl")
     assert (again.exit_code, again.document["copies"], again.document["receipt"]) == (0, [], None)
     assert not (tmp_path / "again.jsonl").exists()
-
-
-def test_a_store_whose_path_is_no_utf_8(tmp_path: Path) -> None:
-    place = tmp_path / os.fsdecode(b"st\xffre")
-    place.mkdir()
-    store, undo = store_of("diseased", place), tmp_path / "undo.jsonl"
-    before = {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")}
-    repaired = repair(store, undo=undo)
-    assert repaired.exit_code == 0
-    assert totals(repaired)["repaired"] > 0
-    assert {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")} != before
-    assert in_json("undo", undo).exit_code == 0
-    assert {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")} == before
 
 
 def self_describing(stem: Path, before: dict[Path, bytes]) -> None:
@@ -401,17 +387,6 @@ def test_at_a_real_object_store(object_store: ObjectStore, tmp_path: Path) -> No
     assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {
         path: data for path, data in before.items() if path.endswith("manifest")
     }
-
-
-def test_the_last_copy_below_a_gap(diseased: Path, tmp_path: Path) -> None:
-    """The state at its end is that of the segments below; what is above the gap changes nothing of it."""
-    for path in list(diseased.rglob("*01231-*")):
-        path.unlink()
-    run = repair(diseased, undo=tmp_path / "undo.jsonl")
-    assert actions(run)[687] == "repaired"
-    audit = in_json("tier audit", diseased, *LONG_AGO)
-    found = {copy["start_offset"]: copy["verdict"] for copy in audit.document["partitions"][0]["copies"]}
-    assert (found[0], found[687]) == ("right", "right")
 
 
 def test_no_all_clear_where_copies_were_not_read(tmp_path: Path) -> None:

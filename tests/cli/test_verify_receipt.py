@@ -220,15 +220,6 @@ def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytes
     steps(receipt)
 
 
-def test_what_somebody_removes_after_an_undo_is_lost(tmp_path: Path) -> None:
-    """An undo that ended answers for what it removed, and for nothing that it left."""
-    logs, receipt = of_ten_segments(tmp_path)
-    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
-    assert snaprebuild("undo", receipt).exit_code == 1
-    remove_snapshots(logs / "t-0", 5)
-    assert told(receipt).codes == {"undone": 9, "lost-snapshot": 1}
-
-
 def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path) -> None:
     _, receipt = of_ten_segments(tmp_path)
     whole = receipt.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -371,21 +371,6 @@ def nth_put(number: int, fault: str) -> Callable[[str, str, dict[str, str]], str
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("fault", ["lost", "drop", "500", "503", "409"])
-@pytest.mark.parametrize("number", range(2))
-def test_an_answer_that_is_lost_is_looked_up(number: int, fault: str, faulty: FaultyStore, tmp_path: Path) -> None:
-    place = remote_place("diseased-encrypted", faulty, tmp_path)
-    faulty.choose = nth_put(number, fault)
-    result = place.repair()
-    assert [each.action for each in result.copies] == [RepairAction.REPAIRED]
-    assert exit_code_of(result.findings) == 0
-    assert all(place.is_right())
-    puts = [headers for method, path, headers in faulty.seen if method == "PUT" and s3.PROBE_NAME not in path]
-    assert all("if-match" in headers for headers in puts)
-    assert len(puts) == (2 if fault == "lost" else 3)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "action", "code"),
     [("412", RepairAction.REFUSED, 3), ("403", RepairAction.FAILED, 5), ("another", RepairAction.REFUSED, 3)],
@@ -443,30 +428,6 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
             result = place.repair()
         assert result.copies[0].action is (RepairAction.REFUSED if at == 3 else RepairAction.UNKNOWN)
         assert not [key for key in faulty.objects if key.startswith(f"bucket/{wrong}")]
-
-
-@pytest.mark.full
-def test_a_limit_at_each_request(faulty: FaultyStore, tmp_path: Path) -> None:
-    """Nothing is half done; what a run that may go on makes of it is right."""
-    seen = set()
-    for limit in count(4, 3):
-        place = remote_place("diseased-encrypted", faulty, tmp_path / str(limit))
-        faulty.seen.clear()
-        settings = S3Settings(endpoint_url=faulty.endpoint, path_style=True, max_requests=limit, run=f"limit {limit}")
-        limited = replace(place, store=S3Store(settings))
-        try:
-            actions = [each.action for each in limited.repair().copies]
-        except RefusedError:
-            actions = []
-        assert len(faulty.seen) <= limit
-        seen |= set(actions)
-        right = place.is_right()
-        assert (right == [True] * len(right)) or RepairAction.REPAIRED not in actions
-        if actions == [RepairAction.REPAIRED]:
-            break
-        assert exit_code_of(place.repair().findings) == 0
-        assert all(place.is_right())
-    assert seen >= {RepairAction.REPAIRED, RepairAction.REFUSED}
 
 
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
