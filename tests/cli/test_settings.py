@@ -161,3 +161,8 @@ def test_every_setting_is_used_by_a_command_and_no_option_without_being_one() ->
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     run = snaprebuild("scan", LOGS, "--config", tmp_path / "none.toml")
     assert (run.exit_code, "none.toml: does not exist" in run.stderr) == (2, True)
+
+
+def test_the_current_directory_sets_nothing(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(config.parent)
+    assert settings_of("scan") == {}

@@ -467,3 +467,24 @@ def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes
         lines = records.read_text().splitlines() if records.exists() else []
         assert len(lines) == 2 * run.document["totals"]["uploaded"]
         assert run.exit_code == (1 if "claimed" in actions(run, "mixed-0") else 0)
+
+
+def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
+    """The metadata log has no FINISHED of it: its records go up as a copy of our own."""
+    dead = sorted(each["metadata"]["start_offset"] for each in PLUGIN)[1]
+    log = metadata_log(tmp_path / "broker", PLUGIN, unfinished={dead})
+    run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, "--metadata-log", log)
+    assert (run.exit_code, actions(run, "mixed-0")[:4]) == (0, ["present", "uploaded", "present", "uploaded"])
+    assert segments(run, "mixed-0")[1]["start_offset"] == dead
+
+
+def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    upload(logs, store, "--topic-partition", "deleted-0")
+    (path,) = store.rglob(f"{0:020d}-*.log")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "deleted-0")
+    assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "behind"])
+    assert "is there already with other bytes" in run.messages("refused")
+    assert tree(store) == before

@@ -130,3 +130,18 @@ def test_as_a_table() -> None:
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "payments-0 consumer local 00000000000000000561.log the disk holds 456 and what follows" in lines
     assert "payments-0 600 2 segments, 15.4 KiB 10 copies, 73.9 KiB" in lines
+
+
+def test_nothing_above_the_high_watermark_is_deleted() -> None:
+    deletion = only(in_json("follower fetch-path", *LEADER, "--offset", 834).document)["delete_records"]
+    assert (deletion["error"], deletion["segments"], deletion["copies"]) == ("OFFSET_OUT_OF_RANGE", [], [])
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    (directory / f"{7:020d}.log").touch()
+    served = {
+        each: only(in_json("follower fetch-path", directory, "--offset", each).document)["consumer"]["served"] for each in (6, 7, 8)
+    }
+    assert served == {6: "offset-out-of-range", 7: "not-yet", 8: "offset-out-of-range"}
