@@ -270,3 +270,30 @@ def test_an_owner_that_cannot_be_kept(open_path: Path) -> None:
     assert run.exit_code == 3, run.stderr
     assert "cannot be given the segment's owner 0" in run.messages("refused")
     assert changes(before, tree(logs)) == (set(), set(), set())
+
+
+def test_a_second_name_in_out_is_removed(tmp_path: Path) -> None:
+    arguments = ("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
+    assert in_json(*arguments).exit_code == 0
+    before = tree(tmp_path)
+    with_second_names(tmp_path / "mixed-0", 583, 8231)
+    with_names = tree(tmp_path)
+    assert in_json(*arguments, "--dry-run").totals == {"equal": 23}
+    assert tree(tmp_path) == with_names
+    assert in_json(*arguments).totals == {"equal": 23}
+    assert tree(tmp_path) == before
+
+
+def test_temporary_names_that_are_no_second_ones_stay(tmp_path: Path) -> None:
+    """A copy with equal bytes, a file with a third name, one without a snapshot, a link: who knows whose they are."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert in_json("rebuild", logs).exit_code == 0
+    mixed = logs / "mixed-0"
+    shutil.copy2(mixed / snapshot_name(583), mixed / f"{snapshot_name(583)}.tmp")
+    with_second_names(mixed, 1151)
+    (tmp_path / "a backup").hardlink_to(mixed / snapshot_name(1151))
+    (mixed / f"{snapshot_name(999)}.tmp").write_bytes(b"of a broker that takes a snapshot from the tier")
+    (mixed / f"{snapshot_name(1662)}.tmp").symlink_to(snapshot_name(1662))
+    before = tree(logs)
+    assert in_json("rebuild", logs).exit_code == 0
+    assert tree(logs) == before

@@ -33,6 +33,7 @@ from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.receipts.receipt_reader import ATTEMPTS_MAX, load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_of
 
 
@@ -485,3 +486,44 @@ def test_half_a_line_at_the_end(tmp_path: Path) -> None:
         assert run.exit_code == 0
         assert run.document["ended"] is False
         assert actions(run) <= {"would_remove"}
+
+
+def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts between two files; also before the temporary name of a run that was killed."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    for offset in (3, 4):
+        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 1:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert [finding.code for finding in result.findings] == ["refused"]
+    assert exit_code_of(result.findings) == 3
+
+
+def test_what_was_removed_stays_away_after_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is synced behind the last removal; where that fails the outcome is unknown, and told so."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    done: list[str] = []
+    unlink = FileCalls.unlink
+    monkeypatch.setattr(
+        FileCalls, "unlink", lambda self, name, *, dir_fd: (done.append("unlink"), unlink(self, name, dir_fd=dir_fd))
+    )
+    monkeypatch.setattr(FileCalls, "fsync", lambda _self, fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
+    assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
+    assert done == [*["unlink"] * 2, str(logs / "logappend-0"), *["unlink"] * 12, str(logs / "mixed-0")]
+
+    def broken(_self: FileCalls, _fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(FileCalls, "fsync", broken)
+    result = undo(load_receipt(str(receipt)))
+    assert exit_code_of(result.findings) == 5
+    assert "a power failure may bring back what was removed" in result.findings[0].message
