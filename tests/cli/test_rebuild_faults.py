@@ -94,6 +94,14 @@ def test_a_flipped_bit_in_a_payload(tmp_path: Path) -> None:
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
+def test_a_transaction_index_that_lies(tmp_path: Path) -> None:
+    path = copy_of("kafka27-mixed", tmp_path) / "mixed-0" / f"{583:020d}.txnindex"
+    path.write_bytes(path.read_bytes()[34:])
+    run = in_json("rebuild", path.parent, "--dry-run", *LINE)
+    assert (run.exit_code, run.codes) == (1, {"transaction-index-differs": 1})
+    assert str(path) in run.messages("transaction-index-differs")
+
+
 @pytest.fixture
 def open_path() -> Iterator[Path]:
     """Where everybody comes; what pytest gives is its user's alone, and is made so again by each run that begins."""
