@@ -12,7 +12,7 @@ is what the broker knows.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -233,7 +233,7 @@ class SimulatedBroker:
                 list(state.append([batch.meaning]))
         return dict(state.entries)
 
-    def write(self, directory: Path, snapshots: dict[int, Iterable[ProducerEntry]], deleted: int = 0) -> PartitionDir:
+    def write(self, directory: Path, snapshots: Mapping[int, Iterable[ProducerEntry]], deleted: int = 0) -> PartitionDir:
         """A partition directory without the first ``deleted`` segments."""
         directory.mkdir(parents=True)
         for segment in self.segments[deleted:]:
