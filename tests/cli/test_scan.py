@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import in_json, live_broker, snaprebuild
 from log_dirs import copy_of, remove_snapshots, snapshot_name
-from manifests import FIXTURES
+from manifests import FIXTURES, bundled
 
 
 def test_two_seven_in_json() -> None:
@@ -142,3 +142,9 @@ def test_running_broker_writes_a_snapshot_when_it_stops_so_none_is_empty(tmp_pat
     assert run.partition("mixed-0")["next_start"]["writes_empty"] == []
     assert run.codes == {"running-broker": 1, "missing-snapshots": 1}
     assert run.partition("mixed-0")["upload"]["blockers"][0]["segments"] == 14
+
+
+@pytest.mark.parametrize("fixture", sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json")))
+def test_document_follows_its_schema(fixture: str) -> None:
+    run = in_json("scan", bundled(fixture))
+    assert run.document["request"]["paths"] == [str(bundled(fixture))]
