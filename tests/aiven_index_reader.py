@@ -7,6 +7,7 @@ need their key. An index is a range of ``.indexes``; where the manifest has an e
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import struct
@@ -59,6 +60,7 @@ def fetch_index(get: Callable[[str], bytes], key: str, index: str, private_key: 
     return AESGCM(data_key).decrypt(stored[:12], stored[12:], base64.b64decode(encryption["aad"]))
 
 
+@functools.cache
 def unpadded(private_key: bytes, data: bytes) -> bytes:
     """RSA-OAEP with SHA3-512 for both hashes (RFC 8017, 7.1.2)."""
     key = load_pem_private_key(private_key, None)

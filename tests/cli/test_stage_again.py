@@ -170,6 +170,7 @@ def test_a_later_run_without_the_configuration_does_not_forget_it(of_a_window: P
         assert "has 2592000000 now" in done.messages("refused")
         assert set(done.actions("logappend-0").values()) == {"would_write"}
         properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={DAY_MS}\n")
+        assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run").exit_code == 0
 
 
 def test_without_the_configuration_only_what_rests_on_a_window_is_refused(of_a_window: Path, tmp_path: Path) -> None:
