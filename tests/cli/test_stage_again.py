@@ -42,7 +42,8 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     assert again.document["staged_plan"] is None
     assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.totals) == (0, {"written": 12})
+    assert (done.exit_code, done.totals) == (1, {"written": 12})
+    assert "2 snapshots missing: stage again" in done.messages("not-staged")
     assert snapshots_in(logs / "logappend-0") == before
 
 
