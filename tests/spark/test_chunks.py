@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from fixture_files import bundled_directories
+from engine_results import all_bytes, outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
@@ -67,12 +67,10 @@ def plan_of(logs: Path, out: Path) -> Plan:
 def rebuilt(plan: Plan) -> PartitionResult:
     """Of one partition in chunks of one segment, which must be what it is as a whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
-    results = [rebuild(plan, jobs=1, engine=each, dry_run=True).partitions for each in (engine, None)]
+    found, expected = (rebuild(plan, jobs=1, engine=each, dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
-    (found,), (expected,) = results
-    for name in ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason"):
-        assert getattr(found.outcome, name) == getattr(expected.outcome, name), name
-    return found
+    assert outcomes_of(found) == outcomes_of(expected)
+    return found.partitions[0]
 
 
 def judged(logs: Path) -> PartitionVerdict:
@@ -206,29 +204,21 @@ def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monk
 
 
 @pytest.mark.spark
-def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
-    found = {}
+def test_bundled_directories_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
+    """Rebuilt and verified; ``test_any_packing.py`` cuts all of them in every way."""
+    places = tuple(str(FIXTURES / name / "logs") for name in ("kafka27-mixed", "txn-state4", "damaged"))
+    results, files = [], []
     for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
         out = tmp_path / name
-        request = Request(bundled_directories(), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
-        result = rebuild(make_plan(request), jobs=1, engine=engine)
-        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        told = [
-            (each.findings, each.outcome.bytes_read, each.outcome.replay_index, each.outcome.replay_reason)
-            for each in result.partitions
-        ]
+        plan = make_plan(Request(places, out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
+        result = rebuild(plan, jobs=1, engine=engine)
         boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
-        found[name] = (files, told, boundaries)
-    assert found["spark"] == found["own"]
-    assert len(found["own"][0]) > 100
-
-
-@pytest.mark.spark
-def test_a_verification_in_chunks(spark: SparkSession) -> None:
-    source = open_source(bundled_directories())
-    clock = make_plan(Request(bundled_directories(), as_of_ms=NOW_MS)).clock
-    found, expected = (verify(source, clock, jobs=1, engine=each) for each in (SparkEngine(spark, chunk_bytes=1), None))
-    assert found == expected
+        rest = [{name: value for name, value in each.items() if name != "boundaries"} for each in outcomes_of(result)]
+        results.append((boundaries, rest, verify(open_source(places), plan.clock, jobs=1, engine=engine)))
+        files.append(all_bytes(out))
+    assert results[0] == results[1]
+    assert files[0] == files[1]
+    assert len(files[0]) > 30
 
 
 @pytest.mark.spark
@@ -262,17 +252,10 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
     )
     request = replace(request, offset_from=case.first_wanted)
     found, expected = (
-        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True).partitions
-        for engine in (SparkEngine(spark, chunk_bytes=1), None)
+        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True) for engine in (SparkEngine(spark, chunk_bytes=1), None)
     )
-    for one, other in zip(found, expected, strict=True):
-        assert (one.boundaries, one.findings, one.outcome.bytes_read) == (
-            other.boundaries,
-            other.findings,
-            other.outcome.bytes_read,
-        )
-        assert (one.outcome.replay_index, one.outcome.replay_reason) == (other.outcome.replay_index, other.outcome.replay_reason)
-    assert "extended back" in found[0].outcome.replay_reason
+    assert outcomes_of(found) == outcomes_of(expected)
+    assert "extended back" in found.partitions[0].outcome.replay_reason
 
 
 @pytest.mark.spark
