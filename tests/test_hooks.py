@@ -43,6 +43,7 @@ from snaprebuild import (
     SnapshotClass,
     SnapshotRefusedError,
     UsageError,
+    Validity,
     ensure_snapshot,
     prepare_upload,
     validate_snapshot,
@@ -217,20 +218,20 @@ def test_many_threads_at_once(mixed: Path, tmp_path: Path) -> None:
     expected, out = truth("kafka27-mixed", "mixed-0"), tmp_path / "out"
     after = ensure_snapshot(mixed, 583, options=EARLY)
 
-    def work(number: int) -> object:
+    def work(number: int) -> None:
         offset = list(expected)[number % len(expected)]
         match number % 3:
             case 0:
-                return entries_in(ensure_snapshot(mixed, offset, options=EARLY, out=out).data) == expected[offset]
+                assert entries_in(ensure_snapshot(mixed, offset, options=EARLY, out=out).data) == expected[offset]
             case 1:
                 right = snapshot_bytes(expected[offset])
-                return validate_snapshot(mixed, right, offset, options=EARLY, after=after).validity is Validity.EQUAL
+                assert validate_snapshot(mixed, right, offset, options=EARLY, after=after).validity is Validity.EQUAL
             case _:
                 upload = prepare_upload(mixed / f"{1151:020d}.log", options=EARLY, topic_id=TOPIC_ID, after=after)
-                return entries_in(upload.snapshot.data) == expected[1662]
+                assert entries_in(upload.snapshot.data) == expected[1662]
 
     with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(work, range(6 * len(expected))))
+        list(threads.map(work, range(6 * len(expected))))
     assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, [*expected][::3]))
 
 
