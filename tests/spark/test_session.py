@@ -26,6 +26,24 @@ pytestmark = pytest.mark.full
 SECONDS_MAX = 600
 ARGUMENTS = ("rebuild", "fixtures/magic0", "--dry-run", "--as-of", "1795270000000", "--output", "json")
 SPARK = ("--engine", "spark", "--master", "local[1]")
+CALLED_BY_SPARK = (
+    "bash",
+    "cat",
+    "chmod",
+    "dirname",
+    "env",
+    "getconf",
+    "grep",
+    "id",
+    "ls",
+    "ps",
+    "rm",
+    "sed",
+    "setsid",
+    "sh",
+    "uname",
+    "whoami",
+)
 AT_A_CALL = """
 import os, signal
 from py4j.clientserver import ClientServerConnection
@@ -122,24 +140,7 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_java_of_pip(java_of_pip: Path, tmp_path: Path) -> None:
     """No other Java is there: neither by JAVA_HOME, nor on the PATH, which holds what Spark's scripts call and nothing else."""
-    for name in [
-        "bash",
-        "cat",
-        "chmod",
-        "dirname",
-        "env",
-        "getconf",
-        "grep",
-        "id",
-        "ls",
-        "ps",
-        "rm",
-        "sed",
-        "setsid",
-        "sh",
-        "uname",
-        "whoami",
-    ]:
+    for name in CALLED_BY_SPARK:
         program = shutil.which(name)
         if program is not None:
             (tmp_path / name).symlink_to(program)
