@@ -323,10 +323,22 @@ def test_the_page_of_the_manual(release: Path) -> None:
     assert text.isascii()
 
 
-def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def completing(one_file: Path, cache: Path, tmp_path: Path) -> Callable[..., str]:
+    """Runs a shell where the command is on the PATH, next to a directory ``logs``. Returns what it prints."""
     (tmp_path / "snaprebuild").symlink_to(one_file)
     (tmp_path / "logs").mkdir()
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path)}
 
+    def printed(*command: str) -> str:
+        done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=SECONDS_MAX)
+        assert done.stderr == ""
+        return done.stdout
+
+    return printed
+
+
+def test_completion_in_a_real_bash(release: Path, completing: Callable[..., str]) -> None:
     def completed(*words: str) -> set[str]:
         quoted = " ".join(f"'{word}'" for word in words)
         script = f"""
@@ -336,18 +348,7 @@ def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, t
             _snaprebuild_completion snaprebuild
             printf '%s\\n' "${{COMPREPLY[@]}}"
         """
-        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache)}
-        done = subprocess.run(
-            ["bash", "--norc", "-c", script],
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SECONDS_MAX,
-        )
-        assert done.stderr == ""
-        return set(done.stdout.split())
+        return set(completing("bash", "--norc", "-c", script).split())
 
     assert completed("ti") == {"tier"}
     assert completed("tier", "") == {"inventory", "audit", "repair", "upload"}
@@ -364,26 +365,13 @@ def shell_or_skip(name: str) -> str:
 
 
 @pytest.mark.shells
-def test_completion_in_a_real_fish(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+def test_completion_in_a_real_fish(release: Path, completing: Callable[..., str]) -> None:
     """`complete -C` is what fish itself does at the Tab key."""
     fish = shell_or_skip("fish")
-    (tmp_path / "snaprebuild").symlink_to(one_file)
-    (tmp_path / "logs").mkdir()
 
     def completed(typed: str) -> set[str]:
         script = f'source {release}/completions/snaprebuild.fish; complete -C "{typed}"'
-        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [fish, "--no-config", "-c", script],
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SECONDS_MAX,
-        )
-        assert done.stderr == ""
-        return {line.split("\t")[0] for line in done.stdout.splitlines()}
+        return {line.split("\t")[0] for line in completing(fish, "--no-config", "-c", script).splitlines()}
 
     assert completed("snaprebuild ti") == {"tier"}
     assert completed("snaprebuild tier ") == {"inventory", "audit", "repair", "upload"}
