@@ -7,7 +7,6 @@ import datetime
 import importlib.util
 import json
 import re
-import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -67,14 +66,12 @@ def test_spark_gets_what_the_readers_give(sql: SparkSession) -> None:
 
 
 CONDITIONS = (
-    "topic = 'mixed' AND base_offset >= 7000",
     "topic <> 'mixed' AND partition IN (0, 3)",
     "topic LIKE '%end' OR last_offset < 10",
     "NOT (topic = 'plain') AND segment_base_offset > 500 AND is_control",
-    "base_offset BETWEEN 540 AND 590 AND crc_ok",
-    "topic IS NULL OR error IS NOT NULL",
     "topic <=> 'deleted' AND coordinator_epoch IS NOT NULL AND last_offset <> 3",
 )
+"""Those of which Spark gives the reader all, none, or a part; ``test_pushed_filters.py`` asks each kind."""
 
 
 @pytest.fixture
@@ -155,9 +152,8 @@ def test_a_schema_of_the_query(sql: SparkSession) -> None:
     assert frame.columns == ["base_offset", "topic"]
     assert {row.topic for row in frame.collect()} == {"plain"}
     assert frame.count() == 136
-    for schema, message in (("magic INT", "have the types `magic` tinyint"), ("topic STRING NOT NULL", "leave NOT NULL out")):
-        with pytest.raises(Exception, match=message):
-            sql.read.schema(schema).format("kafka_batch_headers").load(str(MIXED)).count()
+    with pytest.raises(Exception, match="have the types `magic` tinyint"):
+        sql.read.schema("magic INT").format("kafka_batch_headers").load(str(MIXED)).count()
 
 
 def test_each_query_of_a_view_lists_the_directories(sql: SparkSession, tmp_path: Path) -> None:
@@ -168,21 +164,14 @@ def test_each_query_of_a_view_lists_the_directories(sql: SparkSession, tmp_path:
     sql.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_sql USING kafka_batch_headers OPTIONS (path '{tmp_path}')")
 
     def check(*expected: int) -> None:
-        assert sorted(row.base_offset for row in frame.select("base_offset").collect()) == list(expected)
-        assert frame.count() == len(expected)
-        for view in ("of_frame", "of_sql"):
-            found = sql.sql(f"SELECT base_offset FROM {view}").collect()
-            assert sorted(row.base_offset for row in found) == list(expected), view
+        for again in (frame, *(sql.sql(f"SELECT base_offset FROM {view}") for view in ("of_frame", "of_sql"))):
+            assert sorted(row.base_offset for row in again.select("base_offset").collect()) == list(expected)
 
     check(0, 10)
     write_partition(tmp_path / "a-0", {20: batch(20), 30: batch(30)})
     write_partition(tmp_path / "b-0", {40: batch(40)})
-    check(0, 10, 20, 30, 40)
-    for base in (0, 20):
-        (tmp_path / "a-0" / f"{base:020d}.log").unlink()
-    check(10, 30, 40)
-    shutil.rmtree(tmp_path / "b-0")
-    check(10, 30)
+    (tmp_path / "a-0" / f"{0:020d}.log").unlink()
+    check(10, 20, 30, 40)
 
 
 def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
