@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -16,21 +15,20 @@ import pytest
 from engine_results import all_bytes, outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
 from manifests import FIXTURES
 from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.snapshots.engine.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
+from snaprebuild.snapshots.rebuild.result import FAILED, WOULD_WRITE, PartitionResult
 from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
@@ -101,38 +99,6 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
         (offset, "unverifiable") for offset in (4, 6, 9)
     ]
     assert [each.code for each in verdict.findings].count("damaged-segment") == 1
-
-
-def test_transactions_that_span_chunks(tmp_path: Path) -> None:
-    """Begun in one, aborted in another while a third one is open: what the index of its segment lists comes from all of them."""
-    logs = make_log_dir(tmp_path / "logs")
-    segments = {
-        0: batch(0, producer_id=7, attributes=TRANSACTIONAL),
-        1: batch(1, producer_id=8, attributes=TRANSACTIONAL),
-        2: batch(2) + marker(3, 7, commit=False),
-        4: batch(4),
-        5: marker(5, 8, commit=False),
-        6: batch(6),
-    }
-    directory = write_partition(logs / "t-0", segments)
-    right = {2: [AbortedTransaction(0, 7, 0, 3, 1)], 5: [AbortedTransaction(0, 8, 1, 5, 6)]}
-    for base, entries in right.items():
-        (directory / f"{base:020d}.txnindex").write_bytes(write_transaction_index(entries))
-    assert not rebuilt(plan_of(logs, tmp_path / "out")).findings
-    (directory / f"{5:020d}.txnindex").write_bytes(write_transaction_index([AbortedTransaction(0, 8, 2, 5, 6)]))
-    (finding,) = rebuilt(plan_of(logs, tmp_path / "out")).findings
-    assert (finding.code, finding.offset) == ("transaction-index-differs", 6)
-    assert [each.code for each in judged(logs).findings] == ["transaction-index-differs"]
-
-
-def test_a_segment_that_is_shorter(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    directory = write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
-    plan = plan_of(logs, tmp_path / "out")
-    os.truncate(directory / f"{3:020d}.log", 10)
-    found = rebuilt(plan)
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [REFUSED] * 3
-    assert len([each for each in found.findings if each.code != "boundary-not-reached"]) == 1
 
 
 def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
