@@ -1,4 +1,4 @@
-"""Spark: one session for all tests (work_groups.py: in one process). Without Java they say so, and fail where ``CI=true``."""
+"""Spark: one session for all tests (run_plan.py: in one process). Without Java they say so, and fail where ``CI=true``."""
 
 from __future__ import annotations
 
