@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import Run
-from faulty_store import FaultyStore, faulty_store
+from faulty_store import FaultyStore
 from log_dirs import Entries, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES
 from same_result import OF_ONE_RUN, without
@@ -35,15 +35,10 @@ Rebuild = Callable[..., Run]
 
 
 @pytest.fixture
-def store(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    """One broker's directory in a bucket; the driver and the Python workers have keys to it."""
-    access = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in access.items():
-        monkeypatch.setenv(name, value)
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    with faulty_store() as running:
-        running.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
-        yield running
+def store(faulty: FaultyStore) -> FaultyStore:
+    """One broker's directory in a bucket."""
+    faulty.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
+    return faulty
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,10 @@ from formats.limits import RANGES_MAX
 from formats.log.batch_headers import BytesSegment
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError, StorageError
-from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
+from snaprebuild.replay.segment_effect import COLUMNS
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
-from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary, summarise_pieces
+from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.summary_rows import JobRow, outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
@@ -42,29 +42,21 @@ def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[
     return list(pa.ipc.open_stream(sink.getvalue()))
 
 
-def assert_same(found: SegmentSummary | BatchContents, expected: SegmentSummary | BatchContents) -> None:
-    """Field by field, with their types."""
-    for field in fields(found):
-        left, right = getattr(found, field.name), getattr(expected, field.name)
-        if field.name == "contents":
-            assert_same(left, right)
-        elif field.name == "effect":
-            for name in COLUMNS:
-                one, other = getattr(left, name), getattr(right, name)
-                assert one.dtype == other.dtype, name
-                assert one.tolist() == other.tolist(), name
-            for name in (each.name for each in fields(type(NO_CLOSES))):
-                one, other = getattr(left.closes, name), getattr(right.closes, name)
-                assert one.dtype == other.dtype, name
-                assert one.tolist() == other.tolist(), name
-        elif field.name == "tail":
-            assert (left.kind, left.position_bytes, str(left.error)) == (right.kind, right.position_bytes, str(right.error))
-            assert type(left.error) is type(right.error)
-        elif field.name == "traced":
-            assert left.tolist() == right.tolist() == []
-        else:
-            assert left == right, field.name
-            assert type(left) is type(right), field.name
+def as_values(value: object) -> object:
+    """With all types: arrays by their elements, errors by their text, dataclasses field by field."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.tolist()
+    if isinstance(value, Exception):
+        return type(value), str(value)
+    if isinstance(value, tuple | list):
+        return type(value), [as_values(each) for each in value]
+    if is_dataclass(value):
+        return type(value), {each.name: as_values(getattr(value, each.name)) for each in fields(value)}
+    return type(value), value
+
+
+def assert_same(found: object, expected: object) -> None:
+    assert as_values(found) == as_values(expected)
 
 
 def damaged(data: bytes, positions: Sequence[int], flips: Sequence[int], cut: int) -> bytes:
