@@ -288,9 +288,16 @@ def test_scripts_import_what_is_there(with_spark: bool) -> None:
                 assert not absent, f"{path.name}: {node.module} has no {absent}"
 
 
+GIVEN = re.compile(r"^(\w+(?:, \w+)*)(?:: .+)? = ", re.MULTILINE)
+"""Lines that look like an assignment of a module. Some of them are in a text."""
+
+
 def test_no_name_of_a_module_means_two_things() -> None:
     """A constant further down in a file would change what functions above it mean, and no linter tells."""
     for path in sorted(each for folder in ("formats", "snaprebuild", "tests", "scripts") for each in (ROOT / folder).rglob("*.py")):
+        given = [name for names in GIVEN.findall(path.read_text()) for name in names.split(", ")]
+        if len(set(given)) == len(given):
+            continue  # to parse every file takes seconds
         body = _tree(path).body
         told = [each.targets for each in body if isinstance(each, ast.Assign)]
         told += [[each.target] for each in body if isinstance(each, ast.AnnAssign)]
