@@ -60,9 +60,6 @@ def fetch_index(get: Callable[[str], bytes], key: str, index: str, private_key: 
     return AESGCM(data_key).decrypt(stored[:12], stored[12:], base64.b64decode(encryption["aad"]))
 
 
-<<<<<<< HEAD
-@functools.cache
-=======
 def mask(seed: bytes, count: int) -> bytes:
     """MGF1 of RFC 8017."""
     return b"".join(hashlib.sha3_512(seed + struct.pack(">I", number)).digest() for number in range(count // 64 + 1))[:count]
@@ -72,7 +69,7 @@ def xored(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
->>>>>>> wt-td
+@functools.cache
 def unpadded(private_key: bytes, data: bytes) -> bytes:
     """RSA-OAEP with SHA3-512 for both hashes (RFC 8017, 7.1.2)."""
     key = load_pem_private_key(private_key, None)
