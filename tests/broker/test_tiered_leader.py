@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from ours import answers_of_leader
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
@@ -126,11 +125,8 @@ def theirs(case: Case, timestamps: list[int], offsets: list[int], deleted: int) 
     caches.mkdir()
     lines = [f"M {value.hex()}" for value in case.values]
     lines += [*(f"T {each}" for each in timestamps), *(f"W {each}" for each in offsets), f"D {deleted}"]
-    command = [*java_program("FoldedMetadata", "TieredLeader")]
-    command += [str(case.directory), "0", str(case.store), MANIFEST["topic_id"], str(caches)]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    arguments = (case.directory, 0, case.store, MANIFEST["topic_id"], caches)
+    return java_output("FoldedMetadata", "TieredLeader", arguments=arguments, lines=lines)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from our_command import answers_to_timestamps
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -30,10 +29,7 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
     lines = []
     for directory, log_start, recovery_point, is_clean, timestamps in asked:
         lines += [f"{directory}\t{log_start}\t{recovery_point}\t{str(is_clean).lower()}", *map(str, timestamps)]
-    command = java_program("TimestampSearch")
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers = iter(done.stdout.splitlines())
+    answers = iter(java_output("TimestampSearch", lines=lines))
     found = []
     for *_, timestamps in asked:
         told = [next(answers).split() for _ in timestamps]
