@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from command import in_json
 from kafka_classpath import java_output
-from our_command import answers_to_timestamps
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SPECIAL = [-1, -2, -3, -4]
@@ -36,6 +37,16 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
         found.append({each: (int(a), int(b), int(c)) for each, (a, b, c) in zip(timestamps, told, strict=True)})
     assert next(answers, None) is None
     return found
+
+
+def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
+    asked = [word for each in timestamps for word in ("--timestamp", each)]
+    run = in_json("follower offsets", partition_dir, "--isolation", "replica", "--assume", "remote_storage=off", *asked)
+    (partition,) = run.document["partitions"]
+    return {
+        each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"]) for each in partition["answers"]
+    }
 
 
 def checkpointed(log_dir: Path, name: str, partition: str) -> int:
