@@ -105,7 +105,7 @@ class LiveOffsets:
         self._settle("t")
         self._compare("t", f"records below {log_start} were deleted: a log start inside of remote storage")
         node.set_topic("t", {"local.retention.ms": 1})
-        roll_and_upload(node, "t", self._replica)
+        roll_and_upload("t", self._replica)
         self._settle("t")
         self._compare("t", "everything is uploaded, and the active segment is empty")
 
@@ -204,7 +204,7 @@ def settle(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> No
         time.sleep(0.2)
 
 
-def roll_and_upload(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> None:
+def roll_and_upload(topic: str, answers: Callable[[str], Answers]) -> None:
     """Until the active segment is an empty one and everything below it is uploaded."""
     wait(lambda: answers(topic)[-5][0] == answers(topic)[-1][0] - 1, f"{topic}: the active segment is not rolled")
 
