@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from command import in_json
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from kafka_classpath import java_program
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
@@ -171,11 +171,7 @@ def open_transaction(node: KafkaNode, topic: str, records: int) -> Iterator[Call
 
 def delete_records(node: KafkaNode, topic: str, offset: int) -> None:
     """Raises the log start of a topic's partition."""
-    from confluent_kafka.admin import AdminClient as Admin
-
-    partition = TopicPartition(topic, 0, offset)
-    admin = Admin({"bootstrap.servers": node.address, "log_level": 4})  # its answers end with it
-    admin.delete_records([partition])[partition].result(60)
+    node.delete_records(topic, offset)
     wait_for_checkpoint(node.log_dir / "log-start-offset-checkpoint", topic, offset)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
 HEAP_MIB = 512
+RECORDS_IN_TRANSACTION = 20
 CLUSTER_ID = "c25hcHJlYnVpbGR0ZXN0cw"
 
 
@@ -258,13 +259,30 @@ class KafkaNode:
         asked = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level, request_timeout=TOOL_SECONDS)
         return int(asked[partition].result(TOOL_SECONDS).offset)
 
+    def delete_records(self, topic: str, offset: int) -> None:
+        """Moves the log start of the one partition of a topic."""
+        from confluent_kafka import TopicPartition
+
+        partition, admin = TopicPartition(topic, 0, offset), self._admin()  # whose answers end with it
+        admin.delete_records([partition])[partition].result(TOOL_SECONDS)
+
     def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
         """Writes small batches by an idempotent producer, or in transactions of a few of them."""
-        arguments = ["--topic", topic, "--num-records", str(records), "--record-size", "20", "--throughput", "400"]
-        arguments += ["--bootstrap-server", self.address, "--command-property", "batch.size=200"]
-        if transactional_id is not None:
-            arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", "30"]
-        self.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": self.address, "log_level": 4, "enable.idempotence": True, "batch.num.messages": 5}
+        is_transactional = transactional_id is not None
+        producer = Producer({**settings, "transactional.id": transactional_id} if is_transactional else settings)
+        if is_transactional:
+            producer.init_transactions(TOOL_SECONDS)
+        for first in range(0, records, RECORDS_IN_TRANSACTION):
+            if is_transactional:
+                producer.begin_transaction()
+            for _ in range(min(RECORDS_IN_TRANSACTION, records - first)):
+                producer.produce(topic, b"v" * 20, partition=0)
+            if is_transactional:
+                producer.commit_transaction(TOOL_SECONDS)
+        assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"
 
     def plant(self, partition: str, source: Path, log_end_offset: int) -> Path:
         """Puts the log of an older broker in the place of an empty partition of this stopped one, or where none is yet.

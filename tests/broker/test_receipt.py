@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -53,11 +52,7 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         assert (run.exit_code, statuses(run), run.codes) == (0, dict.fromkeys(written, "kept"), {"live-broker": 1})
         assert in_json("undo", receipt).exit_code == 3, "a live broker holds the directory"
         mark = node.log_file.stat().st_size
-        records = tmp_path / "delete.json"
-        records.write_text(json.dumps({"version": 1, "partitions": [{"topic": "mixed", "partition": 0, "offset": DELETE_BEFORE}]}))
-        address = f"127.0.0.1:{node.port}"
-        delete = ("org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", address)
-        node.tool(*delete, "--offset-json-file", str(records))
+        node.delete_records("mixed", DELETE_BEFORE)
         node.wait_for_log("Deleting producer state snapshot .*2596.snapshot|Deleted log .*2181.log", mark, LOG_SECONDS)
         node.stop()
         node.start()
