@@ -19,7 +19,7 @@ from broker_settings import (
     zookeeper_settings,
 )
 from free_ports import kept_ports
-from java_process import JAVA, JavaProcess
+from java_process import JAVA, JavaProcess, class_archive
 from kafka_classpath import KAFKA_VERSION, kafka_classpath, tiering_classpath
 from kafka_release import RELEASES
 from moved_in_time import check_young
@@ -32,6 +32,7 @@ START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
 HEAP_MIB = 512
 RECORDS_IN_TRANSACTION = 20
+BROKER_MAIN = "kafka.Kafka"
 CLUSTER_ID = "c25hcHJlYnVpbGR0ZXN0cw"
 
 
@@ -132,7 +133,7 @@ class KafkaNode:
         if self.zookeeper is not None and self.zookeeper.process.pid is None:
             self.zookeeper.start()
         properties = str(self._write_properties())
-        mark = self._process.start(self._classpath, "kafka.Kafka", properties, heap_mib=self._heap_mib, options=self._java_options)
+        mark = self._process.start(self._classpath, BROKER_MAIN, properties, heap_mib=self._heap_mib, options=self._java_options)
         self.wait_for_log(self.release.started, mark, START_SECONDS)
         if self._tiering:
             # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
@@ -182,7 +183,10 @@ class KafkaNode:
     def tool(self, main: str, *arguments: str) -> str:
         """Runs one of Kafka's tools to its end. Returns its standard output."""
         command = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command += ["-cp", kafka_classpath(self.release.tools), main, *arguments]
+        classpath = kafka_classpath(self.release.tools)
+        if (archive := class_archive(classpath, BROKER_MAIN)).exists():
+            command.append(f"-XX:SharedArchiveFile={archive}")
+        command += ["-cp", classpath, main, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
         assert done.returncode == 0, f"{main} {arguments}: {done.stdout}{done.stderr}"
         return done.stdout
