@@ -83,11 +83,12 @@ def timestamps_of(directory: Path, chosen: random.Random) -> list[int]:
     "indexes", ["as they are", "no time index", "no time index after a clean stop", "no offset index", "short"]
 )
 def test_kafka_finds_the_same(indexes: str, tmp_path: Path) -> None:
-    """Of each partition: an unclean stop where an index is gone or short, so that Kafka makes it anew; after a clean one it does not."""
+    """An unclean stop where an index is gone or short, so that Kafka makes it anew; after a clean one it does not."""
     assert len(PARTITIONS) >= 20
+    sources = PARTITIONS if indexes == "as they are" else PARTITIONS[::3]
     chosen = random.Random(f"{indexes}")
     asked, ours = [], []
-    for number, source in enumerate(PARTITIONS):
+    for number, source in enumerate(sources):
         log_dir = tmp_path / str(number)
         log_dir.mkdir()
         for path in source.parent.iterdir():
@@ -104,12 +105,12 @@ def test_kafka_finds_the_same(indexes: str, tmp_path: Path) -> None:
         log_start = checkpointed(log_dir, "log-start-offset-checkpoint", source.name)
         asked.append((log_dir / source.name, log_start, 0, is_clean, timestamps))
     wrong = {}
-    for source, mine, kafka in zip(PARTITIONS, ours, theirs(asked), strict=True):
+    for source, mine, kafka in zip(sources, ours, theirs(asked), strict=True):
         different = {each: (mine[each], kafka[each]) for each in kafka if mine[each] != kafka[each]}
         if different:
             wrong[str(source.relative_to(FIXTURES))] = different
     assert not wrong, {name: list(each.items())[:5] for name, each in wrong.items()}
-    assert sum(len(each) for each in ours) > 500
+    assert sum(len(each) for each in ours) > 20 * len(sources)
 
 
 def spoil(directory: Path, indexes: str) -> None:
