@@ -154,7 +154,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
             evidence=StagedEvidence.of(request, CLOCK),
         )
         staged.append(partition)
-    plan = StagedPlan(f"{stages[0]}/plan.jsonl", request, CLOCK, 2_000, log_dirs, tuple(staged))
+    plan = StagedPlan(f"{stages[0]}/plan.jsonl", request, CLOCK, 2_000, log_dirs, tuple(staged), ())
     save_staged_plan(plan)
     return plan
 

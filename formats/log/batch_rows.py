@@ -5,6 +5,7 @@ Rows are structured arrays whose layout is derived from ``record_batch.RECORD_BA
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -71,6 +72,7 @@ def are_current(rows: np.ndarray) -> bool:
 _MARKER_RECORD_BYTES = 17
 
 
+@functools.cache
 def row_dtype(grammar: Struct) -> np.dtype[np.void]:
     """The layout of a header, followed by as many bytes as the record of a marker has; both are gathered in one go."""
     header = dtype_of(grammar)

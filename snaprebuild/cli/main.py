@@ -39,6 +39,7 @@ EPILOG = """\b
 Global options, before or after the command (COMMAND --help-all lists them):
   --set NAME=VALUE   A setting of object stores, load, remote storage or Spark
   --config FILE      Such settings in TOML
+  -v                 All rows, and the class of each snapshot
   --help-all         All options and settings of a command
 
 \b

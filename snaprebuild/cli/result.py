@@ -22,7 +22,7 @@ from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Severity, exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -74,9 +74,16 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
             command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
     """
-    if unread := unread_paths(findings):
-        answer = f"{_unread_text(unread)} {answer}"
-        following = [*click.get_current_context().command_path.split()[1:], *repeated_words()]
+    findings = list(findings)
+    verb = click.get_current_context().command_path.split()[1:]
+    unread = unread_paths(findings)
+    damaged = next((file for file in map(_damaged_file, findings) if file is not None), None)
+    if unread:
+        answer = f"{_unread_text(findings)} {answer}"
+    if len(_damaged_paths(findings)) < len(unread) or (unread and damaged is None):
+        following = [*verb, *repeated_words()]
+    elif damaged is not None and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):  # nothing was written
+        following = ["inspect", "dump", shown(damaged)]
     print_text(answer)
     if following:
         print_command("Next", [*following, *setting_words()])
@@ -87,12 +94,34 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
 
 def print_unread(findings: Iterable[Finding]) -> None:
     """The first line of a result without an answer, if something in the selection was not read."""
+    findings = list(findings)
     if unread := unread_paths(findings):
-        print_text(f"{_unread_text(unread)} The result does not cover {'it' if len(unread) == 1 else 'them'}.")
+        print_text(f"{_unread_text(findings)} The result does not cover {'it' if len(unread) == 1 else 'them'}.")
 
 
-def _unread_text(paths: Sequence[str]) -> str:
-    return f"INCOMPLETE: {pluralize(len(paths), 'path')} could not be read: correct what stderr lists."
+def _damaged_paths(findings: Sequence[Finding]) -> list[str]:
+    """What was read and has wrong bytes: another run finds the same."""
+    others = unread_paths(each for each in findings if each.severity != Severity.DAMAGED)
+    return [path for path in unread_paths(findings) if path not in others]
+
+
+def _damaged_file(finding: Finding) -> str | None:
+    """The file of a partition that is damaged, for ``inspect dump``."""
+    if finding.severity != Severity.DAMAGED:
+        return None
+    path, offset = finding.path, finding.offset
+    if finding.code in ("damaged-segment", "bad-checksum", "disordered-offsets") and offset is not None and os.path.isdir(path):
+        names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= f"{offset:020d}.log")
+        return os.path.join(path, names[-1]) if names else None
+    return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
+
+
+def _unread_text(findings: Sequence[Finding]) -> str:
+    unread, damaged = len(unread_paths(findings)), len(_damaged_paths(findings))
+    if damaged == unread:
+        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where."
+    besides = f", {damaged} more damaged" if damaged else ""
+    return f"INCOMPLETE: {pluralize(unread - damaged, 'path')} could not be read{besides}: correct what stderr lists."
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:

@@ -26,6 +26,7 @@ _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url")
+_FLAGS_BEFORE_THE_VERB = ("-v", "-vv", "--verbose")
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
 _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
@@ -39,9 +40,9 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     args = list(args)
     while args:
         name, equals, _ = args[0].partition("=")
-        if name not in _BEFORE_THE_VERB:
+        if name not in (*_BEFORE_THE_VERB, *_FLAGS_BEFORE_THE_VERB):
             break
-        count = 1 if equals else 2
+        count = 1 if equals or name in _FLAGS_BEFORE_THE_VERB else 2
         ctx.meta.setdefault(_BEFORE, []).extend(args[:count])
         del args[:count]
     return args

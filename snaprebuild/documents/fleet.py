@@ -116,7 +116,7 @@ class Replica(Part, frozen=True):
     """A replica of a partition."""
 
     node_id: Natural
-    state: Annotated[str, one_of("ready", "start", "rebuild", "doubted", "helpless")]
+    state: Annotated[str, one_of("ready", "start", "rebuild", "suspect", "blocked")]
     """What a leader with its files could upload (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None

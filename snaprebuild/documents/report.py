@@ -26,15 +26,15 @@ class Source(Part, frozen=True):
 
 
 class Totals(Part, frozen=True):
-    """Sums of the partitions on the page."""
+    """Sums of the partitions on the page; null where none of the documents shows them."""
 
-    segments: Natural
-    wrong_snapshots: Natural
-    missing_snapshots: Natural
-    stuck_partitions: Natural
+    segments: Natural | None
+    wrong_snapshots: Natural | None
+    missing_snapshots: Natural | None
+    stuck_partitions: Natural | None
     stuck_bytes: Natural
     open_transactions: Natural | None
-    """Open transactions at the log ends; null if no document shows them."""
+    """At the log ends."""
 
 
 class Report(Document, frozen=True):

@@ -561,12 +561,12 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged")
     plan = tmp_path / "staged" / "plan.jsonl"
     whole = plan.read_text().splitlines(keepends=True)
-    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/4", "staged-plan/3"), *whole[1:]]):
+    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/5", "staged-plan/4"), *whole[1:]]):
         plan.write_text("".join(lines))
         run = snaprebuild("install", plan)
         assert run.exit_code == 2, run.stderr
         assert "is not a staged plan: line" in run.stderr
-    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/4", ...}' in run.stderr
+    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/5", ...}' in run.stderr
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))

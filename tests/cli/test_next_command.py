@@ -101,11 +101,26 @@ def test_settings_stay_in_the_next_command() -> None:
 
 def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    segment = max((logs / "mixed-0").glob("*.log"), key=lambda path: path.stat().st_size)
-    segment.write_bytes(segment.read_bytes()[:-9000] + bytes(9000))
-    ran = run_here(["verify", str(logs), "--set", "max_read_rate=64MiB", "--impact", "low"])
+    (logs / "logappend-0" / "leader-epoch-checkpoint").write_bytes(b"\xff")
+    ran = run_here(["scan", str(logs), "--set", "max_read_rate=64MiB", "--impact", "low"])
     assert ran.text.startswith("INCOMPLETE")
-    assert next_words(ran) == ["verify", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
+    assert next_words(ran) == ["scan", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "rebuild --dry-run", "stage --to {}"])
+@pytest.mark.parametrize("position", [8, 300], ids=["a length", "a payload"])
+def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
+    """Another run would find the same: the next command shows where the damage is."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    segment = logs / "mixed-0" / "00000000000000000000.log"
+    data = bytearray(segment.read_bytes())
+    data[position] ^= 1
+    segment.write_bytes(data)
+    ran = run_here([*verb.format(tmp_path / "staged").split(), str(logs / "mixed-0")])
+    assert ran.code == 4
+    assert ran.text.startswith("INCOMPLETE: 1 path damaged; stderr shows where.") == (position == 8)
+    assert next_words(ran) == ["inspect", "dump", str(segment)]
+    assert "isvalid: false" in run_here(next_words(ran)).stdout or position == 8
 
 
 def test_refused(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
         documents.append(str(path))
     for chosen in (documents[:1], documents[1:], documents):
         page = make_report(chosen, str(scratch / "page.html")).page
-        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = totals_of(page.partitions()).missing_snapshots
+        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = totals_of(page).missing_snapshots
     total = json.loads((scratch / "scan.json").read_text())["totals"]
     others = {(total["not_needed"], total["made_by_broker"])}
     others |= {(each.not_needed, each.made_by_broker) for each in (verified.counts, in_place.counts, elsewhere.counts)}

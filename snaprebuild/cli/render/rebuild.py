@@ -14,6 +14,7 @@ import msgspec
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import (
     given_words,
+    is_verbose,
     labels_of,
     print_line,
     print_table,
@@ -154,6 +155,11 @@ def request_words(request: PlanRequest) -> list[str]:
     return [*words, *given_words()]
 
 
+def _class_text(snapshot_class: SnapshotClass) -> str:
+    """The word for people; with ``-v`` the class."""
+    return snapshot_class.value if is_verbose() else snapshot_class.confidence
+
+
 def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and what is worth a sentence."""
     busy = [partition for partition in plan.partitions if partition.boundaries]
@@ -161,7 +167,7 @@ def print_plan(plan: Plan) -> None:
     rows = []
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
-        classes = Counter(SnapshotClass(boundary.expected_class).confidence for boundary in partition.boundaries)
+        classes = Counter(_class_text(SnapshotClass(boundary.expected_class)) for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         if partition.retention_frees_ms is not None and partition.source.is_tiered:
             frees += " LOSS"
@@ -303,9 +309,7 @@ def print_rebuild(result: RebuildResult) -> None:
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action for boundary in partition.boundaries)
-        classes = Counter(
-            boundary.snapshot_class.confidence for boundary in partition.boundaries if boundary.snapshot_class is not None
-        )
+        classes = Counter(_class_text(each.snapshot_class) for each in partition.boundaries if each.snapshot_class is not None)
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"

@@ -236,7 +236,7 @@ def _partition(partition: FleetPartition) -> doc.Partition:
                 leader_epoch=each.leader_epoch,
                 size_bytes=each.size_bytes,
                 missing=each.missing,
-                suspect=each.doubted,
+                suspect=each.suspect,
                 blocked_segments=each.blocked_segments,
                 stuck_bytes=each.stuck_bytes,
                 replay_bytes=each.replay_bytes,

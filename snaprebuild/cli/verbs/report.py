@@ -14,7 +14,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.documents.report import Report, Totals
     from snaprebuild.report.make import ReportResult
-    from snaprebuild.report.page_data import PagePartition
+    from snaprebuild.report.page_data import PageData
 
 __all__ = ["report"]
 
@@ -81,24 +81,28 @@ def _document(result: ReportResult) -> Report:
         ],
         partitions=page.partition_count,
         partitions_left=page.partition_count - len(shown),
-        totals=totals_of(shown),
+        totals=totals_of(page),
         page_findings=len(page.findings),
         page_findings_left=page.findings_left,
     )
 
 
-def totals_of(partitions: list[PagePartition]) -> Totals:
-    """The numbers at the top of the page."""
+def totals_of(page: PageData) -> Totals:
+    """The numbers at the top of the page: one that no document of it has is unknown, not zero."""
     from snaprebuild.documents.report import Totals
 
+    partitions = page.partitions()
+    verbs = {document.schema.split(".")[1].split("/")[0] for document in page.documents}
     known_open = [count for partition in partitions if (count := partition.open_count) is not None]
-    boundaries = [each for partition in partitions for each in partition.boundaries.values()]
     of_matter = [partition for partition in partitions if partition.kind in (None, "remote")]
+    wrong = sum(each.is_wrong for partition in partitions for each in partition.boundaries.values())
+    missing = sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values())
+    segments = sum(partition.segment_count for partition in partitions)
     return Totals(
-        segments=sum(partition.segment_count for partition in partitions),
-        wrong_snapshots=sum(each.is_wrong for each in boundaries),
-        missing_snapshots=sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values()),
-        stuck_partitions=sum(bool(partition.stuck_bytes) for partition in partitions),
+        segments=segments or None,
+        wrong_snapshots=wrong if wrong or not verbs.isdisjoint(("verify", "tier-audit")) else None,
+        missing_snapshots=missing if missing or not verbs.isdisjoint(("scan", "verify")) else None,
+        stuck_partitions=sum(bool(each.stuck_bytes) for each in partitions) if not verbs.isdisjoint(("scan", "fleet")) else None,
         stuck_bytes=sum(partition.stuck_bytes or 0 for partition in partitions),
         open_transactions=sum(known_open) if known_open else None,
     )
@@ -119,7 +123,7 @@ def _print(result: ReportResult) -> None:
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
     totals = ", ".join(
         f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
-        for name, count in asdict(totals_of(page.partitions())).items()
+        for name, count in asdict(totals_of(page)).items()
         if name != "stuck_bytes"
     )
     print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")

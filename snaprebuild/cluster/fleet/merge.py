@@ -21,7 +21,7 @@ __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.DOUBTED})
+TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.SUSPECT})
 
 
 class Outcome(StrEnum):
@@ -191,7 +191,7 @@ def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outc
         leader = None if placement is None else placement.leader
         condition, elect = min(conditions, key=lambda each: (each[0] is not None, each[1] != leader, each[1]))
         return (Outcome.HEALTHY if elect == leader and condition is None else Outcome.ELECT), elect, condition
-    if states == {ReplicaState.DOUBTED}:
+    if states == {ReplicaState.SUSPECT}:
         return Outcome.VERIFY, None, None
     return (Outcome.TREAT if states & TREATABLE else Outcome.WAIT), None, None
 

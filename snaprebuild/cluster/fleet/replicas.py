@@ -35,9 +35,9 @@ class ReplicaState(Enum):
     """It can after a start of the broker, which writes what is missing."""
     REBUILD = "rebuild"
     """It can after ``rebuild`` and a start."""
-    DOUBTED = "doubted"
+    SUSPECT = "suspect"
     """It can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
-    HELPLESS = "helpless"
+    BLOCKED = "blocked"
     """It cannot: only retention, or an operator by hand, removes some segments that block it."""
 
 
@@ -73,7 +73,7 @@ class Replica:
         high_watermark: as it was checkpointed; None where that is not known.
         leader_epoch: last one of its checkpoint; None without any.
         size_bytes: of its segments.
-        missing: boundaries without a snapshot; ``doubted``: snapshots that do not parse or cannot be true.
+        missing: boundaries without a snapshot; ``suspect``: snapshots that do not parse or cannot be true.
         blocked_segments, stuck_bytes: as in the scan.
         replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
     """
@@ -87,7 +87,7 @@ class Replica:
     leader_epoch: int | None
     size_bytes: int
     missing: int
-    doubted: int
+    suspect: int
     blocked_segments: int
     stuck_bytes: int
     replay_bytes: int
@@ -251,12 +251,12 @@ def _replica_of(found: Partition, node_id: int) -> Replica:
         for each in found.boundaries
         if each.offset > log_start and (each.state in ("missing", "irregular") or each.at_next_start == "removed")
     ]
-    doubted = sum(_is_doubted(each, log_start) for each in found.boundaries)
+    suspect = sum(_is_suspect(each, log_start) for each in found.boundaries)
     blocked = len(upload.blocked_segments)
     end = max(missing, default=0)
     return Replica(
         node_id=node_id,
-        state=_state_of(upload, doubted, blocked),
+        state=_state_of(upload, suspect, blocked),
         log_start=log_start,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
         log_end=found.log_end.offset if found.segments else log_start,
@@ -265,25 +265,25 @@ def _replica_of(found: Partition, node_id: int) -> Replica:
         leader_epoch=found.leader_epoch,
         size_bytes=found.totals.size_bytes,
         missing=len(missing),
-        doubted=doubted,
+        suspect=suspect,
         blocked_segments=blocked,
         stuck_bytes=upload.stuck_bytes,
         replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
     )
 
 
-def _is_doubted(boundary: Boundary, log_start: int) -> bool:
+def _is_suspect(boundary: Boundary, log_start: int) -> bool:
     """Whether the snapshot is uploaded, and is not what it should be."""
     if boundary.offset <= log_start or boundary.at_next_start in ("rebuilt", "removed"):
         return False
     return boundary.state in ("corrupt", "suspect") or boundary.at_next_start == "empty"
 
 
-def _state_of(upload: Upload, doubted: int, blocked: int) -> ReplicaState:
+def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaState:
     if not blocked:
-        return ReplicaState.DOUBTED if doubted else ReplicaState.READY
+        return ReplicaState.SUSPECT if suspect else ReplicaState.READY
     if upload.stuck_bytes_after_rebuild:
-        return ReplicaState.HELPLESS
+        return ReplicaState.BLOCKED
     freed_by = {each.freed_by for each in upload.blockers}
     return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
 

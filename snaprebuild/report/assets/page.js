@@ -17,7 +17,7 @@ function showTop() {
   const cards = [
     ["partitions", grouped(PARTITIONS.length), "", segments ? counted(segments, "segment") : "segments are not in the documents"],
     wrong || hasAny("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not compared: run `verify`"],
-    hasAny("scan", "fleet-merge")
+    hasAny("scan", "fleet")
       ? ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"]
       : ["stuck partitions", "–", "", "unknown: run `scan`"],
     hasAny("scan", "verify")
@@ -32,7 +32,7 @@ function showTop() {
 // Only what a document proves: a partition of which none shows its log end has an unknown number.
 function openCard() {
   const known = PARTITIONS.filter((each) => each.open !== undefined);
-  if (!known.length) return ["open transactions", "–", "", "unknown: run `transactions`"];
+  if (!known.length) return ["open transactions", "–", "", "unknown: run `inspect transactions`"];
   const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.transactions/"));
   const left = PARTITIONS.length - known.length;
   const below = [isReplayed ? "by replay" : "as the snapshots at the log ends show", left ? `${counted(left, "partition")} unknown` : null];

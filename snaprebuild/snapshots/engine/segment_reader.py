@@ -105,6 +105,10 @@ def read_tasks(
     return tasks
 
 
+UNINDEXED_BYTES_MAX = 32 << 10
+"""Of a segment that is walked sooner than its index is opened."""
+
+
 @contextlib.contextmanager
 def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
     """The segment of a task and its index hint. The hint of an object costs a request, so it is read only to split the object.
@@ -115,7 +119,8 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
     """
     with task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source:
         hint = None
-        if task.index_path is not None and (splits or task.store.is_local):
+        is_worth_it = task.store.is_local and source.size_bytes > UNINDEXED_BYTES_MAX
+        if task.index_path is not None and (splits or is_worth_it):
             hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
         yield source, hint
 

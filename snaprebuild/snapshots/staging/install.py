@@ -209,6 +209,12 @@ class _Install:
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
     def done(self) -> InstallResult:
+        for left_out in self._plan.not_staged:
+            missing = len(left_out.missing_snapshots())
+            if missing or not left_out.offsets:
+                what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
+                message = f"nothing of this partition was staged; {what}: stage again"
+                self._result.general.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
         ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
         taken: list[CheckedPartition] = []
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as threads:

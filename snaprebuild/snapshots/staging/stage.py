@@ -15,6 +15,7 @@ from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
@@ -23,6 +24,7 @@ from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_ser
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
+    NotStaged,
     StagedEvidence,
     StagedPartition,
     StagedPlan,
@@ -87,17 +89,27 @@ def stage(
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
-    staged = (
-        _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
-    )
-    partitions = [each for each in staged if each is not None]
+    partitions: list[StagedPartition] = []
+    not_staged: dict[str, NotStaged] = {}
+    for each in result.partitions:
+        staged = _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence)
+        if staged is not None:
+            partitions.append(staged)
+        elif (left_out := _not_staged(each)) is not None:
+            not_staged[left_out.path] = left_out
     if not partitions and before is None:
         return result
     gone = {each.plan.source.directory.path for each in result.partitions if _replaces(each, earlier)}
     log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
     merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
+    if before is not None:
+        looked_at = {each.plan.source.directory.path for each in result.partitions}
+        not_staged |= {each.path: each for each in before.not_staged if each.path not in looked_at}
+    for partition in merged:
+        not_staged.pop(partition.path, None)  # it has its own list of what was given up
+    left = tuple(not_staged[path] for path in sorted(not_staged))
     path = plan_path(plan.request)
-    save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged)))
+    save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left))
     return replace(result, staged_plan=path) if partitions else result
 
 
@@ -159,6 +171,15 @@ def _staged(
         request=request,
         evidence=evidence,
     )
+
+
+def _not_staged(result: PartitionResult) -> NotStaged | None:
+    """What a partition lacks of which nothing is staged; None if it lacks nothing."""
+    plan = result.plan
+    failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
+    refused = [offset for offset, reason in plan.not_planned if may_be_needed(plan, offset, reason)]
+    offsets = tuple(sorted({*failed, *refused}))
+    return NotStaged(path=plan.source.directory.path, offsets=offsets) if offsets or plan.fault is not None else None
 
 
 def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:

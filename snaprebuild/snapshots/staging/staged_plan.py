@@ -6,12 +6,14 @@ Its form is that of ``plan_file`` (docs/reference/json.md, docs/schema/staged-pl
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
+from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, MadeFile, check_ascending
 from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import UsageError
@@ -25,6 +27,7 @@ from snaprebuild.storage.store import FileIdentity
 
 __all__ = [
     "PLAN_NAME",
+    "NotStaged",
     "StagedEvidence",
     "StagedPartition",
     "StagedPlan",
@@ -33,7 +36,7 @@ __all__ = [
     "save_staged_plan",
 ]
 
-SCHEMA = "snaprebuild.staged-plan/4"
+SCHEMA = "snaprebuild.staged-plan/5"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
@@ -165,6 +168,23 @@ class StagedPartition(Line, frozen=True, kw_only=True):
         return 0 if first is None else sum(segment.size_bytes for segment, following in closed if following.offset >= first)
 
 
+class NotStaged(Line, frozen=True, kw_only=True):
+    """A partition of which nothing could be staged.
+
+    Attributes:
+        path: of its directory.
+        offsets: of the boundaries that were to be staged, ascending; empty if the partition could not be judged at all.
+    """
+
+    path: AbsolutePath
+    offsets: tuple[Natural, ...]
+
+    def missing_snapshots(self) -> list[int]:
+        """Those of the boundaries between two segments that have no snapshot now."""
+        names = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
+        return [each for each in self.offsets if f"{each:020d}.log" in names and snapshot_file_name(each) not in names]
+
+
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
     """All staged snapshots.
@@ -176,6 +196,7 @@ class StagedPlan:
         staged_ms: when that was, ms since 1970.
         log_dirs: every log directory of the broker, as far as it was known.
         partitions: those for which snapshots are staged.
+        not_staged: those for which the last run that looked at them staged nothing.
     """
 
     path: str
@@ -184,6 +205,7 @@ class StagedPlan:
     staged_ms: int
     log_dirs: tuple[str, ...]
     partitions: tuple[StagedPartition, ...]
+    not_staged: tuple[NotStaged, ...]
 
 
 class _StagedPlanHeader(Line, frozen=True, kw_only=True):
@@ -194,6 +216,7 @@ class _StagedPlanHeader(Line, frozen=True, kw_only=True):
     expiration_ms: Positive
     staged_ms: Natural
     log_dirs: tuple[AbsolutePath, ...]
+    not_staged: tuple[NotStaged, ...]
 
 
 def save_staged_plan(plan: StagedPlan) -> None:
@@ -215,6 +238,7 @@ def save_staged_plan(plan: StagedPlan) -> None:
         expiration_ms=plan.clock.expiration_ms,
         staged_ms=plan.staged_ms,
         log_dirs=plan.log_dirs,
+        not_staged=plan.not_staged,
     )
     lines = ({**msgspec.to_builtins(each), "request": numbers[each.request]} for each in plan.partitions)
     write_text_file(plan.path, plan_lines(header, lines))
@@ -234,7 +258,7 @@ def load_staged_plan(path: str) -> StagedPlan:
         request, requests = lines.request(header.request), [lines.request(each) for each in header.requests]
         partitions = tuple(_partitions(lines, count, requests))
     clock = Clock(header.as_of_ms, header.expiration_ms)
-    return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions)
+    return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged)
 
 
 def _partitions(lines: PlanLines, count: int, requests: Sequence[Request]) -> Iterator[StagedPartition]:
