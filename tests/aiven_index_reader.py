@@ -7,6 +7,7 @@ need their key. An index is a range of ``.indexes``; where the manifest has an e
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import struct
@@ -59,6 +60,19 @@ def fetch_index(get: Callable[[str], bytes], key: str, index: str, private_key: 
     return AESGCM(data_key).decrypt(stored[:12], stored[12:], base64.b64decode(encryption["aad"]))
 
 
+<<<<<<< HEAD
+@functools.cache
+=======
+def mask(seed: bytes, count: int) -> bytes:
+    """MGF1 of RFC 8017."""
+    return b"".join(hashlib.sha3_512(seed + struct.pack(">I", number)).digest() for number in range(count // 64 + 1))[:count]
+
+
+def xored(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+>>>>>>> wt-td
 def unpadded(private_key: bytes, data: bytes) -> bytes:
     """RSA-OAEP with SHA3-512 for both hashes (RFC 8017, 7.1.2)."""
     key = load_pem_private_key(private_key, None)
@@ -67,12 +81,9 @@ def unpadded(private_key: bytes, data: bytes) -> bytes:
     size = (numbers.public_numbers.n.bit_length() + 7) // 8
     block = pow(int.from_bytes(data, "big"), numbers.d, numbers.public_numbers.n).to_bytes(size, "big")
 
-    def mask(seed: bytes, count: int) -> bytes:
-        return b"".join(hashlib.sha3_512(seed + struct.pack(">I", number)).digest() for number in range(count // 64 + 1))[:count]
-
     masked = block[65:]
-    seed = bytes(a ^ b for a, b in zip(block[1:65], mask(masked, 64), strict=True))
-    plain = bytes(a ^ b for a, b in zip(masked, mask(seed, len(masked)), strict=True))
+    seed = xored(block[1:65], mask(masked, 64))
+    plain = xored(masked, mask(seed, len(masked)))
     assert plain[:64] == hashlib.sha3_512(b"").digest()
     return plain[64:].partition(b"\1")[2]
 

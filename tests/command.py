@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,9 +90,14 @@ def snaprebuild(*arguments: object) -> Run:
 
 def in_json(verb: str, *arguments: object) -> Run:
     """Runs a verb with ``--output json``: stdout is one document, follows the schema, and says the exit code of the process."""
+    return checked_json(snaprebuild, verb, *arguments)
+
+
+def checked_json(runs: Callable[..., Run], verb: str, *arguments: object) -> Run:
+    """As `in_json`, by what runs the command."""
     if verb in GROUPS:
         verb, arguments = f"{verb} {arguments[0]}", arguments[1:]
-    run = snaprebuild(*verb.split(), *arguments, "--output", "json")
+    run = runs(verb, *arguments, "--output", "json")
     if run.stdout:
         assert run.document["schema"].rsplit("/")[0] in {
             f"snaprebuild.{form}" for form in OTHER_FORMS.get(verb, (verb.replace(" ", "-"),))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import struct
 from pathlib import Path
 
-from aiven_index_reader import unpadded
+from aiven_index_reader import mask, unpadded, xored
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from manifests import FIXTURES
@@ -36,14 +35,6 @@ def _padded(key: RSAPrivateKey, data: bytes) -> bytes:
     size = (numbers.n.bit_length() + 7) // 8
     plain = hashlib.sha3_512(b"").digest() + b"\0" * (size - 130 - len(data)) + b"\1" + data
     seed = hashlib.sha3_512(data).digest()
-    masked = _xored(plain, _mask(seed, len(plain)))
-    block = b"\0" + _xored(seed, _mask(masked, 64)) + masked
+    masked = xored(plain, mask(seed, len(plain)))
+    block = b"\0" + xored(seed, mask(masked, 64)) + masked
     return pow(int.from_bytes(block, "big"), numbers.e, numbers.n).to_bytes(size, "big")
-
-
-def _mask(seed: bytes, count: int) -> bytes:
-    return b"".join(hashlib.sha3_512(seed + struct.pack(">I", number)).digest() for number in range(count // 64 + 1))[:count]
-
-
-def _xored(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))

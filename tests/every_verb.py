@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +242,10 @@ def run_here(arguments: Sequence[str]) -> Ran:
     except SnaprebuildError as error:
         return Ran(error.exit_code, "", "", str(error))
     return Ran(done.exit_code, done.stdout, done.stderr)
+
+
+INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
+"""Words of the language that the program is written in."""
 
 
 def is_printable(text: str) -> bool:

@@ -14,6 +14,19 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
+
+PUTS_THAT_ALWAYS_FAIL: list[tuple[list[str], list[str], type[SnaprebuildError], str]] = [
+    (["409"], [], BusyError, "another run writes"),
+    (["503"], [], WriteFailedError, "503 SlowDown"),
+    (["403"], [], WriteFailedError, "403 AccessDenied"),
+    (["501"], [], RefusedError, "takes no conditional writes"),
+    (["500"], [], OutcomeUnknownError, "may still appear"),
+    (["drop"], [], OutcomeUnknownError, "may still appear"),
+    (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+]
+"""Faults of a conditional write and of the read that follows, with the error that a writer ends with."""
+
 RESET = struct.pack("ii", 1, 0)
 """``SO_LINGER`` that makes a close a reset."""
 

@@ -11,6 +11,7 @@ import shutil
 import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import crc32c
@@ -89,6 +90,19 @@ def remove_snapshots(directory: Path, *offsets: int) -> None:
     for path in directory.glob("*.snapshot"):
         if not offsets or int(path.stem) in offsets:
             path.unlink()
+
+
+def missing_boundaries(directory: Path) -> list[int]:
+    """Boundaries of a copy of a bundled partition, in a directory with the name of its fixture, that have no snapshot."""
+    known = truth(directory.parent.name, directory.name)
+    return sorted(offset for offset in known if not (directory / snapshot_name(offset)).exists())
+
+
+def blocked_bytes(directory: Path, missing: Sequence[int]) -> int:
+    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
+    segments = sorted(directory.glob("*.log"))
+    closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
+    return sum(size for size, end in closed if missing and end >= missing[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------- trees
@@ -226,6 +240,13 @@ def flip(path: Path, position: int, mask: int = 0x01) -> None:
 def cut(path: Path, size_bytes: int) -> None:
     """Cuts a file to a size; a negative one counts from its end."""
     os.truncate(path, size_bytes if size_bytes >= 0 else path.stat().st_size + size_bytes)
+
+
+def write_segment(directory: Path, *batches: bytes, base_offset: int = 0) -> Path:
+    """A segment of batches, in a directory that is there."""
+    path = directory / f"{base_offset:020d}.log"
+    path.write_bytes(b"".join(batches))
+    return path
 
 
 def batch_positions(path: Path) -> list[int]:

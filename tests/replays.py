@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -134,6 +135,13 @@ class Case:
         batches = itertools.chain.from_iterable(segment.batches for segment in self.broker.segments)
         return {batch.header.producer_id for batch in batches if low <= batch.header.base_offset < high} - {-1}
 
+    def replayed(
+        self, snapshots: Mapping[int, Iterable[ProducerEntry]], mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()
+    ) -> Run:
+        """The replay of its directory with these snapshots beside the log; no file of it is left."""
+        with tempfile.TemporaryDirectory() as place:
+            return self.run(self.broker.write(Path(place) / "t-0", snapshots, self.deleted), mode, cuts)
+
     def run(self, directory: PartitionDir, mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()) -> Run:
         return run(
             directory,
@@ -202,11 +210,15 @@ def check(case: Case, result: Run, reached: Counter[str]) -> None:
 
 
 class Hand:
-    """A log made batch by batch."""
+    """A log made batch by batch.
 
-    def __init__(self) -> None:
-        self.segments: list[tuple[int, list[bytes]]] = [(0, [])]
-        self.end = 0
+    Args:
+        start: where it begins.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.segments: list[tuple[int, list[bytes]]] = [(start, [])]
+        self.end = start
 
     def add(self, batch: LogBatch) -> LogBatch:
         self.segments[-1][1].append(batch.data)

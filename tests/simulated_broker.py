@@ -12,12 +12,12 @@ is what the broker knows.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from log_dirs import snapshot_bytes, snapshot_name
-from strategies import CONTROL, TRANSACTIONAL, LogBatch, batch_of, header_of
+from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, header_of
 
 from formats.log.control_record import build_end_transaction_marker
 from formats.partition.file_names import parse_partition_dir_name
@@ -87,6 +87,12 @@ class Client:
         return batch_of(header, [record], Marker(self.producer_id, self.epoch, offset, timestamp, coordinator_epoch, commit))
 
 
+def idempotent_log(offsets: Iterable[int]) -> GeneratedLog:
+    """A batch of one record at each offset, all of producer 7."""
+    client = Client(7, is_transactional=False)
+    return GeneratedLog(tuple(client.data(offset, 1, 5) for offset in offsets))
+
+
 @dataclass
 class Segment:
     """A segment, and both states at its end."""
@@ -136,6 +142,11 @@ class SimulatedBroker:
             for _ in range(self.rng.randrange(1, 9)):
                 self._step()
             self._close()
+
+    @property
+    def log(self) -> GeneratedLog:
+        """All segments as one."""
+        return GeneratedLog(tuple(batch for segment in self.segments for batch in segment.batches))
 
     def _close(self) -> None:
         segment = self.segments[-1]
@@ -233,7 +244,7 @@ class SimulatedBroker:
                 list(state.append([batch.meaning]))
         return dict(state.entries)
 
-    def write(self, directory: Path, snapshots: dict[int, Iterable[ProducerEntry]], deleted: int = 0) -> PartitionDir:
+    def write(self, directory: Path, snapshots: Mapping[int, Iterable[ProducerEntry]], deleted: int = 0) -> PartitionDir:
         """A partition directory without the first ``deleted`` segments."""
         directory.mkdir(parents=True)
         for segment in self.segments[deleted:]:

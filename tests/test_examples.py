@@ -133,6 +133,7 @@ def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> No
     assert list((tmp_path / "snaprebuild").iterdir()) == [receipt]
 
 
+@pytest.mark.full
 def test_the_entry_point_reads_the_configuration_of_the_broker(tmp_path: Path, bin_dir: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     properties = tmp_path / "server.properties"

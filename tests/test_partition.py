@@ -90,17 +90,11 @@ def test_what_a_segment_shows() -> None:
     assert {each.transaction_index_path is None for each in segments} == {True, False}
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending", "twice", "random"])
-def test_one_listing_and_one_reading_in_every_order(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     before, expected = tree(MIXED), truth("kafka27-mixed", "mixed-0")
     with counted(MIXED, monkeypatch) as (reads, listings), Partition(MIXED, EARLY) as partition:
-        segments = list(partition.closed_segments())
-        if order == "descending":
-            segments.reverse()
-        elif order == "twice":
-            segments *= 2
-        elif order == "random":
-            random.Random(1).shuffle(segments)
+        segments = 2 * list(partition.closed_segments())
+        random.Random(1).shuffle(segments)
         read = 0
         for segment in segments:
             snapshot = segment.snapshot()

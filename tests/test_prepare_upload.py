@@ -7,7 +7,6 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,17 +145,6 @@ def test_a_neighbour_spares_the_rest(tmp_path: Path) -> None:
         assert behind.snapshot.data == alone.snapshot.data
         assert behind.snapshot.origin is Origin.REBUILT
         after = behind.snapshot
-
-
-def test_in_several_threads_at_once(tmp_path: Path) -> None:
-    mixed = copy_of("kafka4-mixed", tmp_path) / "mixed-0"
-    bases = sorted(int(path.stem) for path in mixed.glob("*.log"))[:6]
-
-    def prepare(base: int) -> PreparedUpload:
-        return prepare_upload(log_of(mixed, base), options=EARLY)
-
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(prepare, bases)) == [prepare(base) for base in bases]
 
 
 # ---------------------------------------------------------------------------------------------------------------- refusals
@@ -377,9 +365,3 @@ def test_limits(logs: Path) -> None:
         prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY, max_bytes=1)
     with pytest.raises(snaprebuild.RefusedError, match="deadline has passed"):
         prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY, timeout_s=0.0)
-
-
-def test_values_are_values(logs: Path) -> None:
-    upload = prepare_upload(log_of(logs / "mixed-0", 0), options=EARLY)
-    assert replace(upload) == upload
-    assert len(repr(upload)) < 3000

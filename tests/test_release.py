@@ -23,10 +23,10 @@ import pytest
 import typer
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from log_dirs import snapshots_in, truth
+from manifests import FIXTURES, REPOSITORY
 from typer.testing import CliRunner
 
-from formats.partition.producer_snapshot import parse_snapshot
 from snaprebuild.cli.main import app
 from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
@@ -94,6 +94,11 @@ def all_verbs() -> dict[str, click.Command]:
     return found
 
 
+def assert_as_kafka_says(out: Path) -> None:
+    partitions = sorted(each.name for each in (FIXTURES / FIXTURE / "logs").iterdir() if each.is_dir())
+    assert {each: snapshots_in(out / each) for each in partitions} == {each: truth(FIXTURE, each) for each in partitions}
+
+
 # --- the one file -------------------------------------------------------------------------------------------------------------
 
 
@@ -110,22 +115,12 @@ def test_every_help_with_an_empty_path(one_file: Path, cache: Path) -> None:
 def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path) -> None:
     told = run(one_file, cache, "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "out", "--boundaries", "all")
     assert told.returncode == 0, told.stderr
-    seen = 0
-    for partition in partition_fixtures():
-        for segment in partition.segments if partition.fixture == FIXTURE else ():
-            written = tmp_path / "out" / partition.partition / f"{segment.snapshot_offset:020d}.snapshot"
-            assert frozenset(parse_snapshot(written.read_bytes())) == segment.entries
-            seen += 1
-    assert seen == 23
+    assert_as_kafka_says(tmp_path / "out")
     told = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
     (tmp_path / "verified.json").write_text(told.stdout)
     told = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
     assert told.returncode in (0, 1), told.stderr
     assert "<html" in (tmp_path / "page.html").read_text()
-    here = [sys.executable, "-m", "snaprebuild", "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "here", "--boundaries", "all"]
-    subprocess.run(here, cwd=REPOSITORY, check=True, capture_output=True)
-    for written in (tmp_path / "out").rglob("*.snapshot"):
-        assert written.read_bytes() == (tmp_path / "here" / written.relative_to(tmp_path / "out")).read_bytes()
 
 
 def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path: Path) -> None:
@@ -245,7 +240,7 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
     assert list_at + list_size == len(whole) - 112
     spoiled = tmp_path / "spoiled"
     (tmp_path / "cache").mkdir()
-    places = [contents_at + contents_size * part // 12 for part in range(12)] + [list_at - 1]  # the last is of the sum itself
+    places = [contents_at + contents_size * part // 4 for part in range(4)] + [list_at - 1]  # the last is of the sum itself
     places += [list_at + list_size * part // 3 for part in range(3)] + [len(whole) - 112 + 8 * field for field in range(5)]
     for place in places:
         data = bytearray(whole)
@@ -323,10 +318,22 @@ def test_the_page_of_the_manual(release: Path) -> None:
     assert text.isascii()
 
 
-def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def completing(one_file: Path, cache: Path, tmp_path: Path) -> Callable[..., str]:
+    """Runs a shell where the command is on the PATH, next to a directory ``logs``. Returns what it prints."""
     (tmp_path / "snaprebuild").symlink_to(one_file)
     (tmp_path / "logs").mkdir()
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path)}
 
+    def printed(*command: str) -> str:
+        done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=SECONDS_MAX)
+        assert done.stderr == ""
+        return done.stdout
+
+    return printed
+
+
+def test_completion_in_a_real_bash(release: Path, completing: Callable[..., str]) -> None:
     def completed(*words: str) -> set[str]:
         quoted = " ".join(f"'{word}'" for word in words)
         script = f"""
@@ -336,18 +343,7 @@ def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, t
             _snaprebuild_completion snaprebuild
             printf '%s\\n' "${{COMPREPLY[@]}}"
         """
-        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache)}
-        done = subprocess.run(
-            ["bash", "--norc", "-c", script],
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SECONDS_MAX,
-        )
-        assert done.stderr == ""
-        return set(done.stdout.split())
+        return set(completing("bash", "--norc", "-c", script).split())
 
     assert completed("ti") == {"tier"}
     assert completed("tier", "") == {"inventory", "audit", "repair", "upload"}
@@ -364,26 +360,13 @@ def shell_or_skip(name: str) -> str:
 
 
 @pytest.mark.shells
-def test_completion_in_a_real_fish(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+def test_completion_in_a_real_fish(release: Path, completing: Callable[..., str]) -> None:
     """`complete -C` is what fish itself does at the Tab key."""
     fish = shell_or_skip("fish")
-    (tmp_path / "snaprebuild").symlink_to(one_file)
-    (tmp_path / "logs").mkdir()
 
     def completed(typed: str) -> set[str]:
         script = f'source {release}/completions/snaprebuild.fish; complete -C "{typed}"'
-        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [fish, "--no-config", "-c", script],
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SECONDS_MAX,
-        )
-        assert done.stderr == ""
-        return {line.split("\t")[0] for line in done.stdout.splitlines()}
+        return {line.split("\t")[0] for line in completing(fish, "--no-config", "-c", script).splitlines()}
 
     assert completed("snaprebuild ti") == {"tier"}
     assert completed("snaprebuild tier ") == {"inventory", "audit", "repair", "upload"}
@@ -504,7 +487,4 @@ def test_the_way_over_an_air_gap_as_it_is_written(release: Path, tmp_path: Path)
     (tmp_path / "usb" / wheel.name).unlink()
     there = f"/opt/snaprebuild/bin/snaprebuild rebuild {FIXTURES / FIXTURE} --out {tmp_path}/out --boundaries all"
     typed(f"! (exec 3<>/dev/tcp/1.1.1.1/53) 2>/dev/null\n{behind}\n{there}", "unshare", "--net")
-    for partition in partition_fixtures():
-        for segment in partition.segments if partition.fixture == FIXTURE else ():
-            written = tmp_path / "out" / partition.partition / f"{segment.snapshot_offset:020d}.snapshot"
-            assert frozenset(parse_snapshot(written.read_bytes())) == segment.entries
+    assert_as_kafka_says(tmp_path / "out")

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
-from budgets import each_seed
 from manifests import REPOSITORY
-from run_plan import NEEDS, Plan, closing_line, selected, tier_of_marks
-
-DIVIDED = "tests/test_error_tree.py"
-"""It makes nothing for all its tests."""
+from run_plan import NEEDS, closing_line, selected, tier_of_marks
 
 
 def test_a_tier_takes_the_smaller_ones_too() -> None:
@@ -37,22 +32,6 @@ def test_every_external_part_belongs_to_a_tier_that_runs_it() -> None:
     assert used - {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"} <= {*NEEDS, "full", "night"}
 
 
-def test_long_files_are_divided_and_the_order_is_the_collected_one() -> None:
-    names = [f"{DIVIDED}::test_{number:03d}" for number in range(100)]
-    plan = Plan(dict.fromkeys(names, 1.0))
-    groups = [plan.group_of(name) for name in names]
-    assert len(set(groups)) == 5
-    assert groups == sorted(groups)
-    assert plan.group_of(f"{DIVIDED}::test_new") == DIVIDED
-
-
-def test_a_file_that_makes_something_once_stays_whole() -> None:
-    made_once = next(path for path in sorted((REPOSITORY / "tests").rglob("test_*.py")) if 'scope="module"' in path.read_text())
-    file = str(made_once.relative_to(REPOSITORY))
-    names = [f"{file}::test_{number}" for number in range(50)]
-    assert {Plan(dict.fromkeys(names, 10.0)).group_of(name) for name in names} == {file}
-
-
 @pytest.mark.parametrize("tier", ["quick", "full", "night"])
 def test_the_closing_line_names_what_did_not_run(tier: str) -> None:
     outcomes = {"passed": 7, "failed": 1, "skipped": 2}
@@ -62,22 +41,3 @@ def test_the_closing_line_names_what_did_not_run(tier: str) -> None:
     assert ("scripts/test --full" in line, "scripts/test --night" in line) == (tier == "quick", tier != "night")
     assert ("4 files and 3 tests of the full tier" in line) == (tier == "quick")
     assert "\n" not in line
-
-
-def test_seeds_are_the_same_in_each_run(tmp_path: Path) -> None:
-    seen: list[list[int]] = []
-    for _ in range(2):
-        seeds: list[int] = []
-        each_seed(5)(seeds.append)()
-        seen.append(seeds)
-    assert seen[0] == seen[1]
-    assert len(set(seen[0])) == 5
-
-
-def test_a_failure_names_its_seed() -> None:
-    @each_seed(3)
-    def fails(seed: int) -> None:
-        raise ValueError
-
-    with pytest.raises(ValueError, match=r"seed \d+ \(number 0\)"):
-        fails()

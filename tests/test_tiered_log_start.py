@@ -91,7 +91,7 @@ def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None
 
 @pytest.mark.parametrize(
     ("gone", "emptied", "asked"),
-    [((), 508, 561), ((456,), None, 508), (LATER, None, 508), (LATER, None, 833), ((456, 508), None, 508)],
+    [((), 508, 561), ((456,), None, 508), (LATER, None, 833)],
 )
 def test_the_door_refuses_what_the_disk_does_not_prove(
     gone: tuple[int, ...], emptied: int | None, asked: int, leader: Path
@@ -109,7 +109,7 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
 
 
-@pytest.mark.parametrize("offset", LATER)
+@pytest.mark.parametrize("offset", [508, 676, 833])
 def test_the_door_gives_what_the_first_snapshot_proves(offset: int, leader: Path) -> None:
     payments = leader / "payments-0"
     ensured = ensure_snapshot(payments, offset, options=AT)

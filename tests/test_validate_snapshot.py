@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
-from manifests import FIXTURES, PartitionFixture, partition_fixtures
+from manifests import FIXTURES, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import (
@@ -163,26 +161,6 @@ def test_damage_below_proves_nothing(tmp_path: Path) -> None:
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, None)
     assert "no replay gets past it" in found.reasons[0]
     assert validate_snapshot(mixed, EMPTY_SNAPSHOT, 1151, options=EARLY).validity is Validity.FALSE_EMPTY
-
-
-def test_many_threads() -> None:
-    wanted = [
-        (each, segment, data)
-        for each in partition_fixtures()
-        if each.partition != METADATA
-        for segment in each.segments
-        if segment.snapshot_offset
-        for data in (snapshot_bytes(segment.entries), EMPTY_SNAPSHOT)
-    ]
-    random.Random(1).shuffle(wanted)
-
-    def verdict(one: tuple[PartitionFixture, object, bytes]) -> object:
-        each, segment, data = one
-        return validate_snapshot(each.directory, data, segment.snapshot_offset, options=EARLY)  # type: ignore[attr-defined]
-
-    alone = list(map(verdict, wanted[:60]))
-    with ThreadPoolExecutor(16) as threads:
-        assert list(threads.map(verdict, wanted[:60])) == alone
 
 
 def test_limits_and_what_makes_no_sense(tmp_path: Path) -> None:

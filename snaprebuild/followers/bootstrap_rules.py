@@ -1,7 +1,7 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
 There are two profiles: ``kip-1023`` has the rules of the proposal, ``kafka-4.3`` those of 4.3 and 4.4. They differ if nothing usable is in
-remote storage: with ``kafka-4.3`` a follower then retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
+remote storage: with ``kafka-4.3`` a follower then retries for ever. ``tests/followers/test_bootstrap_rules.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
 

@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 LEADER = (FIXTURES / "follower-lost-state" / "node1", FIXTURES / "follower-lost-state" / "remote", "--topic", "payments")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("high_watermark", "--assume: expected NAME=VALUE with one of leader_epoch, high_watermark, remote_storage; found "),
-        ("highest_remote=5", "--assume: expected NAME=VALUE with one of leader_epoch, "),
-        ("high_watermark=-1", "--assume high_watermark: expected a number from 0 to 9223372036854775807, found '-1'"),
-        ("high_watermark=", "--assume high_watermark: expected a number from 0 to 9223372036854775807, found ''"),
-        ("remote_storage=true", "--assume remote_storage: expected one of on, off, found 'true'"),
-    ],
-)
-def test_what_cannot_be_assumed(text: str, said: str) -> None:
-    run = snaprebuild("follower", "offsets", *LEADER, "--assume", text)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
-def test_one_value_for_one_name() -> None:
-    run = snaprebuild("follower", "offsets", *LEADER, "--assume", "leader_epoch=5", "--assume", "leader-epoch=6")
-    assert (run.exit_code, "--assume: leader_epoch is given twice" in run.stderr) == (2, True)
 
 
 def test_no_setting_assumes_anything(monkeypatch: pytest.MonkeyPatch) -> None:

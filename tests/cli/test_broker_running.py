@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import HOLDS, in_json, live_broker, snaprebuild
+from command import HOLDS, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from plans import make_plan
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 
@@ -201,13 +201,6 @@ def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
 def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
     pair[0].write_bytes(EMPTY_SNAPSHOT)
     assert in_json("inspect diff", *pair).exit_code == 2
-
-
-@pytest.mark.parametrize(("count", "found"), [(0, 0), (1, 1), (3, 3)])
-def test_two_are_needed(count: int, found: int, pair: tuple[Path, Path]) -> None:
-    run = snaprebuild("inspect", "diff", *[pair[0]] * count)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert f"expected two snapshots, A and B; found {found}" in run.stderr
 
 
 def test_the_report_is_the_document(pair: tuple[Path, Path], tmp_path: Path) -> None:

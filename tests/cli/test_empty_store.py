@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import make_log_dir, write_partition
 from manifests import FIXTURES
 
@@ -51,9 +51,3 @@ def test_an_empty_store_of_a_log_whose_beginning_was_uploaded(tmp_path: Path) ->
     (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 0\n")
     run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--assume", "remote_storage=on")
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
-
-
-@pytest.mark.parametrize("arguments", [("tier", "inventory"), ("tier", "audit")])
-def test_verbs_about_the_copies_have_nothing_to_look_at(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    run = snaprebuild(*arguments, empty(tmp_path))
-    assert (run.exit_code, "has no copy of a segment" in run.stderr) == (2, True)

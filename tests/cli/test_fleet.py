@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 from pages import data_of
 
@@ -16,6 +17,7 @@ CLUSTER = FIXTURES / "kraft-cluster3"
 
 OLD = {1: ("orders-0", "orders-1", "reborn-0"), 2: ("orders-0", "reborn-0"), 3: ("orders-0", "shrink-0")}
 """Replicas without their old snapshots, by node."""
+OUTCOMES = {"orders-0": "treat", "orders-1": "elect", "reborn-0": "elect", "shrink-0": "elect", "single-0": "verify"}
 
 
 @pytest.fixture(scope="module")
@@ -35,46 +37,22 @@ def merged(place: Path, *options: object) -> Run:
 
 
 def test_three_brokers(place: Path) -> None:
+    """orders-0 has lost its snapshots everywhere; of the others a replica has all."""
     run = merged(place, "--assume", "rate=1")
     assert run.exit_code == 1
-    by_name = {f"{each['topic']}-{each['partition']}": each for each in run.document["partitions"]}
-    # orders-0 has lost them everywhere; of the others a replica has all.
-    assert {name: each["outcome"] for name, each in by_name.items()} == {
-        "orders-0": "treat",
-        "orders-1": "elect",
-        "reborn-0": "elect",
-        "shrink-0": "elect",
-        "single-0": "verify",
-    }
-    states = {name: {each["node_id"]: each["state"] for each in partition["replicas"]} for name, partition in by_name.items()}
-    for name, replicas in states.items():
-        assert replicas == {node: "rebuild" if name in OLD[node] else "ready" for node in replicas}
+    by_name = {each["topic_partition"]: each for each in run.document["partitions"]}
+    assert {name: each["outcome"] for name, each in by_name.items()} == OUTCOMES
+    for name, partition in by_name.items():
+        states = {each["node_id"]: each["state"] for each in partition["replicas"]}
+        assert states == {node: "rebuild" if name in OLD[node] else "ready" for node in states}
     assert [by_name[name]["elect"] for name in ("orders-1", "reborn-0", "shrink-0")] == [2, 3, 1]
-    segments = sorted((CLUSTER / "node1/orders-0").glob("*.log"))
-    sizes = [path.stat().st_size for path in segments]
-    assert by_name["orders-0"]["stuck_bytes"] == sum(sizes[:-1]), "all that are closed"
+    closed = sum(path.stat().st_size for path in sorted((CLUSTER / "node1/orders-0").glob("*.log"))[:-1])
     (step,) = run.document["steps"]
-    assert step["replay_bytes"] == sum(sizes[:-1])
-    assert run.document["totals"]["estimated_seconds"] == round(sum(sizes[:-1]) / (1 << 20), 1)
-    meta = (CLUSTER / "node1/meta.properties").read_text()
-    assert f"cluster.id={run.document['cluster_id']}\n" in meta
-    assert run.document["has_metadata"] is False
+    assert by_name["orders-0"]["stuck_bytes"] == step["replay_bytes"] == closed
+    assert run.document["totals"]["estimated_seconds"] == round(closed / (1 << 20), 1)
+    assert f"cluster.id={run.document['cluster_id']}\n" in (CLUSTER / "node1/meta.properties").read_text()
+    assert (run.document["has_metadata"], run.document["elections"]) == (False, None)
     assert len(run.document["assumes"]) == 3
-
-
-def test_what_the_metadata_log_adds(place: Path) -> None:
-    run = merged(place, "--metadata", place / "node1")
-    image = json.loads((CLUSTER / "expected/image-final.json").read_text())
-    isr = {
-        f"{topic['name']}-{each['partition']}": [*each["isr"], *each["elr"]]
-        for topic in image["topics"]
-        for each in topic["partitions"]
-    }
-    for each in run.document["partitions"]:
-        assert each["in_sync"] == sorted(isr[f"{each['topic']}-{each['partition']}"])
-    assert run.document["has_metadata"] is True
-    alone = [name for name, nodes in isr.items() if nodes == [run.document["steps"][0]["node_id"]]]
-    assert bool(alone) == ("last-in-sync" in run.codes)
 
 
 def test_table_and_page(place: Path, tmp_path: Path) -> None:
@@ -86,13 +64,7 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     assert "stop, rebuild, start" in run.stdout
     assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)
-    assert {each["name"]: each["outcome"] for each in data["partitions"]} == {
-        "orders-0": "treat",
-        "orders-1": "elect",
-        "reborn-0": "elect",
-        "shrink-0": "elect",
-        "single-0": "verify",
-    }
+    assert {each["name"]: each["outcome"] for each in data["partitions"]} == OUTCOMES
     (table,) = data["tables"]
     assert len(table["rows"]) == 1
     # And as a document beside the scans of the brokers.
@@ -115,41 +87,32 @@ def test_what_is_refused(place: Path, tmp_path: Path) -> None:
 
 
 def test_elections_are_files_that_kafka_reads(place: Path, tmp_path: Path) -> None:
-    """Replicas in an order that makes the wanted one the preferred leader; what cannot lead now is left out."""
+    """Their content is tested in tests/cluster/test_fleet.py."""
     directory = tmp_path / "elections"
     run = merged(place, "--metadata", place / "node1", "--elections", directory)
     image = json.loads((CLUSTER / "expected/image-final.json").read_text())
     known = {f"{topic['name']}-{each['partition']}": each for topic in image["topics"] for each in topic["partitions"]}
-    wanted: dict[str, dict[str, int]] = {}
+    assert run.document["has_metadata"] is True
     for each in run.document["partitions"]:
-        name = f"{each['topic']}-{each['partition']}"
-        if each["elect"] is not None and each["condition"] is None:
-            wanted.setdefault("step-1" if each["outcome"] == "treat" else "now", {})[name] = each["elect"]
-    assert wanted["step-1"], "behind the restart of the broker that is treated"
-    for moment, leaders in wanted.items():
-        elected = json.loads((directory / f"{moment}-election.json").read_text())
-        assert elected.keys() == {"partitions"}
-        assert {f"{each['topic']}-{each['partition']}" for each in elected["partitions"]} == leaders.keys()
-        for kind in ("reassignment", "reassignment-back"):
-            path = directory / f"{moment}-{kind}.json"
-            moved = json.loads(path.read_text()) if path.exists() else {"version": 1, "partitions": []}
-            assert moved["version"] == 1
-            for each in moved["partitions"]:
-                name = f"{each['topic']}-{each['partition']}"
-                before = known[name]["replicas"]
-                assert sorted(each["replicas"]) == sorted(before), "no data moves"
-                assert each["replicas"][0] == (leaders[name] if kind == "reassignment" else before[0])
+        assert each["in_sync"] == sorted([*known[each["topic_partition"]]["isr"], *known[each["topic_partition"]]["elr"]])
+    node = run.document["steps"][0]["node_id"]
+    assert ([node] in [[*each["isr"], *each["elr"]] for each in known.values()]) == ("last-in-sync" in run.codes)
     by_moment = {each["after_step"]: each for each in run.document["elections"]}
-    assert {None if moment == "now" else 1 for moment in wanted} == by_moment.keys()
-    assert by_moment[1]["after_node_id"] == run.document["steps"][0]["node_id"]
-    again = snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", directory)
-    assert (again.exit_code, "is not empty" in again.stderr) == (3, True)
-    blind = snaprebuild("fleet", place / "1.json", "--elections", directory)
+    assert by_moment[1]["after_node_id"] == node
+    for step, moment in by_moment.items():
+        name = "now" if step is None else f"step-{step}"
+        elected = json.loads((directory / f"{name}-election.json").read_text())
+        assert {each["topic"] for each in elected["partitions"]} == {each["topic"] for each in moment["partitions"]}
+
+
+def test_elections_that_are_refused(place: Path, tmp_path: Path) -> None:
+    scan, metadata = place / "1.json", ("--metadata", place / "node1")
+    (tmp_path / "full" / "file").mkdir(parents=True)
+    full = snaprebuild("fleet", scan, *metadata, "--elections", tmp_path / "full")
+    assert (full.exit_code, "is not empty" in full.stderr) == (3, True)
+    blind = snaprebuild("fleet", scan, "--elections", tmp_path / "new")
     assert (blind.exit_code, "wants --metadata" in blind.stderr) == (2, True)
-    assert snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x").exit_code == 3
-    deep = snaprebuild("fleet", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x/y")
-    assert (deep.exit_code, (place / "node1/x").exists()) == (3, False)
-    for options in ((), ("--metadata", place / "node1")):
-        empty = snaprebuild("fleet", place / "1.json", *options, "--elections", "")
-        assert (empty.exit_code, empty.stderr) == (2, "snaprebuild: --elections: the path is empty\n")
-    assert merged(place).document["elections"] is None
+    inside = snaprebuild("fleet", scan, *metadata, "--elections", place / "node1/x/y")
+    assert (inside.exit_code, (place / "node1/x").exists()) == (3, False)
+    empty = snaprebuild("fleet", scan, "--elections", "")
+    assert (empty.exit_code, empty.stderr) == (2, "snaprebuild: --elections: the path is empty\n")

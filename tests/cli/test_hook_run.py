@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import os
 import resource
 import shutil
@@ -13,30 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import warm_command
-from command import COMMAND, in_json, live_broker, snaprebuild
+from command import COMMAND, live_broker
 from documents import check
-from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
-from manifests import FIXTURES, REPOSITORY
-from plans import make_plan
-
-import snaprebuild.snapshots.before_start as hook_run_module
-from formats.metadata.cluster_metadata import ClusterMetadataRecord
-from snaprebuild.cluster.metadata import batches
-from snaprebuild.cluster.source_check.plan_gate import judge_plans
-from snaprebuild.findings import Severity
-from snaprebuild.snapshots.before_start import prepare_log_dirs
-from snaprebuild.snapshots.engine import log_facts
-from snaprebuild.snapshots.plan import planner as plan
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.storage.local import segment_file
-from snaprebuild.storage.partition_dir import PartitionDir
+from in_process import in_json, snaprebuild
+from log_dirs import EMPTY_SNAPSHOT, blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
+from manifests import REPOSITORY
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 SECONDS_MAX = 400
@@ -54,23 +38,12 @@ def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]
     return done
 
 
-def missing_before(logs: Path, partition: str) -> list[int]:
-    return sorted(offset for offset in truth("kafka27-mixed", partition) if not (logs / partition / snapshot_name(offset)).exists())
-
-
 def assert_prepared(logs: Path) -> None:
     """Every snapshot that a broker's own replay gives is there, with the entries that it gives."""
     for partition in PARTITIONS:
         for offset, entries in truth("kafka27-mixed", partition).items():
             if offset:
                 assert entries_in((logs / partition / snapshot_name(offset)).read_bytes()) == entries
-
-
-def blocked_bytes(logs: Path, partition: str, missing: list[int]) -> int:
-    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
-    segments = sorted((logs / partition).glob("*.log"))
-    closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
-    return sum(size for size, end in closed if missing and end >= missing[0])
 
 
 @pytest.fixture
@@ -83,7 +56,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
-    blocked = {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
+    blocked = {name: blocked_bytes(logs / name, missing_boundaries(logs / name)) for name in PARTITIONS}
     before = tree(logs)
     dry = in_json("before-start", logs, "--dry-run")
     assert tree(logs) == before
@@ -125,38 +98,30 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
     assert "before this partition was planned" in run.messages("deadline-passed")
     blocked = {each["topic_partition"]: each["totals"]["blocked_bytes_left"] for each in run.document["partitions"]}
     assert list(blocked)[:2] == ["mixed-0", "logappend-0"]
-    assert blocked == {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
+    assert blocked == {name: blocked_bytes(logs / name, missing_boundaries(logs / name)) for name in PARTITIONS}
     assert {each["state"] for each in run.document["partitions"]} == {"not-prepared"}
     totals = run.document["totals"]
     assert totals["blocked_bytes_left"] == totals["blocked_bytes"] > 0
-
-
-def test_time_enough_is_as_no_deadline(logs: Path) -> None:
-    run = in_json("before-start", logs, "--deadline", 600)
-    assert (run.exit_code, run.document["deadline_seconds"]) == (0, 600)
-    assert_prepared(logs)
+    assert run.document["deadline_seconds"] == 0
 
 
 def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     before = tree(logs)
     with live_broker(logs):
-        run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes["refused"]) == (3, 2)
-    assert set(tree(logs)) - set(before) <= {".lock"}
-    assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
-
-
-def test_a_directory_that_a_broker_holds_is_refused_where_nothing_is_missing(logs: Path) -> None:
+        run = in_json("before-start", logs, "--jobs", 1)  # next to a broker workers have the lowest priority
+        assert (run.exit_code, run.codes["refused"]) == (3, 2)
+        assert set(tree(logs)) - set(before) <= {".lock"}
+        assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
     assert in_json("before-start", logs).exit_code == 0
     with live_broker(logs):
-        run = in_json("before-start", logs)
-        assert (run.exit_code, run.codes) == (3, {"refused": 1})
+        run = in_json("before-start", logs, "--jobs", 1)
+        assert (run.exit_code, run.codes) == (3, {"refused": 1}), "also where nothing is missing"
         assert "uses this log directory" in run.messages("refused")
-        assert in_json("before-start", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
-        closed = hook(logs, "--fail-closed", "--", "echo", "started")
+        assert in_json("before-start", logs, "--jobs", 1, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
+        closed = hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started")
         assert (closed.returncode, closed.stdout) == (3, "")
-        assert hook(logs, "--", "echo", "started").stdout == "started\n"
-    assert hook(logs, "--fail-closed", "--", "echo", "started").stdout == "started\n"
+        assert hook(logs, "--jobs", 1, "--", "echo", "started").stdout == "started\n"
+    assert hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started").stdout == "started\n"
 
 
 def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
@@ -198,37 +163,6 @@ def test_a_broker_that_never_ran_may_start(tmp_path: Path, named_by: str) -> Non
     assert snaprebuild("before-start", tmp_path / "mistyped").exit_code == 2
 
 
-@pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if (path / "logs").is_dir()))
-def test_every_bundled_log_directory(fixture: str, tmp_path: Path) -> None:
-    """Nothing that was there changes, and a second run has nothing left that it could write."""
-    logs = copy_of(fixture, tmp_path)
-    before = tree(logs)
-    run = in_json("before-start", logs, "--receipt", tmp_path / "receipt.jsonl")
-    assert run.exit_code in (0, 1, 4)
-    after = tree(logs)
-    assert {name: after[name] for name in before} == before
-    assert in_json("before-start", logs, "--receipt", tmp_path / "second.jsonl").document["totals"]["written"] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--",), "-- expects the command"),
-        (("--", ""), "-- expects the command"),
-        (("--fail-closed",), "--fail-closed says when CMD is started: none is given"),
-        (("--output", "json", "--", "true"), "--output json: stdout belongs to CMD; --save-json FILE takes the document"),
-        (("s3://bucket/logs",), "no broker starts on an object store"),
-        (("--deadline", "-1"), "expected a number from 0"),
-    ],
-)
-def test_what_makes_no_sense(logs: Path, arguments: tuple[str, ...], said: str) -> None:
-    before = tree(logs)
-    done = hook(logs, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert tree(logs) == before
-
-
 # --- around a command ------------------------------------------------------------------------------------------------------
 
 
@@ -259,10 +193,10 @@ def look(before: list[str], **options: Any) -> tuple[int, list[Any]]:
         return process.pid, json.loads(printed)
 
 
-@pytest.mark.parametrize("umask", [0o077, 0o002])
-def test_the_command_finds_its_process_untouched(logs: Path, umask: int) -> None:
+def test_the_command_finds_its_process_untouched(logs: Path) -> None:
+    """Process id, stdin, signals that are ignored or blocked, umask, open files, environment: what follows reaches the command itself."""
     reader, writer = os.pipe()
-    options: dict[str, Any] = {"cwd": REPOSITORY, "umask": umask, "pass_fds": (reader,), "stderr": subprocess.DEVNULL}
+    options: dict[str, Any] = {"cwd": REPOSITORY, "umask": 0o077, "pass_fds": (reader,), "stderr": subprocess.DEVNULL}
     pid, wrapped = look([*COMMAND, "before-start", str(logs), "--"], **options)
     _, alone = look([], **options)
     os.close(reader)
@@ -274,19 +208,6 @@ def test_the_command_finds_its_process_untouched(logs: Path, umask: int) -> None
 def test_nothing_is_left_for_the_command_to_wait_for(logs: Path) -> None:
     waits = "import os\ntry:\n    os.wait()\nexcept ChildProcessError:\n    print('none')"
     assert hook(logs, "--jobs", 2, "--", sys.executable, "-c", waits).stdout == "none\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
-def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
-    script = (
-        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(43)); print('up', flush=True); time.sleep(600)"
-    )
-    command = [*COMMAND, "before-start", str(logs), "--", sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        process.send_signal(number)
-        assert process.wait(SECONDS_MAX) == 43
 
 
 def test_a_command_that_does_nothing_about_a_signal_ends_by_it(logs: Path) -> None:
@@ -332,18 +253,6 @@ def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
     assert done.stderr.splitlines()[-1] == "snaprebuild: echo is started all the same"
 
 
-def test_fail_closed_starts_where_all_is_done(logs: Path) -> None:
-    done = hook(logs, "--fail-closed", "--", "sh", "-c", "exit 7")
-    assert done.returncode == 7
-    assert_prepared(logs)
-
-
-def test_a_live_broker_keeps_a_second_one_from_starting_only_where_asked(logs: Path) -> None:
-    with live_broker(logs):
-        assert hook(logs, "--fail-closed", "--", "echo", "started").returncode == 3
-        assert hook(logs, "--", "echo", "started").stdout == "started\n"
-
-
 def test_the_lock_is_free_when_the_command_starts(logs: Path) -> None:
     takes = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB); print('taken')"
     assert hook(logs, "--", sys.executable, "-c", takes, logs / ".lock").stdout == "taken\n"
@@ -386,20 +295,20 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("doing", "said"),
+    ("doing", "said", "closed"),
     [
-        ("os.kill(os.getpid(), 9)", "was ended by signal 9 (Killed)"),
-        ("os.kill(os.getpid(), 35)", "was ended by signal 35"),
-        ("raise MemoryError", "out of memory"),
-        ("raise KeyError('x')", "unforeseen KeyError"),
+        ("os.kill(os.getpid(), 9)", "was ended by signal 9 (Killed)", True),
+        ("os.kill(os.getpid(), 35)", "was ended by signal 35", False),
+        ("raise MemoryError", "out of memory", True),
+        ("raise KeyError('x')", "unforeseen KeyError", False),
     ],
 )
-def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str) -> None:
-    for closed in (False, True):
-        with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
-            printed, told = process.communicate(timeout=SECONDS_MAX)
-        assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
-        assert said in told
+def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str, closed: bool) -> None:
+    """But with --fail-closed."""
+    with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
+        printed, told = process.communicate(timeout=SECONDS_MAX)
+    assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
+    assert said in told
 
 
 def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None:
@@ -457,114 +366,7 @@ def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
     assert not [state for state in found if state.startswith("Z")]
 
 
-def test_who_is_killed_leaves_no_work_behind(logs: Path) -> None:
-    """Else the broker that is started next would find its directory locked."""
-    waits = "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(600)"
-    with replaced(waits, logs, "--", "echo", "started") as process:
-        assert process.stderr is not None
-        worker = int(process.stderr.readline())
-        process.kill()
-        printed, _ = process.communicate(timeout=SECONDS_MAX)  # which ends when nobody has its streams any more
-    assert (process.returncode, printed) == (-signal.SIGKILL, "")
-    until = time.monotonic() + SECONDS_MAX
-    while Path(f"/proc/{worker}").exists():
-        assert time.monotonic() < until, "the preparation does not end"
-        time.sleep(0.01)
-
-
 # --- what a run leaves -----------------------------------------------------------------------------------------------------
-
-
-def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The clock jumps after some reads: what is written by then is the beginning of what is due, each file right and none torn."""
-    due = missing_before(logs, "mixed-0")
-    right = {snapshot_name(offset): entries for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
-    reached = set()
-    far = time.monotonic() + 3600
-    planning = itertools.count()
-    monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: 0.0 * next(planning)))
-    make_plan(Request(paths=(str(logs),), as_of_ms=0), deadline=far)
-    planned = next(planning)
-    for reads in (1, 4, 7, 10, 13):
-        copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
-        clock = (0.0 if number < planned + reads else math.inf for number in itertools.count())
-        monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
-        request = Request(paths=(str(copy),), as_of_ms=0)
-        result = prepare_log_dirs(request, judge_plans, deadline=far, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
-        first = result.partitions[0]
-        written = [each.offset for each in first.result.boundaries if each.action == "written"]
-        assert written == due[: len(written)]
-        for offset in written:
-            assert entries_in((copy / "mixed-0" / snapshot_name(offset)).read_bytes()) == right[snapshot_name(offset)]
-        assert not list(copy.rglob("*.tmp"))
-        assert first.count("failed", "refused", "skipped") == len(due) - len(written)
-        assert first.bytes_blocked_left == blocked_bytes(copy, "mixed-0", due[len(written) :])
-        (told,) = [each for each in result.findings if each.path == first.result.plan.source.directory.path]
-        is_done = len(written) == len(due)
-        assert (told.code, told.offset) == ("deadline-passed", None if is_done else due[len(written)])
-        assert (told.severity is Severity.NOTE) == is_done
-        assert result.exit_code == 1
-        reached.add(len(written))
-    assert len(due) in reached
-    assert len(reached) > 3
-
-
-def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
-    logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The first look at a log ends within half of the time that there is, the second one does not: one is looked into, and done."""
-    clock = SimpleNamespace(now=0.0)
-
-    def slow(directory: PartitionDir, deadline: float | None = None) -> int:
-        clock.now += 1.5
-        return log_facts.log_end_offset(directory, deadline)
-
-    for module in (hook_run_module, log_facts, segment_file):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
-    monkeypatch.setattr(plan, "log_end_offset", slow)
-    hooked = prepare_log_dirs(
-        Request(paths=(str(logs),), as_of_ms=0), judge_plans, deadline=4, receipt=str(tmp_path / "receipt.jsonl"), jobs=1
-    )
-    assert clock.now == 3.0, "nothing was begun that could not end in time"
-    first, *others = hooked.partitions
-    assert (first.result.plan.source.topic_partition, first.state.value, first.bytes_blocked_left) == ("mixed-0", "prepared", 0)
-    assert others[-1].state.value == "not-prepared"
-    assert others[-1].result.plan.fault is not None
-    assert hooked.exit_code == 1
-    assert {each.code for each in hooked.findings} == {"deadline-passed"}
-    for offset, entries in truth("kafka27-mixed", "mixed-0").items():
-        if offset:
-            assert entries_in((logs / "mixed-0" / snapshot_name(offset)).read_bytes()) == entries
-
-
-def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A second passes with each record of it: what nobody has judged in time is not written to."""
-    node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node"))
-    for directory in node.glob("orders-*"):
-        remove_snapshots(directory)
-    clock = SimpleNamespace(now=0.0)
-    read = batches.read_cluster_metadata_record
-
-    def slow(value: bytes) -> ClusterMetadataRecord:
-        clock.now += 1
-        return read(value)
-
-    for module in (hook_run_module, log_facts, segment_file):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
-    monkeypatch.setattr(batches, "read_cluster_metadata_record", slow)
-    before = tree(node)
-    request = Request(paths=(str(node),), topics=("orders",), as_of_ms=0)
-    late = prepare_log_dirs(request, judge_plans, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
-    assert 20 < clock.now < 40, "no batch of it has so many records"
-    assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
-    told = [each.message for each in late.findings if each.code == "deadline-passed"]
-    assert len(told) == 3
-    assert all("before this replica was checked as a source" in each for each in told)
-    assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
-    clock.now = 0.0
-    in_time = prepare_log_dirs(request, judge_plans, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
-    assert clock.now > 40
-    assert ({each.state.value for each in in_time.partitions}, in_time.exit_code) == ({"prepared"}, 0)
 
 
 def test_undo_takes_back_what_was_written(logs: Path) -> None:
@@ -573,23 +375,3 @@ def test_undo_takes_back_what_was_written(logs: Path) -> None:
     assert tree(logs) != before
     assert in_json("undo", receipt).exit_code == 0
     assert {name: about for name, about in tree(logs).items() if name != ".lock"} == before
-
-
-@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-mixed"])
-def test_all_that_kafka_would_have_written(fixture: str, tmp_path: Path) -> None:
-    """Only the snapshot of the clean stop is left, as a broker of before 2.8 leaves it; the manifest says what belongs to each boundary."""
-    logs = copy_of(fixture, tmp_path)
-    compared = 0
-    ordinary = [directory for directory in sorted(logs.glob("*-0")) if not directory.name.startswith("__")]
-    for directory in ordinary:
-        remove_snapshots(
-            directory, *[offset for offset in truth(fixture, directory.name) if offset != max(truth(fixture, directory.name))]
-        )
-    assert in_json("before-start", logs, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
-    for directory in ordinary:
-        bases = [int(path.stem) for path in sorted(directory.glob("*.log"))]
-        for offset, entries in truth(fixture, directory.name).items():
-            if offset > bases[0]:
-                assert entries_in((directory / snapshot_name(offset)).read_bytes()) == entries
-                compared += 1
-    assert compared > 20

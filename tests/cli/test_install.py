@@ -12,12 +12,14 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command import in_json, live_broker, snaprebuild
+from command import live_broker
 from documents import validator_of
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
-from manifests import FIXTURES, bundled
+from manifests import FIXTURES
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -27,52 +29,57 @@ from snaprebuild.snapshots.staging.install import InstallResult, install
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 
-BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
 """Boundaries of ``mixed-0`` that Kafka 2.7 left without a snapshot."""
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A log directory, to be written to."""
+    return copy_of("kafka27-mixed", tmp_path)
+
+
+@pytest.fixture
+def plan(logs: Path, tmp_path: Path) -> Path:
+    """What was staged of all of it."""
+    staged(logs, tmp_path / "staged")
+    return tmp_path / "staged" / "plan.jsonl"
+
+
+def installed_here(plan: Path, receipt: Path | None, **options: Any) -> InstallResult:
+    """By the function itself, in a test that replaces a part of this process."""
+    return install(load_staged_plan(str(plan)), judge_plans, receipt=None if receipt is None else str(receipt), **options)
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
-def test_every_bundled_directory_gets_what_a_rebuild_in_place_writes(tmp_path: Path) -> None:
-    compared = 0
-    for fixture in BUNDLED:
-        one, other = (
-            Path(shutil.copytree(bundled(fixture), tmp_path / each / fixture, symlinks=True)) for each in ("one", "other")
-        )
-        for root in (one, other):
-            for directory in root.rglob("*-*"):
-                if directory.is_dir() and "tiered" not in str(directory.relative_to(root)):
-                    remove_snapshots(directory)
-        in_json("rebuild", one, *AS_OF, "--receipt", tmp_path / f"{fixture}-one.jsonl")
-        directory = tmp_path / f"{fixture}-staged"
-        run = staged(other, directory)
-        if run.document["staged_plan"] is None:
-            continue
-        before = tree(other)
-        done = installed(directory, tmp_path / f"{fixture}-other.jsonl")
-        assert done.exit_code in (0, 1, 4), f"{fixture}: {done.stderr}"
-        # What a partition lacks of which nothing was staged is not the business of an install.
-        names = {Path(each["path"]).relative_to(other) for each in done.document["partitions"]}
-        mine, theirs = (
-            {name: data for name, data in snapshots_below(root).items() if Path(name).parent in names} for root in (other, one)
-        )
-        assert mine == theirs, fixture
-        appeared, vanished, changed = changes(before, tree(other))
-        assert {Path(name).name for name in appeared - mine.keys()} <= {".lock"}, fixture
-        assert not vanished
-        assert not {name for name in changed if not (other / name).is_dir()}
-        compared += len(mine)
-    assert compared > 100
+@pytest.mark.parametrize("fixture", ["kafka27-killed", "kafka4-mixed", "magicup", "tiered-local"])
+def test_what_a_rebuild_in_place_writes(fixture: str, tmp_path: Path) -> None:
+    """Byte for byte, in all partitions of which something was staged; and nothing else changes."""
+    one, other = (copy_of(fixture, tmp_path / each) for each in ("one", "other"))
+    for directory in (*one.glob("*-[0-9]"), *other.glob("*-[0-9]")):
+        remove_snapshots(directory)
+    in_json("rebuild", one, *AS_OF, "--receipt", tmp_path / "one.jsonl")
+    staged(other, tmp_path / "staged")
+    before = tree(other)
+    done = installed(tmp_path / "staged", tmp_path / "other.jsonl")
+    assert done.exit_code == 0, done.stderr
+    names = {Path(each["path"]).name for each in done.document["partitions"]}
+    mine, theirs = (
+        {name: data for name, data in snapshots_below(root).items() if Path(name).parent.name in names} for root in (other, one)
+    )
+    assert len(mine) >= 5
+    assert mine == theirs
+    appeared, vanished, changed = changes(before, tree(other))
+    assert (appeared - {".lock"}, vanished, {name for name in changed if not (other / name).is_dir()}) == (set(mine), set(), set())
 
 
-def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(tmp_path: Path) -> None:
-    logs = running(copy_of("kafka27-mixed", tmp_path))
+def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(logs: Path, tmp_path: Path) -> None:
+    running(logs)
     before = tree(logs)
     with live_broker(logs):
-        run = staged(logs, tmp_path / "staged")
+        run = staged(logs, tmp_path / "staged", "--jobs", 1)  # next to a broker workers have the lowest priority
         assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
         assert run.actions("mixed-0") == dict.fromkeys([*MIXED, 7637], "written"), "and the state at the active segment"
         dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
@@ -86,10 +93,9 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(tmp_p
     assert done.totals == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
 
 
-def test_the_circle_of_receipts(tmp_path: Path) -> None:
-    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
-    staged(logs, tmp_path / "staged")
-    before = tree(logs)
+@pytest.mark.usefixtures("plan")
+def test_the_circle_of_receipts(logs: Path, tmp_path: Path) -> None:
+    receipt, before = tmp_path / "receipt.jsonl", tree(logs)
     done = installed(tmp_path / "staged", receipt)
     assert (done.exit_code, done.totals, done.document["receipt"]) == (0, {"written": 14}, str(receipt))
     for line in receipt.read_text().splitlines():
@@ -106,8 +112,7 @@ def test_the_circle_of_receipts(tmp_path: Path) -> None:
     assert installed(tmp_path / "staged", tmp_path / "third.jsonl").totals == {"written": 14}, "after an undo, once more"
 
 
-def test_names_owner_and_mode_are_those_of_the_segments(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
+def test_names_owner_and_mode_are_those_of_the_segments(logs: Path, tmp_path: Path) -> None:
     for path in (logs / "mixed-0").iterdir():
         path.chmod(0o640)
     staged(logs, tmp_path / "staged")
@@ -144,6 +149,8 @@ def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
     put_back = earlier(logs, "mixed-0", keep=8)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     put_back()
+    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    assert dry.totals == {"would_write": 15}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 0, done.stderr
     assert snapshots_below(logs / "mixed-0") == snapshots_below(other / "mixed-0")
@@ -153,10 +160,9 @@ def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
     assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": 15}
 
 
-def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("plan")
+def test_what_a_broker_of_2_7_deleted_since_is_installed_too(logs: Path, tmp_path: Path) -> None:
     """It keeps the snapshots of the last two segments alone, and goes on to the next: what stood there when it was staged may be gone."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
     path = logs / "mixed-0" / snapshot_name(7637)
     before = path.read_bytes()
     path.unlink()
@@ -165,10 +171,9 @@ def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_log_start_that_moved(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("plan")
+def test_a_log_start_that_moved(logs: Path, tmp_path: Path) -> None:
     """Retention deletes the first segments: their boundaries are not due any more, and the others stay what they were."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
     for path in list((logs / "mixed-0").iterdir()):
         if path.name[:20].isdecimal() and int(path.name[:20]) < bases[3]:
@@ -200,9 +205,8 @@ def damage(logs: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["another file", "cut", "touched", "gone", "one more"])
-def test_above_a_segment_that_is_another_nothing_is_installed(what: str, tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
+@pytest.mark.usefixtures("plan")
+def test_above_a_segment_that_is_another_nothing_is_installed(what: str, logs: Path, tmp_path: Path) -> None:
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
     damage(logs, what)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
@@ -214,9 +218,7 @@ def test_above_a_segment_that_is_another_nothing_is_installed(what: str, tmp_pat
     assert done.actions("logappend-0") == {542: "written", 1015: "written"}, "the others go on"
 
 
-def test_a_staged_file_that_is_another_is_not_installed(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
+def test_a_staged_file_that_is_another_is_not_installed(plan: Path, tmp_path: Path) -> None:
     directory = tmp_path / "staged" / "mixed-0.staged"
     first, second, third, fourth = (directory / snapshot_name(offset) for offset in MIXED[:4])
     first.unlink()
@@ -249,9 +251,7 @@ def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_si
 
     def read_by_install(number: int) -> list[str]:
         read.clear()
-        done = install(
-            load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), judge_plans, receipt=str(tmp_path / f"{number}.jsonl")
-        )
+        done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / f"{number}.jsonl")
         assert {made.action for each in done.partitions for made in each.boundaries} == {"written"}
         in_json("undo", tmp_path / f"{number}.jsonl")
         return sorted(read)
@@ -284,30 +284,7 @@ def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
     logs = copy_of("kafka27-mixed", tmp_path)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     plan = tmp_path / "staged" / "plan.jsonl"
-    return (
-        logs,
-        plan.parent / "mixed-0.staged",
-        lambda: install(load_staged_plan(str(plan)), judge_plans, receipt=f"{tmp_path}/receipt.jsonl"),
-    )
-
-
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM])
-def test_a_copy_is_installed_where_no_link_can_be_made(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EXDEV: also between directories of different quota projects."""
-    logs, files, run = ready(tmp_path)
-
-    link = os.link
-
-    def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
-        if src_dir_fd != dst_dir_fd:
-            raise OSError(number, os.strerror(number), source, None, target)
-        link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", failing)
-        done = run()
-    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
-    circle(tmp_path, files, logs)
+    return logs, plan.parent / "mixed-0.staged", lambda: installed_here(plan, tmp_path / "receipt.jsonl")
 
 
 def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> None:
@@ -321,19 +298,59 @@ def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> N
     monkeypatch.setattr(os, "getxattr", getxattr)
 
 
-def test_a_copy_is_installed_where_the_security_label_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
+World = Callable[[pytest.MonkeyPatch, Path, Path], None]
+"""Changes what the system says of a log directory and of the directory of the staged files."""
 
+
+def no_link(number: int) -> World:
+    """EXDEV: also between directories of different quota projects."""
+
+    def change(patched: pytest.MonkeyPatch, _logs: Path, _files: Path) -> None:
+        link = os.link
+
+        def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
+            if src_dir_fd != dst_dir_fd:
+                raise OSError(number, os.strerror(number), source, None, target)
+            link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
+
+        patched.setattr(os, "link", failing)
+
+    return change
+
+
+def another_label(patched: pytest.MonkeyPatch, logs: Path, _files: Path) -> None:
     def label_of(path: str) -> str:
         user = "unconfined_u" if path.endswith(".tmp") else "system_u"
         return f"{user}:object_r:{'kafka_data_t' if path.startswith(str(logs)) else 'user_tmp_t'}:s0"
 
-    labels(monkeypatch, label_of)
-    done = run()
-    assert done.exit_code == 0
-    assert [(each.code, each.message) for each in done.findings if each.code == "installed-as-copy"] == [
-        ("installed-as-copy", "12 staged files of another security label than the segments: a copy is installed, not a link")
-    ]
+    labels(patched, label_of)
+
+
+def another_project(patched: pytest.MonkeyPatch, _logs: Path, files: Path) -> None:
+    patched.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
+
+
+@pytest.mark.parametrize(
+    ("world", "another"),
+    [
+        (no_link(errno.EXDEV), None),
+        (no_link(errno.EPERM), None),
+        (another_label, "security label"),
+        (another_project, "quota project"),
+    ],
+    ids=["EXDEV", "EPERM", "label", "project"],
+)
+def test_a_copy_is_installed_where_a_link_is_impossible_or_wrong(
+    world: World, another: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, files, run = ready(tmp_path)
+    with monkeypatch.context() as patched:
+        world(patched, logs, files)
+        done = run()
+    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
+    said = f"12 staged files of another {another} than the segments: a copy is installed, not a link"
+    told = [(each.code, each.message) for each in done.findings]
+    assert told == ([] if another is None else [("installed-as-copy", said)])
     circle(tmp_path, files, logs)
 
 
@@ -372,17 +389,8 @@ def test_a_copy_inherits_the_default_access_control_list_of_its_directory(tmp_pa
     circle(tmp_path, files, logs)
 
 
-def test_a_copy_is_installed_where_the_quota_project_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
-    monkeypatch.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
-    done = run()
-    assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
-    circle(tmp_path, files, logs)
-
-
-def test_a_snapshot_that_appeared_is_kept(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
+@pytest.mark.usefixtures("plan")
+def test_a_snapshot_that_appeared_is_kept(logs: Path, tmp_path: Path) -> None:
     same, other = (logs / "mixed-0" / snapshot_name(offset) for offset in MIXED[:2])
     shutil.copy(tmp_path / "staged" / "mixed-0.staged" / same.name, same)
     other.write_bytes(EMPTY_SNAPSHOT)
@@ -393,8 +401,7 @@ def test_a_snapshot_that_appeared_is_kept(tmp_path: Path) -> None:
     assert not {name for name in changes(before, tree(logs))[2] if not (logs / name).is_dir()}
 
 
-def test_an_installed_link_whose_bytes_have_changed_is_not_called_equal(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
+def test_an_installed_link_whose_bytes_have_changed_is_not_called_equal(logs: Path, tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     path = tmp_path / "staged" / "mixed-0.staged" / snapshot_name(MIXED[0])
@@ -416,9 +423,8 @@ def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
     assert not list(directory.glob("*.snapshot"))
 
 
-def test_partitions_that_went(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
+@pytest.mark.usefixtures("plan")
+def test_partitions_that_went(logs: Path, tmp_path: Path) -> None:
     shutil.rmtree(logs / "logappend-0")
     (logs / "mixed-0").rename(logs / "mixed-0.0123456789abcdef0123456789abcdef-delete")
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
@@ -434,7 +440,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     """As behind an error of its file system, when the kernel mounts it read-only: no broker gets the lock there either."""
     one, other = (copy_of("kafka27-mixed", tmp_path / name) for name in ("one", "other"))
     staged(tmp_path, tmp_path / "staged")
-    plan, lock = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), other / ".lock"
+    lock = other / ".lock"
     opened = os.open
 
     def failing(path: str, flags: int, *rest: int, **more: int) -> int:
@@ -448,7 +454,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     before = tree(other)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", failing)
-        done = install(plan, judge_plans, receipt=str(tmp_path / "receipt.jsonl"))
+        done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "receipt.jsonl")
         refused = [each.code for each in done.findings if each.severity]
         assert (done.exit_code, set(refused)) == (5, {"storage-failed"}), done.findings
         assert tree(other) == before
@@ -465,13 +471,11 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     assert (rest.exit_code, rest.totals) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
 
 
-def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
-    plan, found = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), os.statvfs(logs)
+def test_a_dry_run_tells_what_is_mounted_read_only(plan: Path, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = os.statvfs(logs)
     values = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values) if path == os.fspath(logs) else found)
-    done = install(plan, judge_plans, dry_run=True)
+    done = installed_here(plan, None, dry_run=True)
     assert done.exit_code == 5
     assert {(each.path, each.message) for each in done.findings} == {(os.fspath(logs), "is mounted read-only")}
     assert {made.action for each in done.partitions for made in each.boundaries} == {"failed"}
@@ -480,15 +484,12 @@ def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: 
 # --- the deadline -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
-    plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
+def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
     assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
     moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    one = install(plan, judge_plans, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()
     assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
@@ -496,16 +497,14 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     assert (rest.exit_code, rest.totals) == (0, {"equal": 12, "written": 2})
 
 
-def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
+def test_a_deadline_between_the_links_and_what_closed_since(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove_snapshots(logs / "mixed-0")
     put_back = earlier(logs, "mixed-0", keep=8)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     put_back()
-    plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
     moments = itertools.chain([1.0], itertools.repeat(3.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    done = install(plan, judge_plans, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()
     (partition,) = done.partitions
     boundaries = [*bases_of(logs / "mixed-0")[1:], 8231]
@@ -520,8 +519,7 @@ def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monk
 # --- places and plans -------------------------------------------------------------------------------------------------------
 
 
-def test_places_that_are_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
+def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
     properties = tmp_path / "server.properties"
     (tmp_path / "new disk").mkdir()
@@ -556,10 +554,7 @@ def test_options_that_do_not_go_with_it(options: tuple[str, ...], tmp_path: Path
     assert run.exit_code == 2, run.stderr
 
 
-def test_a_plan_that_is_none(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged")
-    plan = tmp_path / "staged" / "plan.jsonl"
+def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     whole = plan.read_text().splitlines(keepends=True)
     for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/5", "staged-plan/4"), *whole[1:]]):
         plan.write_text("".join(lines))
@@ -572,8 +567,7 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
 
 
-def test_a_second_staging_keeps_what_it_does_not_look_at(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
+def test_a_second_staging_keeps_what_it_does_not_look_at(logs: Path, tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     staged(logs, tmp_path / "staged", "--topic", "logappend")
     again = staged(logs, tmp_path / "staged")

@@ -9,7 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from command import COMMAND, Run, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import REPOSITORY
 from typer.testing import CliRunner

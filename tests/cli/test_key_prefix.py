@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 from object_store import ObjectStore
 
 AIVEN = FIXTURES / "aiven-layout"
 LONG_AGO = ("--as-of", "2026-11-20")
-PREFIXES = ["cold-", "a/cold.", "tier/"]
+PREFIX = "a/cold."
+"""It is a directory, and the beginning of the names in it; plain names and plain directories follow the same rules."""
 
 
 def prefixed(source: Path, root: Path, prefix: str) -> Path:
@@ -36,20 +37,22 @@ def bucket_below(root: Path) -> Path:
 PLAIN = bucket_below(AIVEN / "plain" / "store")
 
 
-def names(document: dict[str, Any]) -> set[tuple[str, str]]:
-    return {(each["topic"], each["topic_id"]) for each in document["partitions"]}
+def named(store: Path, prefix: str = PREFIX) -> list[tuple[object, ...]]:
+    """The ways to name a prefix: by the setting, and in the location."""
+    return [(store, "--set", f"key_prefix={prefix}"), (f"{store}/{prefix}",)]
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
+@pytest.mark.parametrize(
+    ("verb", "prefix"),
+    [("tier inventory", "cold-"), ("tier inventory", "a/cold."), ("tier inventory", "tier/"), ("tier audit", "a/cold.")],
+)
 def test_both_ways_to_name_it_give_the_same(tmp_path: Path, verb: str, prefix: str) -> None:
     store = prefixed(PLAIN, tmp_path / "store", prefix)
     (store / "others-AAAAAAAAAAAAAAAAAAAAAA").mkdir(parents=True)
     options = LONG_AGO if verb == "tier audit" else ()
     plain = in_json(verb, PLAIN, *options)
-    with_option = in_json(verb, store, "--set", f"key_prefix={prefix}", *options)
-    in_store = in_json(verb, f"{store}/{prefix}", *options)
-    for run in (with_option, in_store):
+    for arguments in named(store, prefix):
+        run = in_json(verb, *arguments, *options)
         assert run.exit_code == plain.exit_code
         assert run.document["partitions"] == plain.document["partitions"]
 
@@ -78,33 +81,36 @@ def test_a_location_that_is_no_prefix_of_keys_is_not_there(tmp_path: Path) -> No
     assert (run.exit_code, run.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_follower_gets_the_directory_of_the_true_topic(tmp_path: Path, prefix: str) -> None:
-    store = prefixed(PLAIN, tmp_path / "store", prefix)
-    for number, (place, option) in enumerate(((store, ()), (store, ("--set", f"key_prefix={prefix}")), (f"{store}/{prefix}", ()))):
+def test_a_follower_gets_the_directory_of_the_true_topic(tmp_path: Path) -> None:
+    store = prefixed(PLAIN, tmp_path / "store", PREFIX)
+    for number, (place, *option) in enumerate([(store,), *named(store)]):
         to = tmp_path / f"new{number}"
         to.mkdir()
         run = snaprebuild("follower", "build", place, to, "--topic-partition", "mixed-0", *option, *LONG_AGO)
-        assert run.exit_code == 0, run.stderr
-        assert "mixed-0" in os.listdir(to)
-        wrong = snaprebuild("follower", "build", place, to, "--topic-partition", "cold-mixed-0", *option, *LONG_AGO)
+        assert (run.exit_code, os.listdir(to)) == (0, ["mixed-0"]), run.stderr
+        wrong = snaprebuild("follower", "build", place, to, "--topic-partition", "cold.mixed-0", *option, *LONG_AGO)
         assert wrong.exit_code != 0
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_log_directory_is_matched(tmp_path: Path, prefix: str) -> None:
-    """By the id in partition.metadata, whatever the key names the topic."""
-    store = prefixed(PLAIN, tmp_path / "store", prefix)
-    copies = in_json("tier inventory", PLAIN).document["partitions"]
-    mixed = next(each for each in copies if each["topic"] == "mixed" and len(each["copies"]) > 1)
+def local_log(to: Path, mixed: dict[str, Any]) -> tuple[Path, int]:
+    """An empty partition that begins with the newest copy, in ``to / "logs"``; and its first offset."""
     start = mixed["copies"][-1]["start_offset"]
-    directory = tmp_path / "logs" / f"mixed-{mixed['partition']}"
+    directory = to / "logs" / f"mixed-{mixed['partition']}"
     directory.mkdir(parents=True)
     (directory / f"{start:020d}.log").write_bytes(b"")
+    return directory, start
+
+
+def test_a_log_directory_is_matched(tmp_path: Path) -> None:
+    """By the id in partition.metadata, whatever the key names the topic."""
+    store = prefixed(PLAIN, tmp_path / "store", PREFIX)
+    copies = in_json("tier inventory", PLAIN).document["partitions"]
+    mixed = next(each for each in copies if each["topic"] == "mixed" and len(each["copies"]) > 1)
+    directory, start = local_log(tmp_path, mixed)
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {mixed['topic_id']}")
     options = ("--level", "reachable", "--log-dir", tmp_path / "logs", *LONG_AGO)
-    for place, option in ((store, ()), (store, ("--set", f"key_prefix={prefix}")), (f"{store}/{prefix}", ())):
-        run = in_json("tier audit", place, *option, *options)
+    for arguments in [(store,), *named(store)]:
+        run = in_json("tier audit", *arguments, *options)
         found = [each["local_log_start_offset"] for each in run.document["partitions"] if each["topic_id"] == mixed["topic_id"]]
         assert start in found, json.dumps(run.document["findings"])
 
@@ -141,7 +147,7 @@ def test_two_ids_of_one_name_are_told_apart(tmp_path: Path, verb: str) -> None:
     store, mixed = with_second_id(tmp_path)
     options = LONG_AGO if verb == "tier audit" else ()
     run = in_json(verb, store, *options)
-    assert {topic_id for topic, topic_id in names(run.document) if topic == "mixed"} == {mixed["topic_id"], OTHER_ID}
+    assert {each["topic_id"] for each in run.document["partitions"] if each["topic"] == "mixed"} == {mixed["topic_id"], OTHER_ID}
     table = "".join(snaprebuild(*verb.split(), store, *options).stdout.split())
     assert f"mixed-{mixed['partition']}({mixed['topic_id']})" in table
     assert f"mixed-{mixed['partition']}({OTHER_ID})" in table
@@ -151,10 +157,7 @@ def test_two_ids_of_one_name_are_told_apart(tmp_path: Path, verb: str) -> None:
 
 def test_a_log_directory_belongs_to_one_of_two_ids(tmp_path: Path) -> None:
     store, mixed = with_second_id(tmp_path)
-    start = mixed["copies"][-1]["start_offset"]
-    directory = tmp_path / "logs" / f"mixed-{mixed['partition']}"
-    directory.mkdir(parents=True)
-    (directory / f"{start:020d}.log").write_bytes(b"")
+    directory, start = local_log(tmp_path, mixed)
     options = ("--level", "reachable", *LONG_AGO)
 
     def starts() -> dict[str, int | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import subprocess
 import sys
 import time
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from budgets import scaled
 from log_dirs import copy_of
 from manifests import FIXTURES, REPOSITORY
 
@@ -102,7 +100,7 @@ def marked() -> Iterator[Callable[..., MarkedRun]]:
 VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 6])
+@pytest.mark.parametrize("count", [2, 6])
 def test_killed_when_so_many_processes_are_there(count: int, marked: Callable[..., MarkedRun]) -> None:
     """Six: the main process, the resource tracker, the fork server, three workers."""
     run = marked(VERIFY)
@@ -122,22 +120,10 @@ schedule._Pool.__init__ = spawning
 """Workers are started as where they read objects: by the main process itself."""
 
 
-@pytest.mark.parametrize("count", [3, 5])
-def test_killed_with_workers_of_its_own(count: int, marked: Callable[..., MarkedRun]) -> None:
+def test_killed_with_workers_of_its_own(marked: Callable[..., MarkedRun]) -> None:
     """Five: the main process, the resource tracker, three workers."""
     run = marked(VERIFY, SPAWNS)
-    assert run.wait_for(lambda found: len(found) >= count)
-    run.main.kill()
-    run.main.wait()
-    run.assert_nothing_left()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("number", range(scaled(4)))
-def test_killed_at_any_moment(number: int, marked: Callable[..., MarkedRun]) -> None:
-    run = marked(VERIFY)
-    assert run.wait_for(lambda found: len(found) >= 2)
-    time.sleep(random.Random(number).uniform(0, 1.5))
+    assert run.wait_for(lambda found: len(found) >= 5)
     run.main.kill()
     run.main.wait()
     run.assert_nothing_left()

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
-from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
+from metadata_dirs import BROKEN, BUNDLED, metadata_copy, remove
 
 MOVED = FIXTURES / "kraft-metadata-moved"
 NOW = ("--as-of", "2026-11-21T14:00:00Z")
@@ -136,11 +137,9 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
     ("arguments", "expected"),
     [
         ((), None),
-        (("--assume", "leader_start=0:0"), None),
         (("--assume", "leader_start=200:4"), 195),
         (("--assume", "leader_start=200:4", "--followers", "literal"), 200),
         (("--assume", "leader_start=200:4", "--assume", "listener=broker:199"), None),
-        (("--assume", "leader_start=304:4"), None),
     ],
 )
 def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expected: int | None) -> None:
@@ -161,7 +160,6 @@ def test_a_follower_whose_leader_is_given() -> None:
     ("line", "said"),
     [
         ("metadata.max.retention.bytes=100MB", "metadata.max.retention.bytes: expected a number from -9223372036854775808 to"),
-        ("metadata.max.retention.ms=", "metadata.max.retention.ms: expected a number from"),
         ("metadata.log.max.snapshot.interval.ms=-1", "metadata.log.max.snapshot.interval.ms: expected a number from 0 to"),
         ("metadata.log.max.record.bytes.between.snapshots=0", "between.snapshots: expected a number from 1 to"),
         ("metadata.log.dir=/nowhere/at/all", "/nowhere/at/all"),
@@ -171,12 +169,6 @@ def test_what_kafka_refuses_in_a_configuration(tmp_path: Path, line: str, said: 
     run = snaprebuild("cluster", "advise", "--server-properties", configured(tmp_path, "log.dirs={log_dirs}\n" + line))
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
-
-
-def test_neither_a_directory_nor_a_configuration() -> None:
-    run = snaprebuild("cluster", "advise")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "name the directory of a metadata log, or the --server-properties of its node" in run.stderr
 
 
 def test_the_chart() -> None:
@@ -200,35 +192,3 @@ def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
     run = in_json("cluster advise", directory, *NOW)
     assert set(starts(run).values()) == {None}
     assert {each["stays_because"] for each in run.document["policies"]} == {"no checkpoint ends above it"}
-
-
-def test_where_there_is_one(tmp_path: Path) -> None:
-    directory = metadata_copy("kraft-metadata", tmp_path)
-    remove(directory, *(f"*-000000000{epoch}.checkpoint" for epoch in (0, 1, 2)), checkpoint_name(444, 3), checkpoint_name(464, 3))
-    assert starts(in_json("cluster advise", directory, *NOW, "--assume", "max_retention_bytes=0")) == {
-        "immediate": 484,
-        "retention": None,
-        "kafka-14932": 484,
-    }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--assume", "replica=x:1"), "--assume replica: expected ID:OFFSET, found 'x:1'"),
-        (("--assume", "replica=2:1", "--assume", "replica=2:2"), "--assume replica: 2 is named twice"),
-        (("--assume", "listener=broker"), "--assume listener: expected NAME:OFFSET, found 'broker'"),
-        (("--assume", "listener=broker:9223372036854775808"), "--assume listener: expected NAME:OFFSET"),
-        (("--assume", "leader_start=5"), "--assume leader_start: expected OFFSET:EPOCH, found '5'"),
-        (("--assume", "leader_start=5:2147483648"), "--assume leader_start: expected OFFSET:EPOCH"),
-        (("--assume", "max_retention_bytes=-2"), "--assume max_retention_bytes: expected a number from -1 to"),
-        (("--assume", "lag_time_max_ms=-1"), "--assume lag_time_max_ms: expected a number from 0 to"),
-        ((str(BUNDLED["node1"]),), "the directories are of 2 clusters"),
-        ((str(MOVED),), "two directories are of node 1"),
-    ],
-)
-def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "advise", MOVED, *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
-from command import in_json, snaprebuild
-from log_dirs import tree
+from in_process import in_json, snaprebuild
+from log_dirs import flip, tree
 from manifests import FIXTURES, REPOSITORY
-from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, remove
+from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
-from snaprebuild.cluster.quorum import facts as reading
-from snaprebuild.cluster.quorum.check import CODES, kraft_check
-from snaprebuild.cluster.quorum.rules import Rule, RuleOutcome
-from snaprebuild.findings import exit_code_of
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.cluster.quorum.check import CODES
+from snaprebuild.cluster.quorum.rules import Rule
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
 
@@ -68,31 +62,11 @@ def test_every_rule_has_a_documented_finding() -> None:
         assert f"| {rule.name} | {rule.value} |" in guide
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("nowhere",), "nowhere: does not exist"),
-        (("fixtures/magic0",), "holds no __cluster_metadata-0"),
-        (("fixtures/kraft-cluster3",), "holds several metadata logs"),
-        (("fixtures/kraft-metadata", "fixtures/kraft-metadata"), "is named twice"),
-        (("fixtures/kraft-metadata", "--leader", "fixtures/magic0"), "--leader: is not one of the directories"),
-        (("",), "a PATH is empty"),
-    ],
-)
-def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("cluster", "check", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
 def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
     """A flipped bit in the middle segment, below the latest checkpoint: Kafka cuts the log there (tests/broker)."""
     directory = metadata_copy("kraft-metadata", tmp_path)
     path = directory / f"{171:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    path.write_bytes(data)
+    flip(path, 5000)
     run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"damaged-file": 1, "metadata-gap": 1})
     assert "cuts the log there, and begins anew at its latest checkpoint, 484; later records are lost" in run.messages(
@@ -116,72 +90,3 @@ def test_an_empty_directory_and_one_of_checkpoints_alone(tmp_path: Path) -> None
     run = in_json("cluster check", directory)
     assert run.exit_code == 0
     assert run.document["nodes"][0]["first_base_offset"] is None
-
-
-# ------------------------------------------------------------------------------------------------------------------- live nodes
-
-
-def test_what_is_deleted_after_the_listing_is_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cleaner of a live node goes by twice: once it takes checkpoints, once a segment with those below it."""
-    directory = metadata_copy("kraft-metadata-moved", tmp_path)
-    steps = [
-        [checkpoint_name(640, 4), checkpoint_name(660, 4)],
-        [f"{538:020d}.log", *(checkpoint_name(at, 4) for at in (680, 700))],
-    ]
-
-    def listed(location: str, settings: S3Settings) -> MetadataLog:
-        log = open_metadata_log(location, settings)
-        if steps:
-            for name in steps.pop(0):
-                os.unlink(directory / name)
-            epoch = "0\n1\n4 680\n" if steps else "0\n1\n4 720\n"
-            (directory / "leader-epoch-checkpoint").write_text(epoch)
-        return log
-
-    monkeypatch.setattr(reading, "open_metadata_log", listed)
-    check = kraft_check([str(directory)])
-    assert check.findings == []
-    (node,) = check.nodes
-    assert [each.id.offset for each in node.node.facts.checkpoints] == [720, 740, 760, 812]
-    assert (node.node.facts.start_offset, node.node.facts.first_base_offset) == (720, 720)
-    assert {each.outcome for each in node.results} == {RuleOutcome.HELD, RuleOutcome.NOT_JUDGED}
-
-
-def test_what_vanishes_each_time_is_left_out_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = metadata_copy("kraft-metadata", tmp_path)
-    path = directory / checkpoint_name(42, 1)
-    data = path.read_bytes()
-
-    def listed(location: str, settings: S3Settings) -> MetadataLog:
-        path.write_bytes(data)
-        log = open_metadata_log(location, settings)
-        path.unlink()
-        return log
-
-    monkeypatch.setattr(reading, "open_metadata_log", listed)
-    check = kraft_check([str(directory)])
-    assert [each.code for each in check.findings] == ["checkpoint-vanished"]
-    assert exit_code_of(check.findings) == 0
-    assert len(check.nodes[0].node.facts.checkpoints) == 11
-
-
-def test_a_checkpoint_that_vanishes_before_it_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
-    read_node = reading.read_node
-
-    def then_deleted(location: str, settings: S3Settings) -> reading.NodeFacts:
-        node = read_node(location, settings)
-        (Path(location) / checkpoint_name(76, 1)).unlink()
-        return node
-
-    monkeypatch.setattr("snaprebuild.cluster.quorum.check.read_node", then_deleted)
-    check = kraft_check([str(one), str(other)])
-    assert check.findings == []
-    assert "was deleted while it was read" in "".join(each.evidence for node in check.nodes for each in node.results)
-
-
-def test_the_directory_of_a_log_directory(tmp_path: Path) -> None:
-    directory = metadata_copy("kraft-metadata", tmp_path)
-    for place in (directory, directory.parent, tmp_path):
-        assert in_json("cluster check", place).document["nodes"][0]["directory"] == str(directory)
-    assert directory.name == DIRECTORY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from manifests import REPOSITORY
 
 EXAMPLE = REPOSITORY / "docs" / "examples" / "metadata-log.toml"
@@ -30,10 +30,9 @@ def test_the_example() -> None:
         assert all(step["from"]["offset"] < step["to"]["offset"] for step in each["steps"])
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_one_policy(policy: str) -> None:
-    run = in_json("simulate metadata-log", EXAMPLE, "--policy", policy, "--followers", "literal")
-    assert [each["policy"] for each in run.document["policies"]] == [policy]
+def test_one_policy() -> None:
+    run = in_json("simulate metadata-log", EXAMPLE, "--policy", "retention", "--followers", "literal")
+    assert [each["policy"] for each in run.document["policies"]] == ["retention"]
     assert run.document["followers"] == "literal"
 
 

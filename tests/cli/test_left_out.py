@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from command import snaprebuild
 from every_verb import command
+from in_process import snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
@@ -65,11 +65,3 @@ def test_unsound_snapshots_need_all_boundaries(tmp_path: Path) -> None:
     assert "UNSOUND" not in run.text.partition("Next: ")[0]
     assert re.search("UNSOUND: do not use (it|them) in ", every.text.partition("Next: ")[0])
     assert (run.exit_code, every.exit_code) == (4, 4)
-
-
-@pytest.mark.parametrize("verb", ["inspect dump", "inspect diff"])
-def test_a_directory_is_no_file(verb: str) -> None:
-    directory = FIXTURES / "kafka27-mixed/logs/mixed-0"
-    run = snaprebuild(verb, *([directory] if verb == "inspect dump" else [directory, directory]))
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert run.stderr.endswith(": is a directory; name the files in it\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -11,17 +12,14 @@ from pathlib import Path
 import click
 import pytest
 import typer
-from command import snaprebuild
+from every_verb import INTERNALS
+from in_process import snaprebuild
 
 from snaprebuild.cli import main as command
 from snaprebuild.cli.options.common import as_of_ms
 from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
 from snaprebuild.cli.verb_command import VerbCommand
-
-FIXTURE = "fixtures/magic0"
-INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
-"""Words of the language that the program is written in."""
 
 GROUP = typer.main.get_command(command.app)
 assert isinstance(GROUP, click.Group)
@@ -30,95 +28,6 @@ for own_name, found in GROUP.commands.items():
     group = {own_name: found} if not isinstance(found, click.Group) else found.commands
     COMMANDS |= {name if name == own_name else f"{own_name} {name}": each for name, each in group.items()}
 VERBS = sorted(COMMANDS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ("--as-of", "yesterday"),
-            "--as-of: expected a time like 2026-11-21T12:00:00Z, milliseconds since 1970, or now; found 'yesterday'",
-        ),
-        (("--as-of", ""), "--as-of: expected a time like"),
-        (("--as-of", "2026-13-01"), "found '2026-13-01'"),
-        (("--as-of", "-1"), "found '-1'"),
-        (("--as-of", "1700000000"), "1700000000 ms lie before 1974: are they seconds"),
-        (("--as-of", "20261121"), "20261121 ms lie before 1974: are they seconds, or a date without dashes?"),
-        (("--as-of", "9" * 70), "'" + "9" * 57 + "...' does not lie between 1970 and 9999"),
-        (("--as-of", "1969-12-31T23:59:59Z"), "'1969-12-31T23:59:59Z' does not lie between 1970 and 9999"),
-        (("--expiration-ms", "0"), "'--expiration-ms': expected a number from 1 to 9223372036854775807, found '0'"),
-        (("--expiration-ms", "1.5"), "found '1.5'; units: ms, s, m, h, d"),
-        (("--expiration-ms", "9223372036854775808"), "found '9223372036854775808'"),
-        (("--offsets", ""), "--offsets: expected FROM:TO, FROM:, :TO or one offset; found ''"),
-        (("--offsets", ":"), "found ':'"),
-        (("--offsets", "a:b"), "found 'a:b'"),
-        (("--offsets", "-5:-1"), "found '-5:-1'"),
-        (("--offsets", "1_0"), "found '1_0'"),
-        (("--offsets", "٧"), "found '٧'"),
-        (("--offsets", "5:1"), "--offsets: nothing lies in '5:1'"),
-        (("--offsets", "9223372036854775808:"), "--offsets: no offset is larger than 9223372036854775807"),
-        (("--partition", "-1"), "'--partition': expected a number from 0 to 2147483647, found '-1'"),
-        (("--partition", "x"), "found 'x'"),
-        (("--topic", ""), "--topic: the pattern is empty"),
-        (("--jobs", "0"), "'--jobs': expected a number from 1 to 1024, found '0'"),
-        (("--jobs", "100000000"), "found '100000000'"),
-        (("--output", "yaml"), "'yaml' is not one of 'table', 'json'"),
-        (("--out", ""), "--out: the path is empty"),
-        (("--out", "README.md"), "README.md: --out leads there, and it is not a directory"),
-        (("--out", "README.md/below/it"), "README.md: --out leads there, and it is not a directory"),
-        (("--out", "nowhere", "--set-aside"), "--set-aside renames files in the log directories, and --out does not change those"),
-        (("--server-properties", ""), "--server-properties: the path is empty"),
-        (("--server-properties", "fixtures"), "--server-properties: expected a file, found the directory fixtures"),
-        (("--server-properties", "nowhere"), "nowhere: does not exist"),
-        (("--save-json", ""), "--save-json: expected a file, found an empty path"),
-        (("--save-json", "fixtures"), "--save-json: expected a file, found fixtures"),
-        (("--save-json", "nowhere/report.json"), "--save-json: the directory of nowhere/report.json does not exist"),
-        (("",), "a PATH is empty"),
-        (("nowhere",), "nowhere: does not exist"),
-        (("/",), "/: is the root of the file system: name a log directory"),
-        (("/tmp/..",), "is the root of the file system"),
-        (("README.md",), "README.md: is no directory: name the directory that the file is in"),
-        (("--nope",), "No such option '--nope'"),
-        (("--max-read-rate", "10MiB"), "No such option '--max-read-rate'. Did you mean '--set max_read_rate=VALUE'?"),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
-)
-def test_one_line_says_what_was_expected_and_found(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild("rebuild", FIXTURE, "--dry-run", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.startswith("snaprebuild: ")
-    assert run.stderr.count("\n") == 1, run.stderr
-    assert not INTERNALS.search(run.stderr)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("rebuild",), "name at least one path, or the --server-properties of a broker"),
-        (("rebuild", "--plan", ""), "--plan: the path is empty"),
-        (("rebuild", "--plan", "fixtures"), "--plan: expected a file, found the directory fixtures"),
-        (("rebuild", "--plan", "README.md"), "README.md: is not a saved plan"),
-        (("plan", FIXTURE, "--save", "nowhere/plan.json"), "--save: the directory of nowhere/plan.json does not exist"),
-        (("plan", FIXTURE, "--save", "one.json", "--save-json", "./one.json"), "--save-json and --save name one file"),
-        (("rebuild", "--plan", "README.md", "--save-json", "README.md"), "the plan and --save-json name one file"),
-        (("rebuildd",), "No such command 'rebuildd'"),
-        (("dump", FIXTURE), "No such command 'dump'. Did you mean 'inspect dump'? (see snaprebuild --help)"),
-        (("explain",), "No such command 'explain'. Did you mean 'inspect explain'?"),
-        (("check",), "No such command 'check'. Did you mean 'follower check' or 'cluster check'?"),
-        (("undo", "fixtures"), "fixtures: is a directory: name a file"),
-        (("install", "fixtures"), "fixtures: is a directory: name a file"),
-        (("fleet", "fixtures"), "fixtures: is a directory: name a file"),
-        (("report", "fixtures"), "fixtures: is a directory: name a file"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_documents_and_verbs(arguments: tuple[str, ...], said: str) -> None:
-    run = snaprebuild(*arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-    assert not INTERNALS.search(run.stderr)
 
 
 def test_a_broker_without_log_dirs(tmp_path: Path) -> None:
@@ -164,35 +73,25 @@ def options_of(verb: str) -> list[click.Option]:
     return [each for each in COMMANDS[verb].params if isinstance(each, click.Option) and "--help" not in each.opts]
 
 
+VERBS_OF_OPTION: dict[str, str] = {}
+"""Of each option one verb that has it: an option is the same wherever it is."""
+for _verb in VERBS:
+    for _option in options_of(_verb):
+        if not _option.is_flag and not _option.count:
+            VERBS_OF_OPTION.setdefault(_option.opts[0], _verb)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("verb", VERBS)
-def test_nasty_values_of_every_option(
-    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("option", VERBS_OF_OPTION)
+def test_nasty_values_of_every_option(option: str, tmp_path: Path) -> None:
     """Documented exit codes, no word of the language, nothing that a terminal obeys, nothing written where nothing was asked."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(typer.main, "get_command", lambda _: GROUP)  # nearly all that a run takes which ends so early
-    tried = 0
-    for option in options_of(verb):
-        for value in NASTY:
-            if option.is_flag or option.count:
-                continue
-            run_main(["snaprebuild", *verb.split(), "no-such-path", option.opts[0], value], monkeypatch)
-            printed = capsys.readouterr()
-            assert printed.out == ""
-            assert not INTERNALS.search(printed.err), (option.opts, value, printed.err)
-            assert "\x1b" not in printed.err
-            assert printed.err.count("\n") == 1
-            tried += 1
-    assert tried >= 2 * len(NASTY)
+    for value in NASTY:
+        run = snaprebuild(VERBS_OF_OPTION[option], "no-such-path", option, value, cwd=tmp_path)
+        assert (run.exit_code in (2, 3, 5), run.stdout) == (True, ""), value
+        assert not INTERNALS.search(run.stderr), (value, run.stderr)
+        assert "\x1b" not in run.stderr
+        assert run.stderr.count("\n") == 1
     assert os.listdir(tmp_path) == []
-
-
-def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", argv)
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    assert ended.value.code in (2, 3, 5)
 
 
 # --- help ------------------------------------------------------------------------------------------------------------------
@@ -244,6 +143,14 @@ RISKY |= {
 hanging one, a good copy for an orphan, or a replica that lags for the truth."""
 
 
+@functools.cache
+def page_of(verb: str, option: str) -> str:
+    """A help page."""
+    run = snaprebuild(*verb.split(), option)
+    assert run.exit_code == 0
+    return run.stdout
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
     for option in options_of(verb):
@@ -256,10 +163,11 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
     named = {name: SETTINGS[name].help for name in command.settings} | {
         name: each.help for name, each in command.assumptions.items()
     }
+    whole = page_of(verb, "--help-all")
     for name, text in named.items():
         assert re.search(r"Default: .+\.$", text), name
         assert ("Risk" in text) == (name in RISKY), name
-        assert re.search(rf"^  {name} ", snaprebuild(*verb.split(), "--help-all").stdout, re.MULTILINE), name
+        assert re.search(rf"^  {name} ", whole, re.MULTILINE), name
 
 
 def shown_in(page: str) -> list[str]:
@@ -274,7 +182,7 @@ def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
     different = {max(each.opts, key=len) for verb in VERBS for each in options_of(verb)}
     assert len(different) <= 90, sorted(different)
     for verb in VERBS:
-        short, whole = (snaprebuild(*verb.split(), option).stdout for option in ("--help", "--help-all"))
+        short, whole = (page_of(verb, option) for option in ("--help", "--help-all"))
         counts.append(len(shown_in(short)))
         own = {max(each.opts, key=len): panel_of(max(each.opts, key=len)) for each in options_of(verb)}
         own.pop("--help-all")
@@ -286,17 +194,15 @@ def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
     assert sorted(counts)[len(counts) // 2] <= 7
 
 
-@pytest.mark.parametrize("verb", [None, *VERBS])
-def test_the_help_calls_the_command_by_its_name(verb: str | None) -> None:
-    run = snaprebuild(*(() if verb is None else verb.split()), "--help")
-    assert run.exit_code == 0
-    assert run.stdout.startswith("Usage: snaprebuild " + (f"{verb} " if verb else "["))
-    assert "python" not in run.stdout
-    assert max(map(len, run.stdout.splitlines())) <= 80
-    if verb not in (None, "undo"):
-        assert OPERANDS.get(verb, "PATH is a partition directory, a log directory, or any directory above them") in " ".join(
-            run.stdout.split()
-        )
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_the_help_calls_the_command_by_its_name(verb: str) -> None:
+    page = page_of(verb, "--help")
+    assert page.startswith("Usage: snaprebuild " + (f"{verb} " if verb else "["))
+    assert "python" not in page
+    assert max(map(len, page.splitlines())) <= 80
+    if verb not in ("", "undo"):
+        operands = OPERANDS.get(verb, "PATH is a partition directory, a log directory, or any directory above them")
+        assert operands in " ".join(page.split())
 
 
 def test_without_a_verb_the_help_is_shown() -> None:
@@ -310,7 +216,7 @@ def test_without_a_verb_the_help_is_shown() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_ends_with_an_example_that_is_right(verb: str) -> None:
-    lines = snaprebuild(*verb.split(), "--help").stdout.rstrip().splitlines()
+    lines = page_of(verb, "--help").rstrip().splitlines()
     examples = lines[max(at for at, line in enumerate(lines) if line.strip() in ("Example:", "Examples:")) + 1 :]
     assert examples
     for example in examples:

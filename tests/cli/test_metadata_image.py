@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import batch, cut, flip, record, tree
 from manifests import FIXTURES
 from object_store import ObjectStore
@@ -94,50 +94,6 @@ def test_a_majority_of_two(tmp_path: Path) -> None:
     assert named["shared_end_offsets"] == {"1": 348, "3": named["majority_end_offset"]}
     three = in_json("cluster image", CLUSTER / "node1", "--voter", f"3={copied}", "--voter", CLUSTER / "node2")
     assert three.document["proof"]["proven_end_offset"] == 348
-
-
-def test_old_disks_prove_what_they_share() -> None:
-    """Node 2's old disk, replaced after offset 272, and node 3's: none of them is one of another log."""
-    old = CLUSTER / "old"
-    run = in_json(
-        *("cluster image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
-        *("--offset", "200"),
-    )
-    shared = run.document["proof"]["shared_end_offsets"]
-    manifest = json.loads((CLUSTER / "manifest.json").read_text())["directories"]
-    assert shared["1"] == 348
-    assert 200 < shared["2"] < 348
-    assert 198 <= shared["3"] < shared["2"]
-    assert run.document["offset"] == 200
-    assert {"node1", "old/node2-replaced-disk"} <= set(manifest)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("node1", "--voter", "node1"), "is of voter 1, like"),
-        (("node1", "--voter", "../kraft-metadata/logs"), "is of cluster"),
-        (("node1", "--offset", "348"), "the log ends before offset 348: its last one is 347"),
-        (("node2", "--offset", "100"), "nothing is known at offset 100: no checkpoint is so old, and the log begins at 234"),
-        (("node1", "--offset", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
-        (("node1", "--assume", "voters=1;2"), "--assume voters: expected ids with commas between them, found '1;2'"),
-        (("node1", "--voter", "9999999999=node2"), "--voter: expected [ID=]DIR with an id up to 2147483647"),
-        (("node1/orders-0",), "is a partition of orders, not __cluster_metadata-0"),
-    ],
-)
-def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
-    words = [str(CLUSTER / each) if (CLUSTER / each).exists() else each for each in arguments]
-    run = snaprebuild("cluster", "image", *words)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-
-
-def test_a_quorum_of_one_proves_itself() -> None:
-    for name, end in (("kraft-metadata", 531), ("kraft-metadata-moved", 817)):
-        run = in_json("cluster image", FIXTURES / name)
-        manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][LOG]
-        assert run.document["proof"]["proven_end_offset"] == manifest["end_offset"] == end
-        assert run.document["proof"]["voters"] == [1]
 
 
 @pytest.mark.s3

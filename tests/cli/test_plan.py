@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,21 +25,16 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY, bundled
 
-BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
 
 
-@pytest.mark.parametrize("fixture", BUNDLED)
-def test_a_plan_of_a_bundled_directory(fixture: str) -> None:
+@pytest.mark.parametrize(("fixture", "exit_code"), [("kafka27-killed", 0), ("damaged", 1)])
+def test_a_plan_of_a_bundled_directory(fixture: str, exit_code: int) -> None:
+    """A bare copy, where nothing tells whether the snapshot at the log end is due, is a finding."""
     before = tree(bundled(fixture))
     run = in_json("plan", bundled(fixture).relative_to(REPOSITORY))
-    # A bare copy, where nothing tells whether the snapshot at the log end is due; and directories that no broker serves (-stray).
-    assert run.exit_code == (1 if fixture in ("damaged", "kraft-cluster3") else 0), run.stderr
+    assert run.exit_code == exit_code, run.stderr
     assert tree(bundled(fixture)) == before
-    for partition in run.document["partitions"]:
-        planned = {each["offset"] for each in partition["boundaries"]} | {each["offset"] for each in partition["not_planned"]}
-        present = {int(path.stem) for path in Path(partition["path"]).glob("*.snapshot")}
-        assert not planned & present, "what is there is not missing"
 
 
 def test_what_a_plan_says() -> None:
@@ -128,18 +122,6 @@ def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     assert "the plan is stale" in again.stderr
 
 
-def test_a_run_that_was_interrupted_goes_on_without_its_plan(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = saved_plan(logs, tmp_path)
-    assert in_json("rebuild", logs, "--topic", "mixed", "--offsets", ":3000").totals == {"written": 5}
-    before = tree(logs)
-    run = snaprebuild("rebuild", "--plan", plan)
-    assert (run.exit_code, tree(logs)) == (3, before)
-    assert "mixed-0: the plan is stale" in run.stderr
-    assert in_json("rebuild", logs).totals == {"written": 9}
-    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-
-
 def test_a_saved_plan_into_a_directory(tmp_path: Path) -> None:
     logs, out = copy_of("kafka4-mixed", tmp_path), tmp_path / "out"
     plan = saved_plan(logs, tmp_path, "--out", out, "--boundaries", "all", "--replay-from", "log-start")
@@ -155,22 +137,6 @@ def grown(logs: Path) -> None:
         file.write(batch(8231))
 
 
-def touched(logs: Path) -> None:
-    os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(1, 1))
-
-
-def snapshot_appeared(logs: Path) -> None:
-    (logs / "mixed-0" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
-
-
-def snapshot_vanished(logs: Path) -> None:
-    (logs / "plain-0" / snapshot_name(559)).unlink()
-
-
-def segment_vanished(logs: Path) -> None:
-    (logs / "mixed-0" / f"{0:020d}.log").unlink()
-
-
 def segment_replaced(logs: Path) -> None:
     """By a copy of the same size and time."""
     path = logs / "mixed-0" / f"{1151:020d}.log"
@@ -179,41 +145,25 @@ def segment_replaced(logs: Path) -> None:
     path.with_suffix(".copy").rename(path)
 
 
-def partition_appeared(logs: Path) -> None:
-    write_partition(logs / "new-0", {0: batch(0)})
+MOVES = {
+    "grown": grown,
+    "touched": lambda logs: os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(1, 1)),
+    "snapshot appeared": lambda logs: (logs / "mixed-0" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT),
+    "snapshot vanished": lambda logs: (logs / "plain-0" / snapshot_name(559)).unlink(),
+    "segment vanished": lambda logs: (logs / "mixed-0" / f"{0:020d}.log").unlink(),
+    "segment replaced": segment_replaced,
+    "partition appeared": lambda logs: write_partition(logs / "new-0", {0: batch(0)}),
+    "partition vanished": lambda logs: shutil.rmtree(logs / "plain-0"),
+    "broker was killed": lambda logs: (logs / ".kafka_cleanshutdown").unlink(),
+    "log start moved": lambda logs: (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 600\n"),
+}
 
 
-def partition_vanished(logs: Path) -> None:
-    shutil.rmtree(logs / "plain-0")
-
-
-def broker_was_killed(logs: Path) -> None:
-    (logs / ".kafka_cleanshutdown").unlink()
-
-
-def log_start_moved(logs: Path) -> None:
-    (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 600\n")
-
-
-MOVES = [
-    grown,
-    touched,
-    snapshot_appeared,
-    snapshot_vanished,
-    segment_vanished,
-    segment_replaced,
-    partition_appeared,
-    partition_vanished,
-    broker_was_killed,
-    log_start_moved,
-]
-
-
-@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
-def test_a_stale_plan_is_refused(move: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("move", MOVES)
+def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = saved_plan(logs, tmp_path)
-    move(logs)
+    MOVES[move](logs)
     before = tree(logs)
     run = snaprebuild("rebuild", "--plan", plan, "--output", "json")
     assert (run.exit_code, run.stdout) == (3, "")
@@ -230,13 +180,8 @@ def test_a_plan_for_a_live_broker_is_refused_when_it_is_carried_out(tmp_path: Pa
     assert in_json("rebuild", "--plan", plan).totals == {"written": 14}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"\xff\xfe\n", b"[" * 100_000 + b"\n", b"null\n", b'{\n "schema": "snaprebuild.saved-plan/1",\n'],
-    ids=["empty", "torn", "no text", "nested", "null", "an older version"],
-)
-def test_a_plan_that_is_no_plan(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(data)
+def test_a_plan_that_is_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(b"[" * 100_000 + b"\n")
     run = snaprebuild("rebuild", "--plan", tmp_path / "plan.json")
     assert (run.exit_code, run.stdout) == (2, "")
     assert f"{tmp_path / 'plan.json'}: is not a saved plan: line 1: expected " in run.stderr

@@ -86,13 +86,6 @@ def test_readers_run_beside_a_live_broker(tmp_path: Path) -> None:
     assert tree(logs) == before
 
 
-def test_a_lock_file_alone_means_nothing(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    (logs / ".lock").write_bytes(b"")
-    run = in_json("rebuild", logs)
-    assert (run.exit_code, run.totals) == (0, {"written": 14})
-
-
 def test_a_live_broker_on_one_disk_does_not_stop_the_other(tmp_path: Path) -> None:
     one, other = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
     for partition in other.iterdir():
@@ -157,28 +150,6 @@ def test_existing_files_in_out(tmp_path: Path) -> None:
     assert again.totals == {"equal": 13, "kept": 2}
 
 
-def test_the_second_run_into_out_finds_everything_done(tmp_path: Path) -> None:
-    first = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
-    before = tree(tmp_path)
-    second = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
-    assert (first.exit_code, first.totals) == (0, {"written": 23})
-    assert (second.exit_code, second.totals) == (0, {"equal": 23})
-    assert tree(tmp_path) == before
-
-
-def test_one_topic_partition_in_two_log_directories(tmp_path: Path) -> None:
-    for disk in ("disk1", "disk2"):
-        (tmp_path / "host" / disk).mkdir(parents=True)
-        shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", tmp_path / "host" / disk / "logs")
-    out = tmp_path / "out"
-    run = in_json("rebuild", tmp_path / "host", "--out", out, *LINE)
-    assert run.exit_code == 0
-    for disk in ("disk1", "disk2"):
-        assert snapshots_in(out / disk / "logs" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-        # For all, not only for those that collide.
-        assert snapshots_in(out / disk / "logs" / "plain-0") == truth("kafka27-mixed", "plain-0")
-
-
 def two_copies(tmp_path: Path) -> tuple[Path, Path]:
     """Of one log directory, as two brokers have it that hold the same partitions. In the second a few snapshots are there."""
     (tmp_path / "broker1").mkdir()
@@ -202,17 +173,8 @@ def test_two_sources_with_equal_names(tmp_path: Path) -> None:
 
 
 def test_equal_names_in_place(tmp_path: Path) -> None:
-    """They are different directories: each is read, planned, written and verified, and told from the other."""
+    """They are different directories: each is written."""
     one, other = two_copies(tmp_path)
-    for verb in ("scan", "plan", "verify"):
-        run = in_json(verb, one, other)
-        paths = [each["path"] for each in run.document["partitions"]]
-        assert len(paths) == len(set(paths)) == 8
-        assert run.exit_code == (1 if verb == "scan" else 0)
-    for verb in ("plan", "verify"):
-        run = snaprebuild(verb, one, other)
-        for broker in ("broker1", "broker2"):
-            assert f" {broker}/kafka27-mixed/mixed-0 " in run.stdout
     run = in_json("rebuild", one, other)
     # Of mixed-0 all 15 in one and 12 in the other, of logappend-0 two in each.
     assert (run.exit_code, run.totals) == (0, {"written": 31})
@@ -231,25 +193,6 @@ def test_a_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
         assert (run.exit_code, run.codes["partition-in-two-log-dirs"]) == (1, 4)
     for logs in (one, other):
         assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-
-
-def test_the_same_partition_twice(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    (tmp_path / "link").symlink_to(logs)
-    run = in_json("rebuild", logs, logs / "mixed-0", tmp_path / "link", "--out", tmp_path / "out", "--boundaries", "all")
-    assert run.exit_code == 0
-    assert run.totals == {"written": 23}
-    assert run.codes == {"duplicate-path": 5}
-    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-
-
-def test_several_log_directories(tmp_path: Path) -> None:
-    run = in_json(
-        "rebuild", "fixtures/kafka27-mixed/logs", "fixtures/magic0/logs", "fixtures/magicup/logs", "--out", tmp_path, *LINE
-    )
-    assert run.exit_code == 0
-    for fixture, partition in (("kafka27-mixed", "mixed-0"), ("magic0", "magic0-0"), ("magicup", "magicup-0")):
-        assert snapshots_in(tmp_path / partition) == truth(fixture, partition)
 
 
 # --- selection and configuration ---------------------------------------------------------------------------------------------
@@ -280,14 +223,6 @@ def test_selection(tmp_path: Path) -> None:
     assert rebuilt("--offsets", "8000:") == {("mixed-0", 8231)}
 
 
-@pytest.mark.parametrize("offset", [583, 4168, 7637, 8231])
-@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
-def test_one_boundary_alone(offset: int, replay_from: str, tmp_path: Path) -> None:
-    options = ("--offsets", offset, "--boundaries", "all", "--replay-from", replay_from)
-    in_json("rebuild", "fixtures/kafka27-mixed", "--topic", "mixed", "--out", tmp_path, *options)
-    assert snapshots_in(tmp_path / "mixed-0") == {offset: truth("kafka27-mixed", "mixed-0")[offset]}
-
-
 def test_server_properties(tmp_path: Path) -> None:
     one, other = copy_of("kafka27-mixed", tmp_path), copy_of("magic0", tmp_path)
     remove_snapshots(other / "magic0-0")
@@ -300,23 +235,6 @@ def test_server_properties(tmp_path: Path) -> None:
     assert snapshots_in(other / "magic0-0") == truth("magic0", "magic0-0")
     overruled = in_json("rebuild", "--server-properties", properties, "--expiration-ms", 5000, "--dry-run")
     assert overruled.document["expiration_ms"] == 5000
-
-
-def test_a_log_dir_that_is_offline(tmp_path: Path) -> None:
-    """Every verb tells it, and goes on with the others; where none is left the request makes no sense."""
-    logs, offline, properties = copy_of("kafka27-mixed", tmp_path), tmp_path / "disk2", tmp_path / "server.properties"
-    properties.write_text(f"log.dirs={offline},{logs}\n")
-    for verb in ("scan", "plan", "rebuild", "verify"):
-        run = in_json(verb, "--server-properties", properties)
-        assert (run.exit_code, run.codes["offline-log-dir"]) == (5, 1)
-        assert f"{offline}: does not exist" in run.messages("offline-log-dir")
-        assert len(run.document["partitions"]) == 4
-    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-    properties.write_text(f"log.dirs={offline}\n")
-    for verb in ("scan", "plan", "rebuild", "verify"):
-        run = snaprebuild(verb, "--server-properties", properties)
-        assert (run.exit_code, run.stdout) == (2, "")
-    assert not offline.exists()
 
 
 def live_at(entries: Entries, as_of_ms: int, expiration_ms: int) -> Entries:
@@ -343,57 +261,28 @@ def test_drop_expired(tmp_path: Path) -> None:
     assert again.totals == {"equal": 15}
 
 
-def test_drop_expired_in_the_far_future(tmp_path: Path) -> None:
-    """Nothing but the two hanging transactions is left."""
-    run = in_json(
-        "rebuild",
-        "fixtures/kafka27-mixed/logs/mixed-0",
-        "--out",
-        tmp_path,
-        "--boundaries",
-        "all",
-        "--drop-expired",
-        "--as-of",
-        "2200-01-01",
-    )
-    assert run.exit_code == 0
-    last = snapshots_in(tmp_path / "mixed-0")[8231]
-    assert {entry.current_txn_first_offset for entry in last} == {6913, 8226}
-    assert last == {entry for entry in truth("kafka27-mixed", "mixed-0")[8231] if entry.current_txn_first_offset >= 0}
-
-
 # --- forms of directories ----------------------------------------------------------------------------------------------------
 
 
-UNIQUE = "0123456789abcdef0123456789abcdef"
-FORMS = {"delete": f"mixed-0.{UNIQUE}-delete", "stray": f"mixed-0.{UNIQUE}-stray", "future": f"mixed-0.{UNIQUE}-future"}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_directory_that_a_broker_gave_up(form: str, tmp_path: Path) -> None:
+def test_a_directory_that_a_broker_gave_up(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    odd = Path(shutil.copytree(logs / "mixed-0", logs / FORMS[form]))
+    odd = Path(shutil.copytree(logs / "mixed-0", logs / f"mixed-0.{'0123456789abcdef' * 2}-stray"))
     before = tree(odd)
     run = in_json("rebuild", logs)
-    assert run.exit_code == 1
-    assert str(odd) in run.messages(f"{form}-directory")
-    assert run.totals == {"written": 14}
+    assert (run.exit_code, run.totals) == (1, {"written": 14})
+    assert str(odd) in run.messages("stray-directory")
     named = in_json("rebuild", odd, "--out", tmp_path / "out")
-    assert named.exit_code == 3
-    assert named.document["partitions"] == []
+    assert (named.exit_code, named.document["partitions"]) == (3, [])
     assert tree(odd) == before
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", [f"{583:020d}.log.swap", f"{583:020d}.log.cleaned", f"{583:020d}.index.cleaned"])
-def test_an_interrupted_compaction(name: str, tmp_path: Path) -> None:
+def test_an_interrupted_compaction(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    (logs / "mixed-0" / name).write_bytes(b"")
+    (logs / "mixed-0" / f"{583:020d}.log.swap").write_bytes(b"")
     run = in_json("rebuild", logs)
-    assert run.exit_code == 1
-    assert name in run.messages("interrupted-compaction")
-    assert run.totals == {"written": 2}
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+    assert (run.exit_code, run.totals) == (1, {"written": 2})
+    assert f"{583:020d}.log.swap" in run.messages("interrupted-compaction")
     assert in_json("rebuild", logs / "mixed-0").exit_code == 3
     assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
@@ -420,21 +309,14 @@ def test_partitions_without_anything_to_say(tmp_path: Path) -> None:
     assert files_below(logs / "moved-0") == {f"{100:020d}.log"}
 
 
-@pytest.mark.parametrize(
-    "rest", [b"\0" * 5000, batch(2)[:30], batch(2)[:-1], b"\0" * 3], ids=["preallocated", "torn header", "torn batch", "zeros"]
-)
-@pytest.mark.parametrize("where", ["in place", "elsewhere"])
-def test_a_last_segment_without_a_whole_batch(rest: bytes, where: str, tmp_path: Path) -> None:
+def test_a_last_segment_without_a_whole_batch(tmp_path: Path) -> None:
     """Its base offset is the log end, once."""
     logs = make_log_dir(tmp_path / "logs")
-    write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1), 2: rest})
-    out = () if where == "in place" else ("--out", tmp_path / "out")
-    run = in_json("rebuild", logs, *out)
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1), 2: batch(2)[:30]})
+    run = in_json("rebuild", logs)
     assert run.exit_code == 0, run.stderr
-    expected = {1: {ProducerEntry(7, 0, 0, 0, 0, 1000)}, 2: {ProducerEntry(7, 0, 1, 1, 0, 1000)}}
-    assert snapshots_in(logs / "t-0" if where == "in place" else tmp_path / "out" / "t-0") == expected
+    assert snapshots_in(logs / "t-0") == {1: {ProducerEntry(7, 0, 0, 0, 0, 1000)}, 2: {ProducerEntry(7, 0, 1, 1, 0, 1000)}}
     assert run.actions("t-0") == {1: "written", 2: "written"}
-    assert [each["offset"] for each in run.partition("t-0")["boundaries"]] == [1, 2]
 
 
 def test_a_gap_in_the_middle(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 from command import Run, in_json, snaprebuild
 from documents import validator_of
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
-from manifests import FIXTURES, is_of_a_disease
+from manifests import FIXTURES
 from plans import make_plan
 
-from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import result_table
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -25,6 +24,7 @@ from snaprebuild.storage.local.document_file import new_file
 PARQUET = pytest.mark.full
 """Needs pyarrow, which is installed only with the extra `spark`."""
 
+LOGS = tuple(FIXTURES / name for name in ("kafka27-mixed", "damaged/logs", "kafka4-compacted"))
 OPTIONS = ("--as-of", "1795270000000", "--replay-from", "log-start")
 
 
@@ -44,10 +44,10 @@ def expected(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "json", pytest.param("parquet", marks=PARQUET)])
-def test_the_rows_of_every_bundled_directory(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["jsonl", pytest.param("parquet", marks=PARQUET)])
+def test_the_rows(ending: str, tmp_path: Path) -> None:
     file = tmp_path / f"results.{ending}"
-    run = in_json("rebuild", FIXTURES, "--boundaries", "all", "--out", tmp_path / "out", "--results", file, *OPTIONS)
+    run = in_json("rebuild", *LOGS, "--boundaries", "all", "--out", tmp_path / "out", "--results", file, *OPTIONS)
     assert run.exit_code == 4, "one directory is damaged"
     if ending == "parquet":
         import pyarrow as pa
@@ -67,8 +67,8 @@ def test_the_rows_of_every_bundled_directory(ending: str, tmp_path: Path) -> Non
     for row in rows:
         validator_of("results").validate(row)
     assert rows == expected(run)
-    assert len(rows) > 130
-    assert {row["action"] for row in rows if not is_of_a_disease(Path(row["path"]))} == {"written"}
+    assert len(rows) > 30
+    assert {row["action"] for row in rows} == {"written"}
     assert len({row["class"] for row in rows}) > 1
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert [path.name for path in tmp_path.iterdir()].count(file.name) == len(list(tmp_path.glob("*results*"))) == 1
@@ -133,33 +133,6 @@ def test_what_is_there_is_not_replaced(name: str, tmp_path: Path) -> None:
         overtaken()
     assert file.read_bytes() == b"theirs"
     assert {path.name for path in tmp_path.iterdir()} <= {name, "out"}, "no temporary file stays"
-
-
-def test_nothing_stays_of_a_table_that_could_not_be_written(tmp_path: Path) -> None:
-
-    def ends_with(error: Exception) -> None:
-        with new_file(str(tmp_path / "a")) as file:
-            file.write(b"half")
-            raise error
-
-    with pytest.raises(ZeroDivisionError):
-        ends_with(ZeroDivisionError())
-    with pytest.raises(WriteFailedError, match="No space left"):
-        ends_with(OSError(28, os.strerror(28)))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    with new_file(str(tmp_path / "a")) as file:
-        file.write(b"whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    with pytest.raises(RefusedError), new_file(str(tmp_path / "b")):
-        (tmp_path / "b").write_bytes(b"theirs")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_where_a_table_may_not_go(tmp_path: Path) -> None:

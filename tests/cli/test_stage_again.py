@@ -42,7 +42,8 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     assert again.document["staged_plan"] is None
     assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.totals) == (0, {"written": 12})
+    assert (done.exit_code, done.totals) == (1, {"written": 12})
+    assert "2 snapshots missing: stage again" in done.messages("not-staged")
     assert snapshots_in(logs / "logappend-0") == before
 
 
@@ -170,6 +171,7 @@ def test_a_later_run_without_the_configuration_does_not_forget_it(of_a_window: P
         assert "has 2592000000 now" in done.messages("refused")
         assert set(done.actions("logappend-0").values()) == {"would_write"}
         properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={DAY_MS}\n")
+        assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run").exit_code == 0
 
 
 def test_without_the_configuration_only_what_rests_on_a_window_is_refused(of_a_window: Path, tmp_path: Path) -> None:

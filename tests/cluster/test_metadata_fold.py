@@ -70,11 +70,6 @@ def test_changes_of_a_transaction_come_with_its_end() -> None:
     assert set(fold.image().topics) == {TOPIC}
 
 
-def test_an_abort_drops_them() -> None:
-    fold = fold_of(BEGIN, *CREATE, ABORT)
-    assert (fold.image().topics, fold.open_transaction, fold.faults) == ({}, None, [])
-
-
 def test_transactions_out_of_place() -> None:
     fold = fold_of(END, BEGIN, BEGIN, *CREATE, ABORT, ABORT)
     assert [each.offset for each in fold.faults] == [0, 2, 6]

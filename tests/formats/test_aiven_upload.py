@@ -27,7 +27,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("name", ["startOffset", "endOffset", "brokerId", "maxTimestampMs", "eventTimestampMs", "txnIdxEmpty"])
-@pytest.mark.parametrize("value", ["7", 7.0, None, [7]])
+@pytest.mark.parametrize("value", ["7", None])
 def test_a_number_that_is_none_is_no_copy_of_ours(name: str, value: object) -> None:
     segment_id = bytes(range(16))
     partition = TopicIdPartition("t", bytes(range(1, 17)), 0)

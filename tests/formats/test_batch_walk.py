@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from header_engines import read_fast, read_reference, segment
@@ -26,6 +28,7 @@ WHOLE = data_batch(5, b"decoy").data
 PAYLOADS = (b"", PATTERN, b"x" * 50 + PATTERN + bytes(30), WHOLE, WHOLE * 4, b"\x02" * 40, bytes(100))
 
 
+@functools.cache
 def searched_log(count: int = 900, epoch_at: int | None = None) -> GeneratedLog:
     def epoch(row: int) -> int:
         return EPOCH if epoch_at is None or row < epoch_at else EPOCH + 1

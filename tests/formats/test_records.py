@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 import threading
-import tracemalloc
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +14,7 @@ from fixture_files import each_broker_file
 from header_engines import segment
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_peak import measured
 from strategies import header_of, message_of, payloads, records
 
 from formats import compression, limits
@@ -129,22 +127,14 @@ def test_sequences_wrap(sequence: int, increment: int, following: int) -> None:
 # --- messages of magic 0 and 1 ---------------------------------------------------------------------------------------------
 
 
-def message(magic: int, offset: int, value: bytes, *, attributes: int = 0, timestamp: int = 5) -> bytes:
-    """By hand: offset, size, crc, magic, attributes, timestamp, null key, value."""
-    body = (
-        bytes((magic, attributes)) + (struct.pack(">q", timestamp) if magic else b"") + struct.pack(">ii", -1, len(value)) + value
-    )
-    return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
-
-
 @pytest.mark.parametrize(
     ("magic", "offsets", "expected"), [(0, (40, 41, 42), [40, 41, 42]), (1, (0, 1, 2), [40, 41, 42]), (1, (0, 1, 5), [37, 38, 42])]
 )
 @pytest.mark.parametrize("appended", [False, True])
 def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], appended: bool) -> None:
-    inside = b"".join(message(magic, offset, b"%d" % offset, timestamp=offset) for offset in offsets)
+    inside = b"".join(message_of(magic, offset, b"%d" % offset, timestamp=offset).data for offset in offsets)
     attributes = 1 | (LOG_APPEND_TIME if appended else 0)
-    wrapper = message(magic, 42, bytes(cramjam.gzip.compress(inside)), attributes=attributes, timestamp=99)
+    wrapper = message_of(magic, 42, bytes(cramjam.gzip.compress(inside)), attributes=attributes, timestamp=99).data
     found = list(read_records(parse_batch_header(wrapper), wrapper))
     assert [each.offset for each in found] == expected
     assert [each.value for each in found] == [b"%d" % offset for offset in offsets]
@@ -158,14 +148,14 @@ def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], ap
     ("inside", "told"),
     [
         (b"", "expected at least one message"),
-        (message(1, 0, b"x")[:11], "expected 12 bytes, found 11"),
-        (message(1, 0, b"x")[:-1], "message in a wrapper"),
-        (message(0, 0, b"x"), "magic of a message in a wrapper: expected 1, found 0"),
+        (message_of(1, 0, b"x").data[:11], "expected 12 bytes, found 11"),
+        (message_of(1, 0, b"x").data[:-1], "message in a wrapper"),
+        (message_of(0, 0, b"x").data, "magic of a message in a wrapper: expected 1, found 0"),
         (bytes(30), "size of a message in a wrapper"),
     ],
 )
 def test_a_wrapper_of_nonsense(inside: bytes, told: str) -> None:
-    wrapper = message(1, 42, bytes(cramjam.gzip.compress(inside)), attributes=1)
+    wrapper = message_of(1, 42, bytes(cramjam.gzip.compress(inside)), attributes=1).data
     with pytest.raises(FormatError, match=told):
         list(read_records(parse_batch_header(wrapper), wrapper))
 
@@ -185,7 +175,7 @@ def test_any_message(magic: int, payload: bytes, codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-@pytest.mark.parametrize("size", [0, 1, 65536, 65537, 1_000_000])
+@pytest.mark.parametrize("size", [0, 65536, 65537, 1_000_000])
 def test_room_grows_to_what_comes_out(codec: str, size: int) -> None:
     data = b"ab" * (size // 2) + b"c" * (size % 2)
     assert decompress(CODECS.index(codec), packed(codec, data), bytes_max=1_000_000) == data
@@ -200,13 +190,9 @@ def test_what_compresses_best_is_not_taken_for_damaged(codec: str) -> None:
 
 def test_a_size_that_is_declared_gets_no_room() -> None:
     """Raw snappy begins with it: 200 MB, of twelve bytes that follow."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(BadValueError, match="snappy data"):
-            decompress(2, bytes.fromhex("97a79a61") + bytes(12), bytes_max=256 << 20)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
+    with measured() as peak, pytest.raises(BadValueError, match="snappy data"):
+        decompress(2, bytes.fromhex("97a79a61") + bytes(12), bytes_max=256 << 20)
+    assert peak.bytes < 1 << 20
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -262,7 +248,7 @@ def test_faults_are_the_same_as_they_are_decompressed(codec: str, monkeypatch: p
 
 
 def test_a_reader_that_stops_early_ends_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = read_records(*compressed("zstd", 2, [bytes(1000)] * 50_000), piped=piped)
+    reader = read_records(*compressed("zstd", 2, [bytes(1000)] * 5_000), piped=piped)
     assert next(reader).offset == 100
     assert [each.name for each in threading.enumerate()].count("piped") == 1
     reader.close()
@@ -283,12 +269,6 @@ def test_an_unknown_codec() -> None:
 @pytest.mark.parametrize(("data", "checksum"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
 def test_published_values_of_xxhash(data: bytes, checksum: int) -> None:
     assert compression._xxh32_of_few(data) == checksum
-
-
-def test_the_checksum_of_the_header_that_a_library_writes() -> None:
-    frame = bytes(cramjam.lz4.compress(b"x"))
-    end = 14 if frame[4] & 0x08 else 6
-    assert compression._xxh32_of_few(frame[4:end]) >> 8 & 0xFF == frame[end]
 
 
 def test_lz4_of_magic_0_has_a_wrong_header_checksum_that_is_known() -> None:

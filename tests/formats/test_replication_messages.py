@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import INT16, INT32, INT64
 
 from formats import limits
-from formats.errors import BadLengthError, BadVersionError, FormatError, LimitExceededError, TruncatedError
+from formats.errors import BadLengthError, BadVersionError, LimitExceededError, TruncatedError
 from formats.message_schema import load_schemas
 from formats.metadata.replication_messages import (
     AlteredPartition,
@@ -102,12 +102,3 @@ def test_larger_than_a_broker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPLICATION_MESSAGE_BYTES_MAX", 50)
     with pytest.raises(LimitExceededError, match="at most 50 bytes"):
         read_alter_partition_request(write_alter_partition_request(REQUEST, 3), 3)
-
-
-@given(st.sampled_from(ReplicationMessage), st.binary(max_size=200), st.integers(2, 18))
-def test_any_bytes_are_a_message_or_told(kind: ReplicationMessage, data: bytes, version: int) -> None:
-    try:
-        message = read_replication_message(kind, data, version)
-    except FormatError:
-        return
-    assert read_replication_message(kind, write_replication_message(kind, message, version), version) == message

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import cramjam
+from aiven_index_reader import mask, xored
 from manifests import FIXTURES
 
 from formats import compression
@@ -192,17 +193,8 @@ def _data_key(data: bytes) -> None:
 def _sealed_data_key(data: bytes) -> None:
     plain = (hashlib.sha3_512(b"").digest() + data).ljust(RSA_BYTES - 65, b"\0")[: RSA_BYTES - 65]
     seed = bytes(64)
-    masked = _xored(plain, _mask(seed, len(plain)))
-    NO_RSA.data_key(b"\0" + _xored(seed, _mask(masked, 64)) + masked, b"")
-
-
-def _mask(seed: bytes, length: int) -> bytes:
-    """MGF1 of RFC 8017."""
-    return b"".join(hashlib.sha3_512(seed + struct.pack(">I", at)).digest() for at in range(-(-length // 64)))[:length]
-
-
-def _xored(one: bytes, other: bytes) -> bytes:
-    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
+    masked = xored(plain, mask(seed, len(plain)))
+    NO_RSA.data_key(b"\0" + xored(seed, mask(masked, 64)) + masked, b"")
 
 
 def _offset_index(data: bytes) -> None:

@@ -13,7 +13,7 @@ import pytest
 from compressed_batches import compressed
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import batch, batch_positions, marker
+from log_dirs import batch, batch_positions, marker, write_segment
 from manifests import FIXTURES
 from memory_peak import measured
 
@@ -63,24 +63,19 @@ def test_any_damage_is_told_or_shown(path: Path, tmp_path_factory: pytest.TempPa
         st.integers(0, max(len(data) - 1, 0)) | st.integers(0, min(120, max(len(data) - 1, 0))),
         st.binary(min_size=1, max_size=9),
         st.integers(0, len(data)) | st.just(len(data)),
+        st.none() | st.sampled_from(DumpedKind),
     )
-    def any_damage(position: int, put: bytes, size: int) -> None:
+    def any_damage(position: int, put: bytes, size: int, called: DumpedKind | None) -> None:
+        """Also where the file is called something else."""
         target.write_bytes((data[:position] + put + data[position + len(put) :])[:size])
-        dump = dump_file(str(target), DumpRequest(deep=True, payload=True))
+        dump = dump_file(str(target), DumpRequest(called, deep=True, payload=True))
         text, objects = lines_of(dump)
         assert all(json.loads(line)["item"] for line in objects.split("\n") if line)
-        assert text.replace("\n", "").isprintable()
         assert text.replace("\n", "").isprintable()
         assert all(finding.severity is not Severity.STORAGE for finding in dump.findings)
         assert len(dump.findings) == len({finding.code for finding in dump.findings})
 
     any_damage()
-
-
-@pytest.mark.parametrize("kind", DumpedKind, ids=lambda kind: kind.value)
-@pytest.mark.parametrize("path", FILES[:: len(FILES) // 6], ids=lambda path: path.name)
-def test_a_file_that_is_called_something_else(kind: DumpedKind, path: Path) -> None:
-    lines_of(dump_file(str(path), DumpRequest(kind, deep=True)))
 
 
 def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path) -> None:
@@ -101,11 +96,10 @@ def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] * 1.1
 
 
-@pytest.mark.parametrize(("codec", "magic"), [("zstd", 2), ("gzip", 2), ("lz4", 2), ("snappy", 2), ("gzip", 1)])
+@pytest.mark.parametrize(("codec", "magic"), [("zstd", 2), ("snappy", 2), ("gzip", 1)])
 def test_what_is_held_does_not_grow_with_what_a_batch_is_decompressed_to(codec: str, magic: int, tmp_path: Path) -> None:
     """100 MiB: 5 to 7 MiB are held (measured), with snappy 23, because its batch has 5. All at once were 356."""
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(compressed(codec, magic, [bytes(64 << 10)] * 1600)[1])
+    path = write_segment(tmp_path, compressed(codec, magic, [bytes(64 << 10)] * 1600)[1])
     with measured() as peak:
         count = 0
         for items in dump_file(str(path), DumpRequest(deep=True)).items:
@@ -115,8 +109,7 @@ def test_what_is_held_does_not_grow_with_what_a_batch_is_decompressed_to(codec: 
 
 
 def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(batch(5) + batch(50) + batch(6) + batch(7))
+    path = write_segment(tmp_path, batch(5), batch(50), batch(6), batch(7))
     dump = dump_file(str(path), DumpRequest(offset_from=5, offset_to=7))
     shown = [offset for items in dump.items for offset in items.columns["base_offset"][items.start : items.stop]]
     assert shown == [5, 6, 7]
@@ -125,8 +118,7 @@ def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_the_limit_is_told_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(batch(0, payload_bytes=500) + batch(1))
+    path = write_segment(tmp_path, batch(0, payload_bytes=500), batch(1))
     monkeypatch.setattr(limits, "DATA_BATCH_BYTES_MAX", 400)
     dump = dump_file(str(path), DumpRequest(deep=True))
     forms = [items.form for items in dump.items]
@@ -157,8 +149,7 @@ def test_a_broker_removes_a_file_before_its_turn(ending: str, tmp_path: Path) ->
 @pytest.mark.parametrize("tail", [b"torn", bytes(300)], ids=["torn", "zeros"])
 def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
     """What lies behind the last whole batch is counted from the size that was read."""
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(batch(0))
+    path = write_segment(tmp_path, batch(0))
     dump = dump_file(str(path), DumpRequest())
     with path.open("ab") as file:
         file.write(batch(1) + tail)
@@ -168,9 +159,8 @@ def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
 
 
 def test_a_gap_between_two_blocks_of_the_reader(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000000.log"
     first = batch(5, payload_bytes=limits.HEADER_BLOCK_BYTES)
-    path.write_bytes(first + batch(9, payload_bytes=limits.HEADER_BLOCK_BYTES))
+    path = write_segment(tmp_path, first, batch(9, payload_bytes=limits.HEADER_BLOCK_BYTES))
     dump = dump_file(str(path), DumpRequest())
     assert [len(items) for items in dump.items] == [1, 1], "each in a block of its own"
     assert [(finding.code, finding.offset) for finding in dump.findings] == [("offset-gaps", 9)]
@@ -191,8 +181,7 @@ def test_markers_of_coordinators_are_shown_as_the_grammar_reads_them(tmp_path: P
         batch(2 * number, producer_id=3) + struct.pack(">q", 2 * number + 1) + each[8:]
         for number, each in enumerate([whole, *markers, whole])
     )
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(log)
+    path = write_segment(tmp_path, log)
     request = DumpRequest(offset_from=1)
     at_once, taken = dump_log._usual_markers, []
 

@@ -12,7 +12,7 @@ import pytest
 from counted_by_hand import over_partitions, partition_of, totals_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import batch, batch_positions, marker, write_partition
+from log_dirs import batch, batch_positions, write_partition
 from manifests import FIXTURES
 from strategies import GeneratedLog, block_sizes, logs
 
@@ -122,27 +122,6 @@ def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None
     assert document["totals"]["producers"]["seen"] == 4
     (kept,) = [each for each in document_of(tmp_path, Clock(2_000, 1_000), top=1)["partitions"] if each["segments"] is not None]
     assert kept["topic_partition"] == "t-1"
-
-
-def test_a_producer_for_each_request(tmp_path: Path) -> None:
-    """The sign that is looked for: everybody wrote one batch in one transaction, in two partitions."""
-    for partition in range(2):
-        data, offset = b"", 0
-        for producer_id in range(partition, 40, 2):
-            data += batch(offset, producer_id=producer_id, attributes=0x10) + marker(offset + 1, producer_id)
-            offset += 2
-        write_partition(tmp_path / f"t-{partition}", {0: data})
-    facts = document_of(tmp_path, Clock(2_000, 10_000))["totals"]
-    assert facts["producers"] == {
-        "seen": 40,
-        "one_batch": 40,
-        "transactional": 40,
-        "one_transaction": 40,
-        "bumped": 0,
-        "near_limit": 0,
-        "highest_epoch": 0,
-    }
-    assert (facts["entries"], facts["snapshot_bytes"]) == (40, 2 * 10 + 40 * 46)
 
 
 def test_expirations_to_the_millisecond(tmp_path: Path) -> None:

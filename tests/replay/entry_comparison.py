@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, Knowledge
-from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
+from snaprebuild.replay.segment_effect import COLUMNS, ENDS_CLOSING, ENDS_WITH_DATA, IF, SET, SegmentEffect
 from snaprebuild.replay.window import is_expired
 
 NONE = -1
@@ -68,45 +69,18 @@ def answer_of(comparison: Comparison) -> Answer:
     )
 
 
-@dataclass(frozen=True)
-class Known:
-    """A row of an effect: what the replay knows of a producer."""
-
-    entry: ProducerEntry
-    assigned: bool
-    marked: bool
-    batch: int
-    last_offset: int
-    txn_is_set: bool
-    fail_open: int
-    end: int
+Known = SimpleNamespace
+"""A row of an effect, what the replay knows of a producer: its columns by name, and the ``entry`` that they make."""
 
 
 def known_of(truth: SegmentEffect) -> dict[int, Known]:
     """Every row of an effect, by producer id."""
     rows = {}
-    for row, producer_id in enumerate(truth.producer_id.tolist()):
-        has_batch = truth.batch[row] == SET
-        entry = ProducerEntry(
-            producer_id,
-            epoch=int(truth.epoch[row]),
-            last_sequence=int(truth.last_sequence[row]) if has_batch else -1,
-            last_offset=int(truth.last_offset[row]) if has_batch else -1,
-            offset_delta=int(truth.offset_delta[row]) if has_batch else 0,
-            timestamp=int(truth.timestamp[row]),
-            coordinator_epoch=int(truth.coordinator_epoch[row]),
-            current_txn_first_offset=int(truth.txn_first_offset[row]),
-        )
-        rows[producer_id] = Known(
-            entry,
-            assigned=bool(truth.assigned[row]),
-            marked=bool(truth.marked[row]),
-            batch=int(truth.batch[row]),
-            last_offset=int(truth.last_offset[row]),
-            txn_is_set=bool(truth.txn_is_set[row]),
-            fail_open=int(truth.fail_open[row]),
-            end=int(truth.last_batch_kind[row]),
-        )
+    for at in range(len(truth)):
+        row = Known(**{name: getattr(truth, name)[at].item() for name in COLUMNS})
+        batch = (row.last_sequence, row.last_offset, row.offset_delta) if row.batch == SET else (-1, -1, 0)
+        row.entry = ProducerEntry(row.producer_id, row.epoch, *batch, row.timestamp, row.coordinator_epoch, row.txn_first_offset)
+        rows[row.producer_id] = row
     return rows
 
 
@@ -209,7 +183,7 @@ def is_open(name: str, row: Known, entry: ProducerEntry, knowledge: Knowledge) -
         if not row.marked:
             return not knowledge.is_complete
         # A producer that expired and came back has lost it, until the next marker.
-        return entry.coordinator_epoch == NONE and row.end == ENDS_WITH_DATA
+        return entry.coordinator_epoch == NONE and row.last_batch_kind == ENDS_WITH_DATA
     if name == "current_txn_first_offset":
         return is_transaction_open(row, entry.current_txn_first_offset, knowledge)
     return is_batch_open(row, entry, knowledge)
@@ -227,8 +201,8 @@ def is_batch_open(row: Known, entry: ProducerEntry, knowledge: Knowledge) -> boo
     if row.batch == SET:
         # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
         # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
-        came_back = row.end not in (ENDS_WITH_DATA, ENDS_CLOSING)
-        cut_off = row.end != ENDS_WITH_DATA and row.last_offset < knowledge.log_start_offset
+        came_back = row.last_batch_kind not in (ENDS_WITH_DATA, ENDS_CLOSING)
+        cut_off = row.last_batch_kind != ENDS_WITH_DATA and row.last_offset < knowledge.log_start_offset
         return entry.last_offset < 0 and (came_back or cut_off)
     if row.batch == IF and not knowledge.is_complete:
         return entry.last_offset < knowledge.first_offset

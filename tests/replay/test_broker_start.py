@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from manifests import FIXTURES
+from kafka_vectors import SCENARIOS, STRAYS, entries_of
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
@@ -23,21 +22,10 @@ from snaprebuild.replay.broker_start import (
 )
 
 KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
-VECTORS = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["rebuildScenarios"]}
-STRAY = {scenario["name"]: scenario for scenario in VECTORS["straySnapshots"]}
 
 # The partition of which the whole starts below were made: kafka4-mixed, mixed-0.
 BASES = (0, 687, 1231, 1805, 2430, 3017, 3586, 4142, 4710, 5223, 5737, 6261, 6776, 7350, 7875)
 END = 8334
-
-
-def as_snake(name: str) -> str:
-    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
-
-
-def entries_of(rows: list[dict[str, int]]) -> set[ProducerEntry]:
-    return {ProducerEntry(**{as_snake(name): value for name, value in row.items()}) for row in rows}
 
 
 def parsed(data: str) -> set[ProducerEntry] | None:
@@ -65,15 +53,10 @@ def run(scenario: dict[str, Any]) -> SnapshotFiles:
     return files
 
 
-def test_there_are_the_six_rebuild_and_two_stray_scenarios() -> None:
-    assert list(SCENARIOS) == [f"rebuild_{letter}" for letter in "ABCDEF"]
-    assert list(STRAY) == ["stray_G", "stray_H"]
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_rebuild_scenario_leaves_the_files_that_kafka_left(name: str) -> None:
     scenario = SCENARIOS[name]
-    expected = {each["offset"]: entries_of(each["entries"]) for each in scenario["expectedSnapshots"]}
+    expected = {each["offset"]: set(entries_of(each["entries"])) for each in scenario["expectedSnapshots"]}
     before = {each["offset"]: parsed(each["hex"]) for each in scenario["preexistingSnapshots"]}
     files = run(scenario).files
     assert sorted(files) == sorted(expected)
@@ -92,9 +75,9 @@ def test_rebuild_c_trusts_the_snapshot_that_is_there() -> None:
     assert (files.loaded, files.replayed_from, files.files[20]) == (20, 20, KEPT)
 
 
-@pytest.mark.parametrize("name", STRAY)
+@pytest.mark.parametrize("name", STRAYS)
 def test_stray_scenario(name: str) -> None:
-    scenario = STRAY[name]
+    scenario = STRAYS[name]
     files = SnapshotFiles(dict.fromkeys(scenario["snapshotOffsets"], True))
     files.remove_stray(scenario["segmentBaseOffsets"])
     assert sorted(files.files) == scenario["afterRemoveStray"]
@@ -125,43 +108,53 @@ def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> 
 # The offsets below are the names of the files that `UnifiedLog.create` of Kafka 4.3.1 left in copies of the partition.
 
 
-def test_whole_clean_start_with_strays() -> None:
-    snapshots = dict.fromkeys((1231, 2430, 2437, 3024, 5230, 6776, 7882), True) | {687: False}
-    start = started(BASES, snapshots, clean=True, recovery_point=8334)
-    assert [offset for offset, _ in start.after] == [687, 1231, 2430, 6776, 7882, 8334]
+MANY = dict.fromkeys((7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334), True) | dict.fromkeys(
+    (1805, 3024, 4149, 5744, 6776, 7350), False
+)
+WITHOUT_5737 = frozenset({5737})
+WHOLE_STARTS = {
+    # Segments, snapshots, facts; files that are left, those of them that were not touched.
+    "with strays": (
+        LoadedLog(BASES, 0, END, dict.fromkeys((1231, 2430, 2437, 3024, 5230, 6776, 7882), True) | {687: False}, True, 8334),
+        (687, 1231, 2430, 6776, 7882, 8334),
+        (687, 1231, 2430, 6776, 7882),
+    ),
+    # It loses the snapshots above.
+    "without an index in the middle": (
+        LoadedLog(BASES, 0, END, MANY, True, 7355, WITHOUT_5737),
+        (687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334),
+        (687, 1231, 1805, 2430, 3017, 3586),
+    ),
+    # It writes at the two bases below.
+    "without an index, with few snapshots": (
+        LoadedLog(BASES, 0, END, {1231: True, 8334: True}, True, 8334, WITHOUT_5737),
+        (1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334),
+        (1231,),
+    ),
+    "unclean, from recovery point 0": (LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False, 0), (*BASES[1:], END), ()),
+    # The segment that holds the recovery point is recovered, and so is the state at its base.
+    "unclean, from a recovery point": (LoadedLog(BASES, 0, END, {}, False, 6300), (6261, 6776, 7350, 7875, 8334), ()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_STARTS)
+def test_whole_starts(name: str) -> None:
+    """By our code, and by the steps written down as they stand in Kafka's, which are the reference of the test of any start."""
+    log, left, untouched = WHOLE_STARTS[name]
+    for start in (broker_start(log), Plain(dict(log.snapshots)).start(log)):
+        assert tuple(offset for offset, _ in start.after) == left
+        assert kept(start) == untouched
+
+
+def test_what_a_start_with_strays_removes_and_loads() -> None:
+    start = broker_start(WHOLE_STARTS["with strays"][0])
     assert start.stray == (2437, 3024, 5230)
     assert (start.loaded, start.rebuilt, start.corrupt) == (7882, (8334,), ())
-
-
-def test_whole_clean_start_without_an_index_in_the_middle_loses_the_snapshots_above() -> None:
-    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
-    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
-    start = started(BASES, snapshots, clean=True, recovery_point=7355, without_index=frozenset({5737}))
-    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
-    assert kept(start) == (687, 1231, 1805, 2430, 3017, 3586)
-
-
-def test_whole_clean_start_without_an_index_writes_at_the_two_bases_below_it() -> None:
-    start = started(BASES, {1231: True, 8334: True}, clean=True, recovery_point=8334, without_index=frozenset({5737}))
-    assert [offset for offset, _ in start.after] == [1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334]
-    assert kept(start) == (1231,)
 
 
 def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
     start = started(BASES[9:], {7350: False, 8334: True}, clean=True, log_start=0)
     assert start.after == ((7350, KEPT), (8334, KEPT))
-
-
-def test_unclean_start_from_recovery_point_0_gives_a_snapshot_at_every_boundary() -> None:
-    start = started(BASES, {1231: True, 1300: True}, clean=False, recovery_point=0)
-    assert [offset for offset, _ in start.after] == [*BASES[1:], END]
-    assert kept(start) == ()
-
-
-def test_unclean_start_rebuilds_nothing_below_its_recovery_point() -> None:
-    # The segment that holds the recovery point is recovered, and so is the state at its base.
-    start = started(BASES, {}, clean=False, recovery_point=6300)
-    assert [offset for offset, _ in start.after] == [6261, 6776, 7350, 7875, 8334]
 
 
 def test_snapshot_at_the_log_start_is_removed() -> None:
@@ -289,19 +282,13 @@ def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
 
 
 def test_the_steps_themselves_leave_the_files_that_kafka_left() -> None:
-    """The reference of the test above: Kafka's scenarios, and the whole starts that are told above."""
+    """The reference of the test above: Kafka's scenarios."""
     for name in "ABCDE":
         scenario = SCENARIOS[f"rebuild_{name}"]
         plain = Plain({each["offset"]: parsed(each["hex"]) is not None for each in scenario["preexistingSnapshots"]})
         bases = tuple(segment["baseOffset"] for segment in scenario["segments"])
         plain.rebuild(bases, scenario["logStartOffset"], scenario["logEndOffset"], clean=scenario["cleanShutdown"])
         assert sorted(plain.origin) == [each["offset"] for each in scenario["expectedSnapshots"]]
-    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
-    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
-    start = Plain(snapshots).start(LoadedLog(BASES, 0, END, snapshots, True, without_index=frozenset({5737})))
-    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
-    unclean = Plain({1231: True, 1300: True}).start(LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False))
-    assert [offset for offset, _ in unclean.after] == [*BASES[1:], END]
 
 
 @pytest.mark.night
@@ -314,23 +301,3 @@ def test_a_log_of_very_many_segments_takes_no_time(is_clean: bool) -> None:
     start = started(bases, snapshots, clean=is_clean, end=400_000, without_index=frozenset(bases if is_clean else ()))
     assert time.process_time() - started_at < 10
     assert [offset for offset, _ in start.after] == [*bases[1:], 400_000]
-
-
-@given(
-    bases=st.sets(st.integers(0, 60), min_size=1, max_size=8).map(lambda offsets: tuple(sorted(offsets))),
-    tail=st.integers(0, 20),
-    snapshots=st.dictionaries(st.integers(0, 90), st.booleans(), max_size=10),
-    log_start=st.integers(0, 60),
-)
-def test_good_snapshots_at_boundaries_survive_a_clean_start(
-    bases: tuple[int, ...], tail: int, snapshots: dict[int, bool], log_start: int
-) -> None:
-    end = bases[-1] + tail
-    start = started(bases, snapshots, clean=True, log_start=min(log_start, end), end=end)
-    first_kept = max(min(log_start, end), bases[0])
-    due = {offset for offset in (*bases, end) if first_kept < offset <= end}
-    for offset, parses in snapshots.items():
-        # One at the log end is stray while a larger stray one is there.
-        if parses and offset in due and (offset in bases or max(snapshots) == offset):
-            assert offset in kept(start)
-    assert sorted([*kept(start), *start.stray, *start.out_of_range, *start.corrupt]) == sorted(snapshots)

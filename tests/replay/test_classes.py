@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from segment_summaries import summarise_segment
-from simulated_broker import Client
+from simulated_broker import Client, idempotent_log
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
 from formats.log.batch_headers import BytesSegment, TailKind
@@ -92,8 +92,7 @@ def test_each_doubt_makes_it_unsound(summaries: list[SegmentSummary], reason: st
 
 
 def test_more_than_one_wrong_checksum_is_counted() -> None:
-    client = Client(7, is_transactional=False)
-    data = bytearray(b"".join(client.data(offset, 1, 5).data for offset in range(3)))
+    data = bytearray(idempotent_log(range(3)).data)
     data[30] ^= 1
     data[30 + 61] ^= 1
     record = record_of(summarise_segment(BytesSegment(bytes(data)), 0))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from budgets import EXAMPLES, search_until
+from budgets import EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
@@ -127,7 +127,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
 def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=EXAMPLES // 2)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         log = data.draw(logs(max_batches=24, is_dense=True))
@@ -141,9 +141,9 @@ def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
 
 def test_the_trace_of_long_logs_of_real_clients() -> None:
     reached: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(scaled(60)):
         broker = SimulatedBroker(seed, 20, is_steady=True)
-        log = GeneratedLog(tuple(batch for segment in broker.segments for batch in segment.batches))
+        log = broker.log
         cuts = [sum(len(segment.batches) for segment in broker.segments[:at]) for at in range(1, 20, 3)]
         for producer_id in broker.whole.entries:
             check(log, cuts, producer_id, 300, reached)
@@ -151,7 +151,7 @@ def test_the_trace_of_long_logs_of_real_clients() -> None:
         assert reached[what] >= 10, reached
 
 
-@pytest.mark.parametrize("cuts", [[], [3], [12], [3, 12], list(range(1, 25))])
+@pytest.mark.parametrize("cuts", [[], [3, 12], list(range(1, 25))])
 @pytest.mark.parametrize("closed_first", [False, True])
 def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cuts: list[int]) -> None:
     client = Client(7, is_transactional=True)
@@ -183,7 +183,7 @@ def test_a_marker_that_was_compacted_away_makes_an_entry_of_nothing() -> None:
 
 
 def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
-    for seed in range(20):
+    for seed in range(scaled(30)):
         broker = SimulatedBroker(seed, 12, is_steady=True)
         for producer_id in list(broker.whole.entries)[:3]:
             parts = []

@@ -7,7 +7,7 @@ from itertools import pairwise
 from header_engines import read_reference
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_broker import Client
+from simulated_broker import idempotent_log
 from strategies import GeneratedLog, block_sizes, grouped, groupings, logs
 from test_segment_summary import FACTS, naive
 
@@ -47,8 +47,7 @@ def test_a_block_and_its_parts(log: GeneratedLog, data: st.DataObject) -> None:
 @given(groupings, st.sampled_from((1, 300, 1 << 20)))
 def test_of_several_batches_in_disorder_the_first_is_named(grouping: tuple[int, ...], block_bytes: int) -> None:
     """At 1 and at 0; the gap is the one before 9. A segment that begins at 3 is in disorder from its first batch on."""
-    client = Client(7, is_transactional=False)
-    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in (2, 9, 1, 2, 0, 1)))
+    log = idempotent_log((2, 9, 1, 2, 0, 1))
     blocks = HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)
     facts = grouped([SegmentFacts.of_block(block) for block in blocks], grouping, SegmentFacts.then)
     assert (facts.disorder_offset, facts.missing_offsets, facts.after(0).missing_offsets) == (1, 6, 8)

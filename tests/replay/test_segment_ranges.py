@@ -18,8 +18,7 @@ from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from manifests import PartitionFixture
-from simulated_broker import Client, SimulatedBroker
+from simulated_broker import Client, SimulatedBroker, idempotent_log
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.errors import FormatError, TruncatedError
@@ -106,8 +105,7 @@ def tails(draw: DrawFn) -> bytes:
     if kind == 0:
         return bytes(draw(st.sampled_from((1, 17, 100, 3000))))
     if kind == 1:
-        client = Client(7, is_transactional=False)
-        data = client.data(1 << 50, 1, 5).data
+        data = idempotent_log([1 << 50]).data
         return data[: draw(st.integers(1, len(data) - 1))]
     return draw(st.binary(max_size=80)) if kind == 2 else b""
 
@@ -117,8 +115,7 @@ def segments(draw: DrawFn) -> tuple[GeneratedLog, bytes]:
     """A log, and its bytes with whatever may have happened to them."""
     log = draw(logs(max_batches=25, is_dense=draw(st.booleans())))
     if draw(st.booleans()):
-        broker = SimulatedBroker(draw(st.integers(0, 2**64 - 1)), 3)
-        log = GeneratedLog(tuple(batch for part in broker.segments for batch in part.batches))
+        log = SimulatedBroker(draw(st.integers(0, 2**64 - 1)), 3).log
     if log.batches and draw(st.integers(0, 9)) == 0:
         at = draw(st.integers(0, len(log.batches) - 1))
         log = GeneratedLog((*log.batches[:at], *log.batches[at + 1 :], log.batches[at]))
@@ -156,7 +153,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
 def test_any_segment_split_anywhere() -> None:
     reached: Counter[tuple[str, bool]] = Counter()
 
-    @settings(max_examples=scaled(300))
+    @settings(max_examples=scaled(150))
     @given(cases())
     def holds(case: tuple[bytes, int, list[int], int, list[int], dict[str, Any]]) -> None:
         data, base, positions, block_bytes, cuts, options = case
@@ -174,8 +171,8 @@ def test_any_segment_split_anywhere() -> None:
 @given(st.integers(0, 2**64 - 1), st.data())
 def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObject) -> None:
     """With transactions that many ranges lie between, and with a cut in each gap."""
-    batches = [batch for part in SimulatedBroker(seed, 4).segments for batch in part.batches]
-    log = GeneratedLog(tuple(batches))
+    log = SimulatedBroker(seed, 2).log
+    batches = log.batches
     producer = data.draw(st.sampled_from(sorted({batch.header.producer_id for batch in batches} - {-1})))
     options = {"with_statistics": True, "traced_producer": producer}
     base = batches[0].header.base_offset
@@ -208,17 +205,8 @@ def test_bundled_segments_split_by_their_indexes(path: Path) -> None:
         check(data, base, split_positions(positions_hint(other.read_bytes(), len(data)), len(data), 5000), 4 << 20)
 
 
-def test_the_bundled_segments_are_split_indeed(partition_fixture: PartitionFixture) -> None:
-    """A segment of more than two index intervals has a position to be split at."""
-    for part in partition_fixture.segments:
-        index, size = part.path.with_suffix(".index"), part.path.stat().st_size
-        if size > 16_384 and index.exists() and index.stat().st_size:
-            assert split_positions(positions_hint(index.read_bytes(), size), size, size // 2)
-
-
 def four() -> GeneratedLog:
-    client = Client(7, is_transactional=False)
-    return GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(5, 9)))
+    return idempotent_log(range(5, 9))
 
 
 @pytest.mark.parametrize("lost", [0, 1, 3])
@@ -280,8 +268,7 @@ def test_a_segment_that_does_not_reach_to_the_range_is_an_error() -> None:
 
 
 def test_the_first_damaged_batches_of_all_ranges_are_named() -> None:
-    client = Client(7, is_transactional=False)
-    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(BAD_CRC_LISTED_MAX + 30)))
+    log = idempotent_log(range(BAD_CRC_LISTED_MAX + 30))
     data = bytearray(log.data)
     for position in log.positions:
         data[position + 30] ^= 1

@@ -10,18 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from budgets import EXAMPLES, each_seed
+from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import snapshot_bytes
 from manifests import FIXTURES, PartitionFixture
 from segment_summaries import summarise_segment
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, cuts_of, logs
 
-from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -88,7 +87,7 @@ def test_simulated_brokers() -> None:
         if start:
             state = ProducerState()
             state.load(broker.segments[start - 1].whole.values(), 0, 1 << 60)
-            effect = effect_of_entries(read_entries(snapshot_bytes(state.entries.values())))
+            effect = state_of(state.entries.values())
             assert by_effects(summaries_of(segments[start:]), effect) == expected[start:]
         for base, rows in zip((segment.base_offset for segment in broker.segments), expected, strict=True):
             reached["aborted"] += len(rows)
@@ -108,8 +107,7 @@ def test_few_closes_are_kept() -> None:
 
     @each_seed()
     def holds(seed: int) -> None:
-        batches = [batch for segment in SimulatedBroker(seed, 8).segments for batch in segment.batches]
-        effect = effect_of_block(next(iter(HeaderReader(BytesSegment(GeneratedLog(tuple(batches)).data)))))
+        effect = effect_of_data(SimulatedBroker(seed, 8).log.data)
         kept = index_relevant(effect.closes)
         assert len(kept) <= len(effect) + 2 * int(kept.is_aborted.sum())
         assert np.count_nonzero(kept.is_aborted) == np.count_nonzero(effect.closes.is_aborted)

@@ -7,16 +7,17 @@ was made; its entries come from Kafka, not from here.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from typing import Any
 
 import pytest
+from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import FIXTURES
+from kafka_vectors import SCENARIOS, VECTORS
+from kafka_vectors import entries_of as entries_of_rows
 from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
 from formats.errors import BadValueError, FormatError
@@ -30,14 +31,9 @@ from snaprebuild.replay.segment_effect import (
     IF,
     SegmentEffect,
     compose,
-    effect_of_entries,
     entries_of,
 )
 from snaprebuild.replay.window import is_expired
-
-DOCUMENT = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
-VECTORS: list[dict[str, Any]] = DOCUMENT["vectors"]
-SCENARIOS: list[dict[str, Any]] = DOCUMENT["rebuildScenarios"]
 
 vectors = pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
 
@@ -52,9 +48,7 @@ Entries = dict[int, tuple[int, ...]]
 
 
 def entries_expected(rows: Iterable[dict[str, int]]) -> Entries:
-    """As JSON has them: the order of its fields is that of ``ProducerEntry``."""
-    found = [ProducerEntry(*row.values()) for row in rows]
-    return {entry.producer_id: astuple(entry) for entry in found}
+    return {entry.producer_id: astuple(entry) for entry in entries_of_rows(rows)}
 
 
 def entries_of_state(state: ProducerState) -> Entries:
@@ -121,7 +115,7 @@ def state_loaded(vector: dict[str, Any]) -> ProducerState:
 def effect_loaded(vector: dict[str, Any]) -> SegmentEffect:
     now, expiration = vector["load"]["nowMs"], vector["producerIdExpirationMs"]
     kept = [entry for entry in entries_loaded(vector) if not is_expired(entry, now, expiration)]
-    return effect_of_entries(read_entries(build_snapshot(kept)))
+    return state_of(kept)
 
 
 # ---------------------------------------------------------------------------------------------------------------- vectors
@@ -184,14 +178,20 @@ def or_minus_one(offset: int | None) -> int:
     return -1 if offset is None else offset
 
 
+def folded(vector: dict[str, Any]) -> ProducerState:
+    """The state that the log of a vector leaves, batch by batch."""
+    state = state_loaded(vector)
+    for chunk in chunks_of(vector):
+        for block in chunk.blocks:
+            list(state.append(producer_batches(block)))
+    return state
+
+
 def test_the_high_watermark_must_pass_the_marker() -> None:
     """``removeUnreplicatedTransactions``: a marker at the high watermark itself is not replicated yet."""
     (vector,) = (vector for vector in VECTORS if vector["name"] == "txn_commit_then_hw")
     for high_watermark, unstable in ((11, 10), (12, 10), (13, None)):
-        state = ProducerState()
-        for chunk in chunks_of(vector):
-            for block in chunk.blocks:
-                list(state.append(producer_batches(block)))
+        state = folded(vector)
         state.on_high_watermark_updated(high_watermark)
         assert (state.first_unstable_offset, state.first_undecided_offset) == (unstable, None)
 
@@ -248,15 +248,14 @@ def test_chunks_of_any_log(log: GeneratedLog, entries: tuple[ProducerEntry, ...]
     by_chunk, by_batch = ProducerState(), ProducerState()
     for state in (by_chunk, by_batch):
         state.load(entries, 0, 1 << 62)
-    effect = effect_of_entries(read_entries(build_snapshot(entries)))
+    effect = state_of(entries)
     for segment in log.segments(data.draw(cuts_of(log))):
         try:
             by_chunk.append_chunk(segment.meanings)
         except InvalidTransactionStateError:
             return
         list(by_batch.append(segment.meanings))
-        blocks = list(HeaderReader(BytesSegment(segment.data)))
-        effect = compose(effect, chunk_form(functools.reduce(compose, map(effect_of_block, blocks), IDENTITY)))
+        effect = compose(effect, chunk_form(effect_of_data(segment.data)))
         assert entries_of_effect(effect) == entries_of_state(by_chunk)
         if not effect.epoch_decreased.any():
             assert by_chunk.entries == by_batch.entries
@@ -274,10 +273,7 @@ def test_the_two_ways_differ_where_kafka_differs() -> None:
 
 @some_vectors(lambda vector: "kafkaWrittenSnapshotHex" in vector)
 def test_the_file_that_we_write_is_the_map_that_kafka_wrote(vector: dict[str, Any]) -> None:
-    state = state_loaded(vector)
-    for chunk in chunks_of(vector):
-        for block in chunk.blocks:
-            list(state.append(producer_batches(block)))
+    state = folded(vector)
     do_after(state, vector)
     by_kafka = {entry.producer_id: entry for entry in parse_snapshot(bytes.fromhex(vector["kafkaWrittenSnapshotHex"]))}
     by_fold = build_snapshot(state.entries.values())
@@ -289,32 +285,6 @@ def test_the_file_that_we_write_is_the_map_that_kafka_wrote(vector: dict[str, An
         assert len(by_effect) == len(bytes.fromhex(vector["kafkaWrittenSnapshotHex"]))
 
 
-READ_BY_KAFKA = {
-    "corrupt_crc_falls_back": (50, 100),
-    "corrupt_truncated_falls_back": (50, 100),
-    "corrupt_zero_length_falls_back": (50, 100),
-    "unknown_version_falls_back": (50, 100),
-    "trailing_bytes_not_in_crc_rejected": (50, 100),
-    "negative_count": (50, 100),
-    "trailing_bytes_covered_by_crc_accepted": (100, None),
-    "duplicate_pid_last_wins": (100, None),
-    "empty_snapshot_file": (100, None),
-}
-"""Offset of the file that Kafka took, and of the one that it threw away."""
-
-
-@some_vectors(lambda vector: vector["name"] in READ_BY_KAFKA)
-def test_files_are_accepted_and_rejected_as_kafka_does(vector: dict[str, Any]) -> None:
-    taken, thrown_away = READ_BY_KAFKA[vector["name"]]
-    files = {file["offset"]: bytes.fromhex(file["hex"]) for file in vector["snapshotFiles"]}
-    for read in (parse_snapshot, read_entries):
-        read(files[taken])
-        if thrown_away is not None:
-            with pytest.raises(FormatError):
-                read(files[thrown_away])
-    assert len(files) == (1 if thrown_away is None else 2)
-
-
 # ---------------------------------------------------------------------------------------------------------------- rebuild scenarios
 
 
@@ -324,7 +294,7 @@ def states_at_boundaries(
     """The state at each boundary above ``first``, by the fold, and checked against the composed effects."""
     state = ProducerState()
     state.load(entries, scenario["nowMs"], scenario["producerIdExpirationMs"])
-    effect = effect_of_entries(read_entries(build_snapshot(state.entries.values())))
+    effect = state_of(state.entries.values())
     segments = [segment for segment in scenario["segments"] if segment["baseOffset"] >= first]
     boundaries = [*(segment["baseOffset"] for segment in segments[1:]), scenario["logEndOffset"]]
     found = {}
@@ -342,65 +312,52 @@ def snapshots_expected(scenario: dict[str, Any]) -> dict[int, Entries]:
     return {snapshot["offset"]: entries_expected(snapshot["entries"]) for snapshot in scenario["expectedSnapshots"]}
 
 
-def scenario_named(name: str) -> dict[str, Any]:
-    (scenario,) = (scenario for scenario in SCENARIOS if scenario["name"] == name)
-    return scenario
-
-
 def existing(scenario: dict[str, Any], offset: int) -> bytes:
     (snapshot,) = (snapshot for snapshot in scenario["preexistingSnapshots"] if snapshot["offset"] == offset)
     return bytes.fromhex(snapshot["hex"])
 
 
-def test_rebuild_A_writes_what_the_fold_gives() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_A")
-    found = states_at_boundaries(scenario, 0, (), chunked=False)
+@pytest.mark.parametrize(
+    ("name", "loaded", "chunked"),
+    [
+        ("rebuild_A", None, False),
+        ("rebuild_C", 20, False),  # it trusts a snapshot that lacks producers
+        ("rebuild_D", 10, False),  # it falls back to an older one
+        ("rebuild_E", None, True),  # it folds a segment at once
+        ("rebuild_F", None, False),  # it folds batch by batch
+    ],
+)
+def test_what_each_rebuild_writes(name: str, loaded: int | None, chunked: bool) -> None:
+    scenario = SCENARIOS[name]
     expected = snapshots_expected(scenario)
-    assert {offset: len(entries) for offset, entries in expected.items()} == {20: 2, 30: 2, 40: 2}
+    entries = () if loaded is None else parse_snapshot(existing(scenario, loaded))
+    if loaded is not None:
+        assert {entry.producer_id: astuple(entry) for entry in entries} == expected.pop(loaded), "it stays as it is"
+    if name == "rebuild_F":
+        assert expected.pop(12) == expected[20], "named by its last offset + 1, which is no boundary"
+    found = states_at_boundaries(scenario, loaded or 0, entries, chunked=chunked)
     assert {offset: found[offset] for offset in expected} == expected
-    assert 10 in found, "the boundary that no broker makes a snapshot for"
+    # A alone has a boundary for which no broker makes a snapshot.
+    assert found.keys() - expected.keys() == ({10} if name == "rebuild_A" else set())
+    if name in ("rebuild_E", "rebuild_F"):
+        assert states_at_boundaries(scenario, 0, (), chunked=not chunked) != found
 
 
 def test_rebuild_B_writes_false_empties() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_B")
+    scenario = SCENARIOS["rebuild_B"]
     found = states_at_boundaries(scenario, 0, (), chunked=False)
-    expected = snapshots_expected(scenario)
-    assert expected == {20: {}, 30: {}, 40: {}}
-    assert found == states_at_boundaries(scenario_named("rebuild_A"), 0, (), chunked=False), "the same log, with the same truth"
-    assert all(found[offset] for offset in expected)
+    assert snapshots_expected(scenario) == {20: {}, 30: {}, 40: {}}
+    assert found == states_at_boundaries(SCENARIOS["rebuild_A"], 0, (), chunked=False), "the same log, with the same truth"
+    assert all(found[offset] for offset in (20, 30, 40))
 
 
-def test_rebuild_C_trusts_a_snapshot_that_lacks_producers() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_C")
-    entries = parse_snapshot(existing(scenario, 20))
-    expected = snapshots_expected(scenario)
-    assert {entry.producer_id: astuple(entry) for entry in entries} == expected.pop(20)
-    assert states_at_boundaries(scenario, 20, entries, chunked=False) == expected
-    truth = states_at_boundaries(scenario, 0, (), chunked=False)
-    assert truth[30][2][-1] == 15
-    assert 2 not in expected[30], "the open transaction that is lost"
+def test_rebuild_C_loses_an_open_transaction() -> None:  # noqa: N802
+    scenario = SCENARIOS["rebuild_C"]
+    assert states_at_boundaries(scenario, 0, (), chunked=False)[30][2][-1] == 15
+    assert 2 not in snapshots_expected(scenario)[30]
 
 
-def test_rebuild_D_falls_back_to_an_older_snapshot() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_D")
-    for read in (parse_snapshot, read_entries):
-        with pytest.raises(FormatError):
-            read(existing(scenario, 20))
-    entries = parse_snapshot(existing(scenario, 10))
-    expected = snapshots_expected(scenario)
-    assert {entry.producer_id: astuple(entry) for entry in entries} == expected.pop(10)
-    assert states_at_boundaries(scenario, 10, entries, chunked=False) == expected
-
-
-def test_rebuild_E_folds_a_segment_at_once() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_E")
-    assert states_at_boundaries(scenario, 0, (), chunked=True) == snapshots_expected(scenario)
-    assert states_at_boundaries(scenario, 0, (), chunked=False) != snapshots_expected(scenario)
-
-
-def test_rebuild_F_folds_batch_by_batch() -> None:  # noqa: N802
-    scenario = scenario_named("rebuild_F")
-    expected = snapshots_expected(scenario)
-    assert expected.pop(12) == expected[20], "named by its last offset + 1, which is no boundary"
-    assert states_at_boundaries(scenario, 0, (), chunked=False) == expected
-    assert states_at_boundaries(scenario, 0, (), chunked=True) != expected
+@pytest.mark.parametrize("read", [parse_snapshot, read_entries])
+def test_rebuild_D_has_a_snapshot_that_cannot_be_read(read: Any) -> None:  # noqa: N802
+    with pytest.raises(FormatError):
+        read(existing(SCENARIOS["rebuild_D"], 20))

@@ -6,22 +6,20 @@ whole is tested in ``tests/snapshots/test_replay_window.py``, against full repla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from effects import array_of, effect_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import snapshot_bytes
-from segment_summaries import summarise_segment
 from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of
 
-from formats.log.batch_headers import BytesSegment
-from formats.partition.producer_snapshot import ProducerEntry, read_entries
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.window import (
     GAPS_LISTED_MAX,
     WindowState,
@@ -36,14 +34,6 @@ from snaprebuild.replay.window import (
 NOW = 1_000_000
 OLD, YOUNG = NOW - 2 * EXPIRATION_MS, NOW - 10
 CLOCK = {"as_of_ms": NOW, "expiration_ms": EXPIRATION_MS}
-
-
-def array_of(entries: Iterable[ProducerEntry]) -> np.ndarray:
-    return read_entries(snapshot_bytes(entries))
-
-
-def effect_of(batches: Iterable[LogBatch]) -> SegmentEffect:
-    return summarise_segment(BytesSegment(b"".join(batch.data for batch in batches)), 0).effect
 
 
 def fold(batches: Iterable[LogBatch]) -> Entries:
@@ -116,7 +106,7 @@ class Log:
         entries = self.witness if witness is None else witness
         return witness_fault(
             self.total,
-            effect_of_entries(array_of(entries.values())),
+            state_of(entries.values()),
             window_offset=self.window_offset,
             first_offset=first_offset,
             **CLOCK,
@@ -124,11 +114,40 @@ class Log:
 
     def settled(self, witness: Entries | None = None) -> WindowState:
         entries = self.witness if witness is None else witness
-        return settle(self.prefix, self.total, effect_of_entries(array_of(entries.values())), **CLOCK)
+        return settle(self.prefix, self.total, state_of(entries.values()), **CLOCK)
 
     def alone(self) -> WindowState:
         """Without any witness."""
         return settle(self.prefix, self.total, IDENTITY, **CLOCK)
+
+
+Step = Callable[[Log], object]
+WINDOW: Step = Log.begin_window
+BOUNDARY: Step = Log.set_boundary
+
+
+def writes(client: Client, timestamp: int = YOUNG, count: int = 1) -> Step:
+    """A batch of data."""
+    return lambda log: log.data(client, timestamp, count)
+
+
+def closes(client: Client, timestamp: int = YOUNG, coordinator_epoch: int = 4) -> Step:
+    """A marker."""
+    return lambda log: log.marker(client, timestamp, coordinator_epoch)
+
+
+def leaves_nothing(log: Log) -> None:
+    """An empty control batch of producer 9."""
+    header = header_of(log.end, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
+    log.add(batch_of(header, b"", EmptyControlBatch(9)))
+
+
+def log_of(*steps: Step) -> Log:
+    """A log in which all of this happens, one after the other."""
+    log = Log()
+    for step in steps:
+        step(log)
+    return log
 
 
 def gaps(state: WindowState) -> set[tuple[str, int]]:
@@ -165,15 +184,6 @@ def test_window_begins_at_the_earliest_young_segment(largest: list[int | None], 
     assert window_start(largest, NOW, EXPIRATION_MS) == index
 
 
-@given(st.lists(st.none() | st.integers(NOW - 3 * EXPIRATION_MS, NOW + EXPIRATION_MS), max_size=8))
-def test_everything_below_the_window_is_old(largest: list[int | None]) -> None:
-    index = window_start(largest, NOW, EXPIRATION_MS)
-    for at, timestamp in enumerate(largest):
-        entry = None if timestamp is None else ProducerEntry(7, timestamp=timestamp)
-        is_old = entry is not None and is_expired(entry, NOW, EXPIRATION_MS)
-        assert is_old if at < index else at > index or not is_old
-
-
 # ---------------------------------------------------------------------------------------------------------------- expiry
 
 entries = st.lists(
@@ -208,11 +218,8 @@ def test_same_when_loaded(one: list[ProducerEntry], other: list[ProducerEntry], 
 
 def test_g1_batch_that_a_marker_keeps() -> None:
     """Of one epoch with its batch, a marker keeps it: the window alone would write an entry without, and refuse a live producer."""
-    log, client = Log(), transactional(sequence=5)
-    log.data(client, OLD)
-    log.begin_window()
-    log.marker(client)
-    log.set_boundary()
+    client = transactional(sequence=5)
+    log = log_of(writes(client, OLD), WINDOW, closes(client), BOUNDARY)
     assert log.truth[9].last_sequence == 5
     assert entries_in(log.alone().entries)[9].last_sequence == -1
     assert gaps(log.alone()) == {("G1", 9)}
@@ -224,45 +231,28 @@ def test_g1_batch_that_a_marker_keeps() -> None:
 
 
 def test_g1_is_no_gap_of_an_entry_that_has_expired() -> None:
-    log, client = Log(), transactional(sequence=5)
-    log.data(client, OLD)
-    log.begin_window()
-    log.marker(client, OLD)
-    log.data(idempotent())
-    log.set_boundary()
-    state = log.alone()
-    assert gaps(state) == set()
-    assert entries_in(state.entries) == log.truth
-    assert 9 not in entries_in(state.entries), "what is not known of it is not written"
+    client = transactional(sequence=5)
+    log = log_of(writes(client, OLD), WINDOW, closes(client, OLD), writes(idempotent()), BOUNDARY)
+    assert gaps(log.alone()) == set()
+    assert entries_in(log.alone().entries) == log.truth, "what is not known of it is not written"
 
 
 def test_g1_empty_control_batch_alone() -> None:
-    log = Log()
-    client = transactional()
-    log.data(client, OLD)
-    log.begin_window()
-    header = header_of(log.end, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
-    log.add(batch_of(header, b"", EmptyControlBatch(9)))
-    log.set_boundary()
+    log = log_of(writes(transactional(), OLD), WINDOW, leaves_nothing, BOUNDARY)
     assert log.truth[9].current_txn_first_offset == 0
     assert gaps(log.settled()) == {("G1", 9)}
 
 
 def test_g2_transaction_that_continues_in_the_window() -> None:
     """The window would let it begin at its first batch there; while it is open the witness names the true one."""
-    log, client = Log(), transactional()
-    log.marker(client, OLD)
-    first = log.data(client, OLD)
-    log.begin_window()
-    inside = log.data(client)
-    log.set_boundary()
-    log.data(client)
-    assert entries_in(log.alone().entries)[9].current_txn_first_offset == inside
+    client = transactional()
+    log = log_of(closes(client, OLD), writes(client, OLD), WINDOW, writes(client), BOUNDARY, writes(client))
+    assert entries_in(log.alone().entries)[9].current_txn_first_offset == log.window_offset
     assert gaps(log.alone()) == {("G2", 9), ("G4", 9)}
     assert log.fault() is None
     assert gaps(log.settled()) == set()
     assert entries_in(log.settled().entries) == log.truth
-    assert log.truth[9].current_txn_first_offset == first
+    assert log.truth[9].current_txn_first_offset == log.batches[1].header.base_offset
     log.marker(client)
     assert log.fault() is None
     assert gaps(log.settled()) == {("G2", 9), ("G4", 9)}, "closed behind the boundary: the witness says nothing any more"
@@ -273,13 +263,9 @@ def test_g2_transaction_that_continues_in_the_window() -> None:
 
 def test_g3_transaction_without_a_batch_in_the_window() -> None:
     """Nothing in the window shows it; its marker behind the boundary does, and while it is open the witness does."""
-    log, client = Log(), transactional()
-    log.marker(client, OLD)
-    log.data(client, OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
-    log.data(idempotent(sequence=1))
+    client = transactional()
+    below = (closes(client, OLD), writes(client, OLD))
+    log = log_of(*below, WINDOW, writes(idempotent()), BOUNDARY, writes(idempotent(sequence=1)))
     assert gaps(log.alone()) == set(), "not visible"
     assert 9 in log.truth
     assert 9 not in entries_in(log.alone().entries)
@@ -292,28 +278,21 @@ def test_g3_transaction_without_a_batch_in_the_window() -> None:
 
 
 def test_g3_transaction_that_goes_on_behind_the_boundary() -> None:
-    log, client = Log(), transactional()
-    log.data(client, OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
-    log.data(client)
+    client = transactional()
+    log = log_of(writes(client, OLD), WINDOW, writes(idempotent()), BOUNDARY, writes(client))
     assert 9 in log.truth
     assert gaps(log.settled()) == {("G3", 9)}
 
 
 def test_g4_coordinator_epoch_below_the_window() -> None:
-    log, client = Log(), transactional()
-    log.marker(client, OLD, coordinator_epoch=6)
-    log.begin_window()
-    first = log.data(client)
-    log.set_boundary()
+    client = transactional()
+    log = log_of(closes(client, OLD, coordinator_epoch=6), WINDOW, writes(client), BOUNDARY)
     assert log.truth[9].coordinator_epoch == 6
     assert entries_in(log.alone().entries)[9].coordinator_epoch == -1
     assert ("G4", 9) in gaps(log.alone())
     assert gaps(log.settled()) == set()
     assert entries_in(log.settled().entries) == log.truth
-    assert log.truth[9].current_txn_first_offset == first
+    assert log.truth[9].current_txn_first_offset == log.window_offset
     # A marker behind the boundary hides what the witness knew, and one that expired has forgotten it.
     forgetful = {9: replace(log.witness[9], coordinator_epoch=-1)}
     assert log.fault(forgetful) is None
@@ -323,12 +302,8 @@ def test_g4_coordinator_epoch_below_the_window() -> None:
 
 
 def test_g4_is_no_gap_of_a_producer_that_writes_outside_of_transactions() -> None:
-    log, client = Log(), idempotent(sequence=3)
-    log.data(client, OLD)
-    log.begin_window()
-    log.data(client)
-    log.set_boundary()
-    log.data(client)
+    client = idempotent(sequence=3)
+    log = log_of(writes(client, OLD), WINDOW, writes(client), BOUNDARY, writes(client))
     for state in (log.alone(), log.settled()):
         assert gaps(state) == set()
         assert entries_in(state.entries) == log.truth
@@ -336,33 +311,22 @@ def test_g4_is_no_gap_of_a_producer_that_writes_outside_of_transactions() -> Non
 
 def test_g4_of_a_new_producer_whose_first_transaction_was_empty() -> None:
     """Epoch 0 and sequence 0 is its first batch, but an empty transaction left a marker before."""
-    log, client = Log(), transactional(epoch=0)
-    log.marker(client, OLD, coordinator_epoch=6)
-    log.begin_window()
-    log.data(client)
-    log.set_boundary()
-    log.marker(client, coordinator_epoch=7)
+    client = transactional(epoch=0)
+    below = closes(client, OLD, coordinator_epoch=6)
+    log = log_of(below, WINDOW, writes(client), BOUNDARY, closes(client, coordinator_epoch=7))
     assert log.truth[9].coordinator_epoch == 6
     assert gaps(log.settled()) == {("G4", 9)}, "its transaction cannot have begun before its first batch"
 
 
 def test_g4_is_no_gap_of_a_silent_producer_that_has_expired() -> None:
-    log = Log()
-    log.data(idempotent(8), OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
+    log = log_of(writes(idempotent(8), OLD), WINDOW, writes(idempotent()), BOUNDARY)
     assert log.witness[8].coordinator_epoch == -1
     assert gaps(log.settled()) == set()
 
 
 def test_g4_of_a_silent_producer_with_an_open_transaction() -> None:
     """Its entry is the witness's; where that has no coordinator epoch, the broker may have forgotten it before."""
-    log, client = Log(), transactional()
-    log.data(client, OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
+    log = log_of(writes(transactional(), OLD), WINDOW, writes(idempotent()), BOUNDARY)
     assert log.truth[9].coordinator_epoch == -1
     assert gaps(log.settled()) == {("G4", 9)}
     known = {**log.witness, 9: replace(log.witness[9], coordinator_epoch=2)}
@@ -372,18 +336,9 @@ def test_g4_of_a_silent_producer_with_an_open_transaction() -> None:
 
 def test_expired_entry_of_which_the_coordinator_epoch_is_not_known() -> None:
     """Left out; one whose transaction may be open is a gap, however old."""
-    log, client = Log(), transactional()
-    log.begin_window()
-    log.data(client, OLD)
-    log.data(idempotent())
-    log.set_boundary()
+    log = log_of(WINDOW, writes(transactional(), OLD), writes(idempotent()), BOUNDARY)
     assert gaps(log.alone()) == {("G2", 9), ("G4", 9)}
-    closed = Log()
-    outside = idempotent(8, sequence=4)
-    closed.begin_window()
-    closed.data(outside, OLD)
-    closed.data(idempotent())
-    closed.set_boundary()
+    closed = log_of(WINDOW, writes(idempotent(8, sequence=4), OLD), writes(idempotent()), BOUNDARY)
     assert gaps(closed.alone()) == set()
     assert set(entries_in(closed.alone().entries)) == {7, 8}
 
@@ -393,13 +348,8 @@ def test_expired_entry_of_which_the_coordinator_epoch_is_not_known() -> None:
 
 def test_producers_that_come_up_behind_the_boundary() -> None:
     """A first batch is no gap. Of the others older batches may exist, and only a time index shows how old they are; none was open."""
-    log = Log()
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
-    log.data(transactional(20, epoch=0))
-    log.data(idempotent(21, sequence=8, epoch=2))
-    log.data(transactional(22, sequence=3))
+    behind = (transactional(20, epoch=0), idempotent(21, sequence=8, epoch=2), transactional(22, sequence=3))
+    log = log_of(WINDOW, writes(idempotent()), BOUNDARY, *map(writes, behind))
     witness = {**log.witness, 22: replace(log.witness[22], coordinator_epoch=1)}
     assert log.fault(witness) is None
     assert gaps(log.settled(witness)) == {("G5", 21), ("G5", 22)}
@@ -411,24 +361,14 @@ def test_producers_that_come_up_behind_the_boundary() -> None:
 
 def test_empty_control_batch_behind_the_boundary() -> None:
     """It neither closes nor opens a transaction: one may have been open all the time, or closed by a marker that was compacted."""
-    log = Log()
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
-    header = header_of(log.end, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
-    log.add(batch_of(header, b"", EmptyControlBatch(9)))
+    log = log_of(WINDOW, writes(idempotent()), BOUNDARY, leaves_nothing)
     assert gaps(log.settled()) == {("G3", 9)}
 
 
 def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
     """Of a producer that comes up behind the boundary: it was open at it."""
-    log, client = Log(), transactional()
-    log.marker(client, OLD)
-    log.data(client, OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
-    log.data(client)
+    client = transactional()
+    log = log_of(closes(client, OLD), writes(client, OLD), WINDOW, writes(idempotent()), BOUNDARY, writes(client))
     assert log.fault() is None
     assert gaps(log.settled()) == {("G3", 9)}
     # Closed and begun again behind the boundary: what was closed may have been open at it.
@@ -439,26 +379,15 @@ def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
 
 
 def test_states_are_sorted_and_hold_silent_producers() -> None:
-    log = Log()
-    log.marker(transactional(5), OLD)
-    low = transactional(5)
-    log.data(low, OLD)
-    log.begin_window()
-    log.data(idempotent(30))
-    log.data(idempotent(3))
-    log.set_boundary()
-    log.data(idempotent(1))
+    silent = (closes(transactional(5), OLD), writes(transactional(5), OLD))
+    log = log_of(*silent, WINDOW, writes(idempotent(30)), writes(idempotent(3)), BOUNDARY, writes(idempotent(1)))
     state = log.settled()
     assert gaps(state) == set()
     assert list(entries_in(state.entries)) == [3, 5, 30]
 
 
 def test_gaps_of_a_kind_are_listed_up_to_a_number() -> None:
-    log = Log()
-    log.begin_window()
-    for producer in range(GAPS_LISTED_MAX + 20):
-        log.marker(transactional(producer))
-    log.set_boundary()
+    log = log_of(WINDOW, *(closes(transactional(producer)) for producer in range(GAPS_LISTED_MAX + 20)), BOUNDARY)
     state = log.alone()
     assert (state.gap_count, len(state.gaps)) == (GAPS_LISTED_MAX + 20, GAPS_LISTED_MAX)
 
@@ -468,28 +397,18 @@ def test_gaps_of_a_kind_are_listed_up_to_a_number() -> None:
 
 def busy() -> tuple[Log, Entries]:
     """In the window: 1 idempotent, 2 closed, 3 bumped, 4 only a marker, 5 open from below, 6 open inside; 8 is silent there."""
-    log = Log()
-    below = transactional(5)
-    log.marker(below, OLD, coordinator_epoch=2)
-    log.data(below, OLD)
-    for_marker = transactional(4, sequence=6)
-    log.data(for_marker, OLD)
-    silent = transactional(8)
-    log.marker(silent, OLD, coordinator_epoch=2)
-    log.data(silent, OLD)
-    log.begin_window()
-    log.data(idempotent(1, sequence=10), YOUNG, 3)
+    below, silent, for_marker = transactional(5), transactional(8), transactional(4, sequence=6)
     closed, bumped, inside = transactional(2), transactional(3, is_bumping=True), transactional(6)
-    log.data(closed)
-    log.marker(closed, coordinator_epoch=3)
-    log.data(bumped)
-    log.marker(bumped, coordinator_epoch=3)
-    log.marker(for_marker, coordinator_epoch=3)
-    log.data(below)
-    log.marker(inside, coordinator_epoch=3)
-    log.data(inside)
-    log.data(inside)
-    log.set_boundary()
+    log = log_of(
+        *(closes(below, OLD, coordinator_epoch=2), writes(below, OLD), writes(for_marker, OLD)),
+        *(closes(silent, OLD, coordinator_epoch=2), writes(silent, OLD)),
+        WINDOW,
+        writes(idempotent(1, sequence=10), count=3),
+        *(writes(closed), closes(closed, coordinator_epoch=3), writes(bumped), closes(bumped, coordinator_epoch=3)),
+        *(closes(for_marker, coordinator_epoch=3), writes(below), closes(inside, coordinator_epoch=3)),
+        *(writes(inside), writes(inside)),
+        BOUNDARY,
+    )
     witness = log.witness
     assert set(witness) == {1, 2, 3, 4, 5, 6, 8}
     assert witness[5].current_txn_first_offset < log.window_offset < witness[6].current_txn_first_offset
@@ -558,11 +477,7 @@ def test_fields_in_which_no_batch_of_the_window_contradicts_a_witness() -> None:
 
 
 def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
-    log = Log()
-    log.begin_window()
-    log.data(idempotent())
-    log.data(idempotent(8), OLD)
-    log.set_boundary()
+    log = log_of(WINDOW, writes(idempotent()), writes(idempotent(8), OLD), BOUNDARY)
     witness = log.witness
     assert log.fault({7: witness[7]}) is None
     assert "contradicts the replay for producer 8" in str(log.fault({**witness, 8: replace(witness[8], epoch=1)}))
@@ -570,47 +485,31 @@ def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
 
 def test_a_marker_for_a_producer_that_writes_outside_of_transactions() -> None:
     """Only an administrator's tool writes one; its coordinator epoch is that of the entry all the same."""
-    log, client = Log(), idempotent()
-    log.begin_window()
-    log.data(client)
-    log.marker(client, coordinator_epoch=5)
-    log.set_boundary()
+    client = idempotent()
+    log = log_of(WINDOW, writes(client), closes(client, coordinator_epoch=5), BOUNDARY)
     assert log.witness[7].coordinator_epoch == 5
     assert log.fault() is None
     assert entries_in(log.settled().entries) == log.truth
 
 
 def test_a_window_without_a_live_producer_confirms_nothing() -> None:
-    log = Log()
-    log.begin_window()
-    log.data(idempotent(8), OLD)
-    log.set_boundary()
+    log = log_of(WINDOW, writes(idempotent(8), OLD), BOUNDARY)
     assert "no live producer" in str(log.fault())
     assert "no live producer" in str(log.fault({}))
 
 
 def test_a_silent_producer_cannot_have_a_batch_in_the_window() -> None:
-    log = Log()
-    log.marker(transactional(8), OLD)
-    log.data(transactional(8), OLD)
-    log.begin_window()
-    log.data(idempotent())
-    at = log.data(idempotent(sequence=1))
-    log.set_boundary()
-    silent = log.witness[8]
+    silent = (closes(transactional(8), OLD), writes(transactional(8), OLD))
+    log = log_of(*silent, WINDOW, writes(idempotent()), writes(idempotent(sequence=1)), BOUNDARY)
     assert log.fault() is None
-    for wrong in (replace(silent, last_offset=log.window_offset), replace(silent, current_txn_first_offset=at)):
-        assert "names an offset inside it" in str(log.fault({**log.witness, 8: wrong}))
+    inside = log.window_offset
+    for change in ({"last_offset": inside}, {"current_txn_first_offset": inside + 1}):
+        assert "names an offset inside it" in str(log.fault({**log.witness, 8: replace(log.witness[8], **change)}))
 
 
 def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> None:
     """Else the window began too late, or the witness lies."""
-    log = Log()
-    log.data(idempotent(6), OLD)
-    log.data(idempotent(8), OLD)
-    log.begin_window()
-    log.data(idempotent())
-    log.set_boundary()
+    log = log_of(writes(idempotent(6), OLD), writes(idempotent(8), OLD), WINDOW, writes(idempotent()), BOUNDARY)
     witness = log.witness
     assert log.fault() is None
     young = {**witness, 8: replace(witness[8], timestamp=YOUNG)}
@@ -626,28 +525,19 @@ def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> 
 
 
 def test_a_new_transactional_producer_cannot_have_begun_below() -> None:
-    log, client = Log(), transactional(epoch=0)
-    log.begin_window()
-    first = log.data(idempotent()) + 1
-    log.data(client)
-    log.set_boundary()
+    log = log_of(WINDOW, writes(idempotent()), writes(transactional(epoch=0)), BOUNDARY)
     assert log.fault() is None
     shifted = Log(log.batches, 1, 2, log.end)
     assert shifted.fault({9: log.witness[9]}) is None
     for claimed in (0, -1):
         wrong = {9: replace(log.witness[9], current_txn_first_offset=claimed)}
-        assert "contradicts the replay for producer 9" in str(shifted.fault(wrong)), first
+        assert "contradicts the replay for producer 9" in str(shifted.fault(wrong))
 
 
 @pytest.mark.parametrize("others", [(), (3,), (3, 12)])
 def test_rows_of_other_producers_do_not_move_what_is_looked_up(others: Sequence[int]) -> None:
     """Ids below, between and above those of the window."""
-    log = Log()
-    for other in others:
-        log.data(idempotent(other), OLD)
-    log.begin_window()
-    log.data(idempotent(7))
-    log.data(idempotent(11))
-    log.set_boundary()
+    below = (writes(idempotent(other), OLD) for other in others)
+    log = log_of(*below, WINDOW, writes(idempotent(7)), writes(idempotent(11)), BOUNDARY)
     assert log.fault() is None
     assert loaded(entries_in(log.settled().entries).values(), NOW) == log.truth

@@ -5,6 +5,8 @@ What is expected is the KIP's own account of the race and of its alternatives, a
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snaprebuild.simulations.isr import Mode
@@ -45,6 +47,14 @@ OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
 def played(story: str, mode: Mode) -> tuple[Cluster, list[Scene]]:
     cluster = Cluster(mode, tells=True)
     return cluster, list(play(cluster, STORIES[story].steps))
+
+
+def after(mode: Mode, *steps: str, **options: Any) -> Cluster:
+    """Three fresh brokers, and what happened then."""
+    cluster = Cluster(mode, **options)
+    for step in parse_steps(steps):
+        cluster.do(step)
+    return cluster
 
 
 def test_a_story_has_an_end() -> None:
@@ -114,23 +124,14 @@ def test_metadata_lag_the_leader_does_not_ask() -> None:
 
 def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
     """What speaks against that alternative: a leader that has nothing to do with it has to begin anew."""
-    cluster = Cluster(BUMP)
-    for step in parse_steps(["crash 3", "fence 3", "start 3", "unfence 3"]):
-        cluster.do(step)
-    raised = cluster.view().partition
-    plain = Cluster(KIP)
-    for step in parse_steps(["crash 3", "fence 3", "start 3", "unfence 3"]):
-        plain.do(step)
-    assert (plain.view().partition.leader, plain.view().partition.leader_epoch) == (1, 0)
+    plain, raised = (after(mode, "crash 3", "fence 3", "start 3", "unfence 3").view().partition for mode in (KIP, BUMP))
+    assert (plain.leader, plain.leader_epoch) == (1, 0)
     assert (raised.leader, raised.leader_epoch) == (1, 1)
 
 
 def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
     """``Partition``: no record is taken and the high watermark stands still while fewer are in sync than are wanted."""
-    cluster = Cluster(KIP, min_insync_replicas=2)
-    first = parse_steps(["produce 1", "shrink 1", "deliver-alter 1"])
-    for step in first:
-        cluster.do(step)
+    cluster = after(KIP, "produce 1", "shrink 1", "deliver-alter 1", min_insync_replicas=2)
     assert (cluster.view().partition.isr, cluster.view().committed) == ((1,), 0)
     assert "NOT_ENOUGH_REPLICAS" in (cluster.why_not(Step(Verb.PRODUCE, 1)) or "")
     cluster.do(Step(Verb.FETCH, 2))
@@ -152,9 +153,7 @@ def test_min_insync_replicas_do_not_help(story: str) -> None:
 
 def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
     """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
-    cluster = Cluster(KIP)
-    for step in parse_steps(["crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3"]):
-        cluster.do(step)
+    cluster = after(KIP, "crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3")
     registered = {each.broker: each.epoch for each in cluster.view().replicas}
     assert registered[2] == 2, "the old one"
     assert registered[3] > 3
@@ -164,9 +163,7 @@ def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
 
 def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> None:
     """``AlterPartitionManager`` keeps what it asked for until there is an answer. The next controller knows that it was done."""
-    cluster = Cluster(KIP, tells=True)
-    for step in parse_steps(["produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1"]):
-        cluster.do(step)
+    cluster = after(KIP, "produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1", tells=True)
     assert (cluster.view().partition.isr, cluster.view().held) == ((1,), ("metadata for broker 1",))
     cluster.do(Step(Verb.FAIL_OVER, NO_BROKER))
     assert cluster.view().held == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
@@ -178,10 +175,7 @@ def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> N
 
 def test_what_a_dead_broker_sent_is_lost_with_the_controller() -> None:
     """Nobody is left who would send it again."""
-    cluster = Cluster(KIP)
-    for step in parse_steps(["produce 1", "shrink 1", "crash 1", "fail-over"]):
-        cluster.do(step)
-    assert cluster.view().held == ()
+    assert after(KIP, "produce 1", "shrink 1", "crash 1", "fail-over").view().held == ()
 
 
 @pytest.mark.parametrize("line", ["fail-over 1", "produce", "produce 4", "explode 1", "produce 1 2"])

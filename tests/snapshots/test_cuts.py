@@ -11,7 +11,7 @@ import pytest
 from budgets import EXAMPLES, each_seed, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_dirs import write_partition
+from log_dirs import flip, write_partition
 from replays import (
     EXACT,
     NOW,
@@ -129,7 +129,7 @@ def test_any_offsets_of_odd_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.WINDOW])
-def test_claims_at_any_offsets_of_a_window_hold(mode: ReplayFrom, tmp_path: Path) -> None:
+def test_claims_at_any_offsets_of_a_window_hold(mode: ReplayFrom) -> None:
     """What has to be proven by something behind it is proven at cuts as it is at boundaries."""
     reached: Counter[str] = Counter()
 
@@ -141,11 +141,7 @@ def test_claims_at_any_offsets_of_a_window_hold(mode: ReplayFrom, tmp_path: Path
         if case.deleted and rng.random() < 0.5:
             snapshots[case.bases[0]] = case.live(case.bases[0]).values()
         cuts = sorted({rng.randrange(case.bases[0], case.broker.end_offset + 1) for _ in range(6)})
-        directory = case.broker.write(tmp_path / "t-0", snapshots, case.deleted)
-        try:
-            result = case.run(directory, mode, cuts)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed(snapshots, mode, cuts)
         if mode is ReplayFrom.AUTO and case.bases[0] not in snapshots:
             check(case, result, reached)
         for state in (state for state in result.states if state.is_cut):
@@ -165,8 +161,7 @@ def test_claims_at_any_offsets_of_a_window_hold(mode: ReplayFrom, tmp_path: Path
 
 def test_a_snapshot_at_the_first_offset_counts_once(tmp_path: Path) -> None:
     """It is what the first piece is composed on, and no other piece of its segment."""
-    log = Hand()
-    log.segments, log.end = [(10, [])], 10
+    log = Hand(10)
     client = Client(7, is_transactional=False, sequence=3)
     for _ in range(4):
         log.data(client, YOUNG)
@@ -199,9 +194,7 @@ def test_a_wrong_checksum_counts_behind_it_only(tmp_path: Path) -> None:
         log.data(client, YOUNG)
     log.write(tmp_path / "t-0")
     path = tmp_path / "t-0" / f"{0:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 + 30] ^= 1
-    path.write_bytes(data)
+    flip(path, path.stat().st_size // 2 + 30)
     result = run(listed(path.parent), ReplayFrom.LOG_START, as_of_ms=NOW, cuts=(1, 2, 3))
     assert result.classes == {1: EXACT, 2: EXACT, 3: UNSOUND, 4: UNSOUND}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,9 +70,7 @@ SIZE = len(batch(0, records=[]))
     "entries",
     [
         (),
-        ((1099, 0),),
         ((1499, 4 * SIZE),),
-        ((1999, 9 * SIZE),),
         ((1499, 4 * SIZE + 1),),
         ((1499, 4 * SIZE - 1),),
         ((1499, 10 * SIZE),),
@@ -83,9 +80,7 @@ SIZE = len(batch(0, records=[]))
     ],
     ids=[
         "none",
-        "first",
         "middle",
-        "last",
         "behind a batch",
         "before a batch",
         "the end",
@@ -223,9 +218,3 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [each.target for each in planned(tmp_path / "host").partitions] == [
         each.source.directory.path for each in both.partitions
     ]
-
-
-def test_a_request_is_what_it_was() -> None:
-    request = Request(("/a",), as_of_ms=5)
-    assert replace(request) == request
-    assert request.selection.takes_boundary(0)

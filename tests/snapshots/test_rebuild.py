@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +16,6 @@ from log_dirs import (
     copy_of,
     make_log_dir,
     marker,
-    remove_snapshots,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -31,7 +26,7 @@ from manifests import FIXTURES, bundled, partition_fixtures
 from plans import make_plan
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.errors import BusyError
+from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import crosscheck, schedule
@@ -42,7 +37,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
-from snaprebuild.storage.local import publish
+from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
@@ -93,87 +88,55 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [finding.code for finding in one.findings] == [finding.code for finding in two.findings]
 
 
-@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
-def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    logs = copy_of("kafka27-mixed", tmp_path)
-    result = rebuilt(logs, jobs=2, replay_from=replay_from)
-    assert result.findings == ()
-    for partition in ("mixed-0", "logappend-0"):
-        assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
-
-
-def killed_at_2181(task: ReadTask) -> SegmentSummary:
-    """As the kernel does when memory runs out."""
-    if task.base_offset == 2181:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return read_segment(task)
-
-
-def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies below it is written, the finding names the file, and no other partition is affected."""
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
     logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0")
-    result = rebuilt(logs, jobs=2)
+    bad = str(logs / "mixed-0" / f"{2181:020d}.log")
+
+    def fails_at_2181(task: ReadTask) -> tuple[SegmentSummary, ...]:
+        if task.path == bad:
+            raise ReadFailedError("Input/output error", path=bad)
+        return read_segment(task)
+
+    monkeypatch.setattr(schedule, "read_segment", fails_at_2181)
+    result = rebuilt(logs)
     assert exit_code_of(result.findings) == 5
-    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
-    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
-    assert "a worker process died while it read this file" in finding.message
+    assert [(each.code, each.path) for each in result.findings if each.severity is Severity.STORAGE] == [("storage-failed", bad)]
     expected = truth("kafka27-mixed", "mixed-0")
-    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
+    left = (7045, 7637, 8231)
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181 or offset in left}
     assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 # --- another run writes the same file -----------------------------------------------------------------------------------------
 
 
-HOLDS_AND_ENDS = """
-import fcntl, os, struct, sys
-path, data, ends = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
-file = open(path, "x+b")
-fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
-file.write(data[:7])
-file.flush()
-print("ready", flush=True)
-sys.stdin.readline()
-file.write(data[7:])
-file.flush()
-if ends == "done":
-    os.link(path, path.removesuffix(".tmp"))
-    os.unlink(path)
-if ends != "killed":
-    print("done", flush=True)
-    sys.stdin.readline()
-"""
-"""Another run in the middle of a file: it has the lock, and a few bytes are written."""
+class OtherRun:
+    """Another run in the middle of a file: it has the lock, and a few bytes are written.
+
+    Args:
+        out: directory of the partition.
+        data: what it writes for the boundary 583.
+    """
+
+    def __init__(self, out: Path, data: bytes) -> None:
+        out.mkdir(parents=True)
+        self.path = out / f"{snapshot_name(583)}.tmp"
+        self.data = data
+        self.file = self.path.open("xb", buffering=0)
+        record_lock.take(self.file.fileno())
+        self.file.write(data[:7])
+
+    def end(self, how: str) -> None:
+        """It is done, or killed."""
+        self.file.write(self.data[7:])
+        if how == "done":
+            self.path.rename(self.path.with_suffix(""))
+        self.file.close()
 
 
-@pytest.fixture
-def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Popen[str]]]:
-    """Starts one that writes the boundary 583 into ``out``, and tells it to go on once our run has met its lock."""
-    started: list[subprocess.Popen[str]] = []
-    target = tmp_path / "out" / "mixed-0"
-    target.mkdir(parents=True)
-
-    def start(data: bytes, ends: str) -> subprocess.Popen[str]:
-        arguments = [str(target / f"{snapshot_name(583)}.tmp"), data.hex(), ends]
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLDS_AND_ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    yield start
-    for process in started:
-        process.communicate("\n\n", timeout=180)
-
-
-def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The other run goes on the first time that ours has to wait."""
+def ends_when_met(other: OtherRun, how: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The other run ends the first time that ours has to wait. Returns the names that were waited for."""
     met: list[str] = []
     create = local_store.create_file
 
@@ -182,9 +145,7 @@ def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyP
             create(directory, name, *arguments, **named)  # type: ignore[arg-type]
         except BusyError:
             if not met:
-                assert process.stdin is not None
-                process.stdin.write("\n")
-                process.stdin.flush()
+                other.end(how)
             met.append(name)
             raise
 
@@ -204,18 +165,12 @@ MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
     ],
 )
 def test_another_run_writes_the_same_file(
-    written: str,
-    ends: str,
-    action: str,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    another_run: Callable[[bytes, str], subprocess.Popen[str]],
+    written: str, ends: str, action: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for, and what it leaves is compared; where it is killed, the file is ours to write."""
     right = truth("kafka27-mixed", "mixed-0")[583]
     data = snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)) if written == "same" else EMPTY_SNAPSHOT
-    met = goes_on_when_met(another_run(data, ends), monkeypatch)
+    met = ends_when_met(OtherRun(tmp_path / "out" / "mixed-0", data), ends, monkeypatch)
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     assert set(met) == {snapshot_name(583)}
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -227,19 +182,18 @@ def test_another_run_writes_the_same_file(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_another_run_that_never_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
-) -> None:
+def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file is waited for so long and no longer; all others are written."""
     monkeypatch.setattr(writer, "BUSY_SECONDS_MAX", 0.3)
-    another_run(b"never to be whole", "hangs")
+    other = OtherRun(tmp_path / "out" / "mixed-0", b"never to be whole")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
     assert actions.pop(583) == "failed"
     assert set(actions.values()) == {"written"}
     assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
     assert "another run writes this file now" in result.findings[0].message
-    assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
+    assert other.path.read_bytes() == b"never t"
+    other.file.close()
 
 
 def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,22 +210,6 @@ def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkey
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------------
-
-
-def test_only_what_the_window_leaves_open_is_read(tmp_path: Path) -> None:
-    """One snapshot is missing close to the end of a log that is old but for its last segments: the one behind it may speak for the rest."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0", 7637)
-    segments = truth("kafka27-mixed", "mixed-0")
-    newest = max(entry.timestamp for entry in segments[8231])
-    result = rebuilt(logs, topics=("mixed",), offset_from=7637, as_of_ms=newest, expiration_ms=5000)
-    (partition,) = result.partitions
-    (boundary,) = partition.boundaries
-    assert boundary.action == "written"
-    live = {e for e in segments[7637] if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000}
-    found = snapshots_in(logs / "mixed-0")[7637]
-    assert {e for e in found if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000} == live
-    assert found <= segments[7637] or boundary.snapshot_class.value != "EXACT"
 
 
 def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,27 +234,6 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     assert lock_holder(logs) is None
 
 
-def test_the_window_alone_proves_nothing_and_says_so(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    write_partition(logs / "t-0", {n: batch(n, producer_id=7 + n, timestamp=1000 * (n + 1)) for n in range(5)})
-    for n in range(5):
-        (logs / "t-0" / f"{n:020d}.timeindex").write_bytes((1000 * (n + 1)).to_bytes(8, "big") + bytes(4))
-    result = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500)
-    classes = {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries if each.snapshot_class}
-    assert set(classes.values()) == {"UNPROVEN"}
-    assert snapshots_in(logs / "t-0") == {}
-    assert exit_code_of(result.findings) == 1
-    forced = rebuilt(logs, replay_from="window", as_of_ms=5000, expiration_ms=2500, allow_unproven=True)
-    assert {each.action for each in forced.partitions[0].boundaries} == {"written"}
-    assert exit_code_of(forced.findings) == 1
-    full = {n + 1: {ProducerEntry(7 + k, 0, 0, k, 0, 1000 * (k + 1)) for k in range(n + 1)} for n in range(5)}
-    for boundary, entries in snapshots_in(logs / "t-0").items():
-        assert entries <= full[boundary]
-        assert {entry for entry in full[boundary] if 5000 - entry.timestamp < 2500} <= entries
-    again = rebuilt(logs, boundaries="all", set_aside=True, as_of_ms=5000, expiration_ms=2500)
-    assert exit_code_of(again.findings) == 0, "what auto can prove agrees"
-
-
 def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
     """Kafka's own two replay paths may differ there; --allow-unproven writes what the fold batch by batch gives."""
     logs = make_log_dir(tmp_path / "logs")
@@ -333,73 +250,31 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
     }
 
 
-def deleted_prefix(tmp_path: Path) -> tuple[Path, dict[int, set[ProducerEntry]]]:
-    """A log whose first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
-    logs = make_log_dir(tmp_path / "logs")
-    kept = {
-        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
-        20: batch(20, producer_id=8, sequence=1, timestamp=4000),
-        30: batch(30, producer_id=8, sequence=2, timestamp=5000),
-    }
-    write_partition(logs / "t-0", kept)
+def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
+    """The first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
     nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
-    before = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3)
-    after = ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
+    before, after = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3), ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
     states = {
         10: {nine, before},
-        20: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
-        30: {nine, after, ProducerEntry(8, 0, 1, 20, 0, 4000)},
-        31: {nine, after, ProducerEntry(8, 0, 2, 30, 0, 5000)},
+        12: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
+        13: {nine, after, ProducerEntry(8, 0, 1, 12, 0, 4000)},
+        14: {nine, after, ProducerEntry(8, 0, 2, 13, 0, 5000)},
     }
-    return logs, states
-
-
-def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    # There are offsets without a batch between the segments: their ends are made to meet.
-    write_partition(
-        logs / "t-0",
-        {
-            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
-            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
-        },
-    )
-    for offset in (10, 30):
-        (logs / "t-0" / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
-    result = rebuilt(logs, as_of_ms=6000)
+    segments = {
+        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
+        12: batch(12, producer_id=8, sequence=1, timestamp=4000),
+        13: batch(13, producer_id=8, sequence=2, timestamp=5000),
+    }
+    partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", segments)
+    for offset in (10, 13):
+        (partition / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
+    result = rebuilt(partition.parent, as_of_ms=6000)
     assert result.findings == ()
-    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {20: "EXACT", 31: "EXACT"}
-    assert snapshots_in(logs / "t-0") == states
-
-
-@pytest.mark.parametrize("later", ["none", "contradicting"])
-def test_a_snapshot_at_the_first_offset_that_nothing_confirms(later: str, tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    write_partition(
-        logs / "t-0",
-        {
-            10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000) + batch(12, count=8),
-            20: batch(20, producer_id=8, sequence=1, timestamp=4000) + batch(21, count=9),
-        },
-    )
-    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
-    if later == "contradicting":
-        # Without 9, of whom the one at 10 says that it wrote 4 seconds before.
-        (logs / "t-0" / snapshot_name(30)).write_bytes(snapshot_bytes(e for e in states[30] if e.producer_id != 9))
-    result = rebuilt(logs, as_of_ms=6000, offset_to=20)
-    (boundary,) = result.partitions[0].boundaries
-    assert boundary.snapshot_class.value == "EXACT_FROM_LOG_START"
-    # The marker alone: whose batch it was the retained log does not say.
-    assert snapshots_in(logs / "t-0")[20] == {ProducerEntry(7, 0, -1, -1, 0, 3000, 4), ProducerEntry(8, 0, 0, 11, 0, 3000)}
-
-
-def test_log_start_ignores_what_survives(tmp_path: Path) -> None:
-    logs, states = deleted_prefix(tmp_path)
-    (logs / "t-0" / snapshot_name(10)).write_bytes(snapshot_bytes(states[10]))
-    (logs / "t-0" / snapshot_name(20)).write_bytes(snapshot_bytes(states[20]))
-    rebuilt(logs, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
-    found = snapshots_in(tmp_path / "out" / "t-0")
-    assert {entry.producer_id for entries in found.values() for entry in entries} == {7, 8}
+    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {12: "EXACT", 14: "EXACT"}
+    assert snapshots_in(partition) == states
+    alone = rebuilt(partition, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
+    assert {each.snapshot_class.value for each in alone.partitions[0].boundaries if each.snapshot_class} == {"EXACT_FROM_LOG_START"}
+    assert {entry.producer_id for entries in snapshots_in(tmp_path / "out" / "t-0").values() for entry in entries} == {7, 8}
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------------------

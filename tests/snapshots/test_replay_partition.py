@@ -250,8 +250,8 @@ def test_single_empty_segment(rest: bytes, mode: ReplayFrom, tmp_path: Path) -> 
     at_zero = Hand()
     at_zero.segments[0][1].append(rest)
     assert run(at_zero.write(tmp_path / "zero" / "t-0"), mode, as_of_ms=NOW).states == []
-    behind = Hand()
-    behind.segments = [(9, [rest])]
+    behind = Hand(9)
+    behind.segments[0][1].append(rest)
     # Its own snapshot does not confirm itself.
     for name, snapshots in (("bare", {}), ("told", {9: [ProducerEntry(7, 0, 0, 8, 0, YOUNG)]})):
         result = run(behind.write(tmp_path / name / "t-0", snapshots), mode, as_of_ms=NOW)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
+from log_dirs import flip
 from manifests import partition_fixtures
 from replays import (
     EXACT,
@@ -40,7 +40,7 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import open_source
 
 
-def test_auto_is_sound(tmp_path: Path) -> None:
+def test_auto_is_sound() -> None:
     """Of every boundary that is called load-equivalent, a broker that loads it has what the whole log gives."""
     reached: Counter[str] = Counter()
 
@@ -52,11 +52,7 @@ def test_auto_is_sound(tmp_path: Path) -> None:
         for offset in case.ends:
             if offset < case.witness and rng.random() < 0.2:
                 snapshots[offset] = case.live(offset)
-        directory = case.broker.write(tmp_path / "t-0", {at: entries.values() for at, entries in snapshots.items()}, case.deleted)
-        try:
-            result = case.run(directory)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed({at: entries.values() for at, entries in snapshots.items()})
         assert {state.offset for state in result.states} >= {
             offset for offset in case.ends if case.first_wanted <= offset <= case.witness
         }
@@ -105,7 +101,7 @@ def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> 
     assert entries_in(at_end.at(log.end).entries) == loaded(whole.entries.values(), NOW)
 
 
-def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
+def test_window_mode_claims_nothing_that_is_not_proven() -> None:
     reached: Counter[str] = Counter()
 
     @each_seed()
@@ -113,11 +109,7 @@ def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
         case = case_of(seed)
         has_witness = random.Random(seed ^ 4).random() < 0.5
         snapshots = {case.witness: case.live(case.witness).values()} if has_witness else {}
-        directory = case.broker.write(tmp_path / "t-0", snapshots, case.deleted)
-        try:
-            result = case.run(directory, ReplayFrom.WINDOW)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed(snapshots, ReplayFrom.WINDOW)
         assert result.extensions == 0
         assert [state.offset for state in result.states] == case.ends[: case.stop]
         start = result.replay.start_index
@@ -205,11 +197,9 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
     log.data(client, YOUNG)
     log.write(tmp_path / "t-0", {log.end: [ProducerEntry(7, 0, 1, 2, 0, YOUNG)]})
     path = tmp_path / "t-0" / f"{boundary:020d}.log"
-    data = bytearray(path.read_bytes())
     healthy = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert (healthy.replay.start_index, healthy.classes[boundary]) == (1, SnapshotClass.LOAD_EQUIVALENT)
-    data[30] ^= 1  # its base timestamp, which is in no entry: only the checksum tells
-    path.write_bytes(data)
+    flip(path, 30)  # its base timestamp, which is in no entry: only the checksum tells
     result = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert result.replay.start_index == 0
     assert result.classes == {1: EXACT, boundary: EXACT, log.end: UNSOUND}
@@ -220,9 +210,8 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
 @pytest.mark.parametrize("beyond", [False, True], ids=["no wrap is possible", "the sequence wrapped"])
 def test_a_sequence_that_wraps_is_no_new_producer(beyond: bool, tmp_path: Path) -> None:
     """0 follows 2147483647 in the same epoch, and the transaction goes on. Below offset 2147483648 that cannot be."""
-    log, client = Hand(), Client(9, is_transactional=True)
+    log, client = Hand(2**31 if beyond else 0), Client(9, is_transactional=True)
     other = Client(10, is_transactional=False)
-    log.segments, log.end = [(2**31 if beyond else 0, [])], 2**31 if beyond else 0
     everything: list[LogBatch] = []
     if beyond:
         client.sequence = 2**31 - 1

@@ -69,12 +69,6 @@ def test_a_plan_survives_being_saved(tmp_path: Path) -> None:
     assert loaded.clock.expiration_ms == 77
 
 
-def test_a_plan_of_nothing(tmp_path: Path) -> None:
-    plan = planned(make_log_dir(tmp_path / "logs"))
-    assert plan.partitions == ()
-    assert load_plan(str(saved(tmp_path, plan))) == plan
-
-
 def test_what_is_saved(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 7}, log_start_offset_checkpoint="0\n1\nt 0 5\n")
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
@@ -240,26 +234,20 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/6"},
-    "no request": lambda header: {key: value for key, value in header.items() if key != "request"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},
     "an expiration that is a text": lambda header: {**header, "expiration_ms": "long"},
-    "a request that is a list": lambda header: {**header, "request": [1]},
     "an option less": lambda header: {
         **header,
         "request": {key: value for key, value in header["request"].items() if key != "out"},
     },
     "an unknown option": lambda header: {**header, "request": {**header["request"], "force": True}},
-    "a path that is a text": lambda header: {**header, "request": {**header["request"], "paths": "/tmp"}},
     "a path that is a number": lambda header: {**header, "request": {**header["request"], "paths": [1]}},
-    "a path that ends early": lambda header: {**header, "request": {**header["request"], "paths": ["/tmp\0"]}},
-    "a clock that is a text": lambda header: {**header, "request": {**header["request"], "as_of_ms": "now"}},
     "a clock without end": lambda header: {**header, "request": {**header["request"], "as_of_ms": 10**30}},
     "a flag that is a number": lambda header: {**header, "request": {**header["request"], "set_aside": 1}},
     "boundaries of its own": lambda header: {**header, "request": {**header["request"], "boundaries": "some"}},
     "a start of its own": lambda header: {**header, "request": {**header["request"], "replay_from": "middle"}},
     "a list": lambda header: [header],
-    "a number": lambda _header: 7,
 }
 
 
@@ -273,7 +261,7 @@ def test_a_header_that_is_none(edit: str, tmp_path: Path) -> None:
     assert caught.value.path == str(path)
 
 
-@pytest.mark.parametrize("line", [7, None, [], {}, {"path": 5}, {"path": ["a"]}], ids=repr)
+@pytest.mark.parametrize("line", [7, [], {"path": 5}], ids=repr)
 def test_a_partition_that_is_none(line: object, tmp_path: Path) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
     write_signed(path, [lines_of(path)[0], line])

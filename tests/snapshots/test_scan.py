@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import crc32c
 import pytest
 from command import live_broker
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, snapshot_bytes, snapshot_name, truth
-from manifests import FIXTURES, REPOSITORY, PartitionFixture
+from manifests import FIXTURES, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.cli.render.scan import scan_document
-from snaprebuild.cli.result import json_text
-from snaprebuild.documents.envelope import members_of_document
-from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
 from snaprebuild.snapshots.scan.result import AtNextStart, PartitionScan, ScanResult, Shutdown, SnapshotStatus
@@ -30,8 +23,6 @@ from snaprebuild.snapshots.source.source import Selection, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir
 
-SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
-FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 DAY_MS = 86_400_000
 
 # Bases of mixed-0 in kafka27-mixed (2.7.2, stopped with SIGTERM), its log end, and the snapshots that the broker left.
@@ -65,22 +56,24 @@ def offsets_of(partition: PartitionScan, state: SnapshotStatus) -> list[int]:
     return [boundary.offset for boundary in partition.boundaries if boundary.state is state]
 
 
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
-    """mixed-0 of 2.7.2 with 12 of 15 snapshots missing, alone in its log directory."""
-    root = copy_of("kafka27-mixed", tmp_path)
+def mixed_alone(fixture: str, place: Path) -> Path:
+    """mixed-0 of a bundled directory, without the other partitions beside it."""
+    root = copy_of(fixture, place)
     for name in ("deleted-0", "logappend-0", "plain-0"):
         shutil.rmtree(root / name)
     return root / "mixed-0"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Of 2.7.2, with 12 of 15 snapshots missing."""
+    return mixed_alone("kafka27-mixed", tmp_path)
 
 
 @pytest.fixture
 def healthy(tmp_path: Path) -> Path:
-    """mixed-0 of 4.3.1, which lacks nothing, alone in its log directory."""
-    root = copy_of("kafka4-mixed", tmp_path)
-    for name in ("deleted-0", "logappend-0", "plain-0"):
-        shutil.rmtree(root / name)
-    return root / "mixed-0"
+    """Of 4.3.1, which lacks nothing."""
+    return mixed_alone("kafka4-mixed", tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------------ real directories
@@ -100,22 +93,6 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     assert (partition.stuck_bytes, partition.stuck_bytes_after_rebuild) == (sum(closed), 0)
     assert codes(result, Severity.FINDING) == {"missing-snapshots"}
     assert result.exit_code == 1
-
-
-def test_what_waits_for_the_hanging_transaction_is_what_the_broker_did_not_upload() -> None:
-    # A broker of 4.3.1 uploaded 12 of the 14 closed segments: a transaction is open from 6913 on.
-    partition = only(scanned(FIXTURES / "kafka27-mixed", topics=("mixed",)))
-    assert partition.last_stable_offset == 6913
-    assert partition.waiting_segments == 2
-
-
-@pytest.mark.parametrize("fixture", FIXTURE_NAMES)
-def test_document_of_every_bundled_directory_follows_its_schema(fixture: str) -> None:
-    result = scanned(FIXTURES / fixture)
-    request = Request(paths=[], server_properties=None, topics=[], partitions=[])
-    document = members_of_document(scan_document(result, request), result.findings)
-    SCHEMA.validate(json.loads("".join(json_text(document))))
-    assert result.partitions
 
 
 HEALTHY = {
@@ -144,12 +121,6 @@ def test_boundaries_are_the_offsets_of_the_manifest(partition_fixture: Partition
     if partition.log_end.offset is None:
         assert partition.log_end.at_least <= expected.pop()
     assert [boundary.offset for boundary in partition.boundaries] == expected
-
-
-def test_entries_of_snapshots_are_counted() -> None:
-    partition = only(scanned(FIXTURES / "kafka4-mixed", topics=("mixed",)))
-    expected = {offset: len(entries) for offset, entries in truth("kafka4-mixed", "mixed-0").items()}
-    assert {boundary.offset: boundary.entries for boundary in partition.boundaries} == expected
 
 
 def test_topics_that_never_go_up_have_notes_only(tmp_path: Path) -> None:
@@ -266,6 +237,8 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
     for path in (healthy / snapshot_name(4142), healthy / snapshot_name(7875)):
         path.write_bytes(EMPTY_SNAPSHOT)
         os.utime(path, (4_000_000_000,) * 2)
+    told = message(scanned(healthy.parent), "suspect-snapshot")
+    assert told.count("had not expired") == 2, "they were written before the segments behind them"
     for path in healthy.glob("*.timeindex"):
         path.write_bytes(b"")
     result = scanned(healthy.parent)
@@ -299,48 +272,17 @@ def test_empty_snapshots_of_message_format_0_and_1_are_not_suspect() -> None:
 ENTRY = ProducerEntry(7, 0, 9, 99, 4, 5000, 3, -1)
 
 
-@pytest.mark.parametrize(
-    ("entries", "why"),
-    [
-        ([replace(ENTRY, last_offset=687)], "at or above"),
-        ([ENTRY, replace(ENTRY, producer_id=8, current_txn_first_offset=687)], "at or above"),
-        ([ENTRY, ENTRY], "is there twice"),
-        ([replace(ENTRY, current_txn_first_offset=4), replace(ENTRY, producer_id=8, current_txn_first_offset=4)], "same offset"),
-    ],
-)
-def test_entries_that_cannot_be_true_are_suspect(healthy: Path, entries: list[ProducerEntry], why: str) -> None:
-    (healthy / snapshot_name(687)).write_bytes(snapshot_bytes(entries))
+def test_entries_that_cannot_be_true_are_suspect(healthy: Path) -> None:
+    (healthy / snapshot_name(687)).write_bytes(snapshot_bytes([replace(ENTRY, last_offset=687)]))
     result = scanned(healthy.parent)
-    assert why in message(result, "suspect-snapshot")
+    assert "at or above" in message(result, "suspect-snapshot")
     assert states(only(result))[687] == "suspect"
     assert result.exit_code == 1
 
 
-def test_entries_just_below_the_name_are_fine(healthy: Path) -> None:
-    entries = [replace(ENTRY, last_offset=686), replace(ENTRY, producer_id=8, current_txn_first_offset=5)]
-    (healthy / snapshot_name(687)).write_bytes(snapshot_bytes(entries))
-    assert scanned(healthy.parent).exit_code == 0
-
-
-def with_length(data: bytes, count: int) -> bytes:
-    checked = count.to_bytes(4, "big", signed=True) + data[10:]
-    return data[:2] + crc32c.crc32c(checked).to_bytes(4, "big") + checked
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda _: b"", id="zero length"),
-        pytest.param(lambda data: data[:-1], id="torn"),
-        pytest.param(lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], id="bad checksum"),
-        pytest.param(lambda data: b"\0\2" + data[2:], id="version 2"),
-        pytest.param(lambda data: with_length(data, -1), id="negative count"),
-        pytest.param(lambda data: data + b"x", id="tail outside of the checksum"),
-    ],
-)
-def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path, damage: object) -> None:
+def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path) -> None:
     path = healthy / snapshot_name(687)
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(path.read_bytes()[:-1])
     result = scanned(healthy.parent)
     (found,) = [finding for finding in result.findings if finding.severity]
     assert (found.code, found.offset) == ("corrupt-snapshot", 687)
@@ -451,14 +393,6 @@ def test_directories_that_no_partition_is_named_like(healthy: Path) -> None:
     shutil.copytree(healthy, bare / "mixed-0")
     (bare / "other").mkdir()
     assert "foreign-directory" not in codes(scanned(bare)), "no broker's directory"
-
-
-def test_segment_lost_with_its_indexes_leaves_a_stray_snapshot(healthy: Path) -> None:
-    for path in healthy.glob(f"{4142:020d}.*"):
-        if path.suffix != ".snapshot":
-            path.unlink()
-    result = scanned(healthy.parent)
-    assert only(result).other_snapshots == ((4142, AtNextStart.REMOVED),)
 
 
 def test_missing_indexes_block_their_segment_until_the_broker_starts(healthy: Path) -> None:
@@ -595,27 +529,6 @@ def test_snapshot_that_nobody_may_read(healthy: Path) -> None:
     assert states(only(result))[687] == "unreadable"
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("mixed-0.0123456789abcdef0123456789abcdef-delete", "delete-directory"),
-        ("mixed-0.0123456789abcdef0123456789abcdef-stray", "stray-directory"),
-        ("mixed-0.0123456789abcdef0123456789abcdef-future", "future-directory"),
-    ],
-)
-def test_directory_that_is_no_source_is_skipped_and_refused_when_named(healthy: Path, name: str, code: str) -> None:
-    marked = healthy.rename(healthy.parent / name)
-    result = scanned(healthy.parent)
-    assert (codes(result), result.partitions, result.exit_code) == ({code}, (), 1)
-    assert scanned(marked).exit_code == 3
-
-
-def test_interrupted_compaction_is_skipped(healthy: Path) -> None:
-    (healthy / f"{0:020d}.log.swap").write_bytes(b"")
-    result = scanned(healthy.parent)
-    assert (codes(result), result.partitions, result.exit_code) == ({"interrupted-compaction"}, (), 1)
-
-
 # ------------------------------------------------------------------------------------------------------- beside a running broker
 
 
@@ -701,14 +614,6 @@ def test_several_log_directories_are_summed_each_and_by_topic(tmp_path: Path) ->
     assert result.totals.missing == 14
     assert result.totals.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
     assert result.partitions[0].source.directory.path == str(one / "mixed-0")
-
-
-def test_the_same_partition_twice_counts_once(healthy: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(healthy.parent)
-    result = scanned(healthy.parent, healthy, tmp_path / "link")
-    assert result.totals.partitions == 1
-    assert [finding.code for finding in result.findings].count("duplicate-path") == 2
-    assert result.exit_code == 0
 
 
 def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:

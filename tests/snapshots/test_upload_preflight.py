@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from manifests import FIXTURES, bundled
 
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt, copy_outcomes, ways_to_stop
 from snaprebuild.snapshots.source.source import open_source
 
 BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)
@@ -184,13 +184,6 @@ def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
     assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
 
 
-def test_segments_below_the_log_start_are_no_candidates(whole: Path) -> None:
-    (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 2200\n")
-    partition = scanned(whole)
-    assert runs(partition)[0][0] == 2181
-    assert attempt(partition).base_offset == 2181
-
-
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_every_closed_segment_is_told_once(fixture: str) -> None:
     """In order and without holes, with all bytes; the table and the document say it."""
@@ -243,3 +236,35 @@ def test_entries_of_the_fixture_say_the_same() -> None:
     """The manifest, which Kafka's own classes wrote, says what is open at the log end."""
     opened = [entry.current_txn_first_offset for entry in truth("kafka27-mixed", "mixed-0")[8231]]
     assert min(offset for offset in opened if offset >= 0) == OPEN_FROM
+
+
+# --- what becomes of an attempt, by what brokers logged, in the order in which the code throws --------------------------------------
+
+# Has a snapshot, has leader epochs, is too large: then what 3.6.2 and what 3.9.2 and 4.3.1 do, with whether a STARTED record is left.
+# Without a snapshot: seen (22 exceptions of 3.6.2 and no such record; 13 of 3.9.2 and 13 records). Without epochs: the constructor of the
+# record throws, which stands before the record is sent, and since 3.7.1 before the missing file is looked at.
+TABLE = {
+    (True, True, False): (None, True, None, True),
+    (False, True, False): (NULL_POINTER, False, NULL_POINTER, True),
+    (True, False, False): (ILLEGAL, False, ILLEGAL, False),
+    (False, False, False): (NULL_POINTER, False, ILLEGAL, False),
+}
+TOO_LARGE = ("org.apache.kafka.common.KafkaException", False, "org.apache.kafka.common.KafkaException", False)
+
+
+@pytest.mark.parametrize("case", list(product((True, False), repeat=3)), ids=str)
+def test_an_attempt_in_each_case(case: tuple[bool, bool, bool]) -> None:
+    has_snapshot, has_leader_epochs, is_too_large = case
+    found = copy_outcomes(has_snapshot=has_snapshot, has_leader_epochs=has_leader_epochs, is_too_large=is_too_large)
+    assert [each.versions for each in found] in (["3.6.0 to 4.4"], ["3.6.0 to 3.7.0", "3.7.1 to 4.4"])
+    old, new = found[0], found[-1]
+    expected = TOO_LARGE if is_too_large else TABLE[case]
+    assert (old.exception, old.announces, new.exception, new.announces) == expected
+    for outcome in found:
+        assert (outcome.thrown_in is None) == (outcome.exception is None)
+
+
+def test_the_best_way_to_stop_comes_first() -> None:
+    first, *others = ways_to_stop()
+    assert first.setting == "topic: remote.log.copy.disable=true"
+    assert any("DELETES" in each.effect for each in others), "the one that costs data says so"

@@ -129,10 +129,8 @@ def test_partitions_without_a_segment(tmp_path: Path) -> None:
 # --- limits ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_lists_the_first_differences_and_counts_all(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three partitions of four producers each, two of them not in the snapshots: six differences, of which five may be listed."""
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 5)
     logs = make_log_dir(tmp_path / "logs")
     entries = [ProducerEntry(producer, 0, 0, producer, 0, CLOCK.as_of_ms) for producer in range(4)]
@@ -140,7 +138,7 @@ def test_a_run_lists_the_first_differences_and_counts_all(jobs: int, tmp_path: P
     for number in range(3):
         partition = write_partition(logs / f"t-{number}", {0: data})
         (partition / snapshot_name(4)).write_bytes(snapshot_bytes(entries[2:]))
-    result = verified(logs, jobs=jobs)
+    result = verified(logs)
     comparisons = [partition.snapshots[0].comparison for partition in result.partitions]
     assert [[each.producer_id for each in comparison.differences] for comparison in comparisons] == [[0, 1], [0, 1], [0]]
     assert {(comparison.difference_count, comparison.certain_count) for comparison in comparisons} == {(2, 2)}

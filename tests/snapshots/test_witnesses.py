@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
+from log_dirs import flip
 from replays import EXACT, NOW, OLD, YOUNG, Case, Hand, case_of, check, entries_in, run
 from simulated_broker import Client, Entries, listed, loaded
 
@@ -30,10 +30,17 @@ def stale(case: Case, rng: random.Random) -> Entries | None:
     return case.live(rng.choice(earlier)) if earlier else None
 
 
+def in_window(case: Case) -> list[int]:
+    """Producers of the witness with a batch in the window."""
+    if case.window >= len(case.bases):
+        return []
+    return sorted(case.touched(case.bases[case.window], case.witness) & case.live(case.witness).keys())
+
+
 def lacking(case: Case, rng: random.Random) -> Entries | None:
     """Without one producer that has a batch in the window."""
     entries = dict(case.live(case.witness))
-    there = sorted(case.touched(case.bases[case.window], case.witness) & entries.keys()) if case.window < len(case.bases) else []
+    there = in_window(case)
     if not there:
         return None
     del entries[rng.choice(there)]
@@ -43,7 +50,7 @@ def lacking(case: Case, rng: random.Random) -> Entries | None:
 def lying(case: Case, rng: random.Random) -> Entries | None:
     """Wrong in one field of a producer that has a batch in the window; not in those where no batch can contradict."""
     entries = dict(case.live(case.witness))
-    there = sorted(case.touched(case.bases[case.window], case.witness) & entries.keys()) if case.window < len(case.bases) else []
+    there = in_window(case)
     if not there:
         return None
     producer = rng.choice(there)
@@ -68,9 +75,7 @@ def lying(case: Case, rng: random.Random) -> Entries | None:
 
 
 @pytest.mark.parametrize("lie", [false_empty, stale, lacking, lying])
-def test_a_witness_that_the_window_contradicts_is_not_believed(
-    lie: Callable[[Case, random.Random], Entries | None], tmp_path: Path
-) -> None:
+def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Case, random.Random], Entries | None]) -> None:
     reached: Counter[str] = Counter()
 
     @each_seed()
@@ -80,11 +85,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(
         if entries is None or loaded(entries.values(), case.as_of_ms) == loaded(case.live(case.witness).values(), case.as_of_ms):
             return
         reached["lies"] += 1
-        directory = case.broker.write(tmp_path / "t-0", {case.witness: entries.values()}, case.deleted)
-        try:
-            result = case.run(directory)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed({case.witness: entries.values()})
         check(case, result, reached)
         reached["uncovered"] += result.replay.start_index == 0 and result.extensions > 0
 
@@ -102,7 +103,7 @@ def descendant(case: Case, lost_at: int) -> Entries:
     return dict(state.entries)
 
 
-def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_is_not_believed(tmp_path: Path) -> None:
+def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_is_not_believed() -> None:
     """Rebuild A and C of the bundled vectors: an empty file, believed by a broker, and everything that it wrote later."""
     reached: Counter[str] = Counter()
 
@@ -114,11 +115,7 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
         if loaded(entries.values(), case.as_of_ms) == loaded(case.truth(case.witness).values(), case.as_of_ms):
             return
         reached["lies"] += 1
-        directory = case.broker.write(tmp_path / "t-0", {case.witness: entries.values(), lost_at: ()}, case.deleted)
-        try:
-            result = case.run(directory)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed({case.witness: entries.values(), lost_at: ()})
         assert result.replay.start_index == 0
         if case.deleted == 0 or lost_at > case.bases[0]:
             check(case, result, reached)
@@ -127,7 +124,7 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
     assert reached["lies"] >= EXAMPLES * 0.2
 
 
-def test_a_witness_from_a_lost_state_of_which_no_trace_is_left(tmp_path: Path) -> None:
+def test_a_witness_from_a_lost_state_of_which_no_trace_is_left() -> None:
     """A broker once started without its state. What the window cannot contradict, the headers below it do."""
     reached: Counter[str] = Counter()
 
@@ -136,11 +133,7 @@ def test_a_witness_from_a_lost_state_of_which_no_trace_is_left(tmp_path: Path) -
         case = case_of(seed, may_delete=False)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])
         entries = descendant(case, lost_at)
-        directory = case.broker.write(tmp_path / "t-0", {case.witness: entries.values()})
-        try:
-            result = case.run(directory)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
+        result = case.replayed({case.witness: entries.values()})
         check(case, result, reached)
         true = loaded(case.truth(case.witness).values(), case.as_of_ms)
         reached["lost"] += any(entry.current_txn_first_offset >= 0 and entries.get(key) != entry for key, entry in true.items())
@@ -227,9 +220,7 @@ def test_damage_below_the_window_hides_what_was_open_there(tmp_path: Path) -> No
     assert (
         run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary).classes[boundary] is SnapshotClass.LOAD_EQUIVALENT
     )
-    data = bytearray(path.read_bytes())
-    data[40] ^= 1
-    path.write_bytes(data)
+    flip(path, 40)
     assert run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary).classes[boundary] is SnapshotClass.UNSOUND
 
 

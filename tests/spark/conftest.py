@@ -1,4 +1,4 @@
-"""Spark: one session for all tests (work_groups.py: in one process). Without Java they say so, and fail where ``CI=true``."""
+"""Spark: one session for all tests (run_plan.py: in one process). Without Java they say so, and fail where ``CI=true``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command import Run
+from faulty_store import FaultyStore, faulty_store
 from manifests import REPOSITORY
 
 from snaprebuild.cli.main import main
@@ -83,6 +84,16 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         with opened_session("local[2]") as session:
             yield session
+
+
+@pytest.fixture
+def faulty(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    """An object store that fails as a test wants it; the driver and the Python workers have keys to it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+        monkeypatch.setitem(spark.sparkContext.environment, name, "us-east-1")
+    with faulty_store() as running:
+        yield running
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["new_tasks"]
+__all__ = ["new_tasks", "overlap", "reading_tasks"]
 
 
 def _events(event_log: Path) -> list[dict[str, Any]]:
@@ -37,3 +38,19 @@ def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, A
     yield found
     events = _written(spark, event_log)
     found += [each for each in events if each["Event"] == "SparkListenerTaskEnd" and each["Stage ID"] > last]
+
+
+def reading_tasks(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the stage with the most such tasks: those that read something that was shuffled, in the order of their partitions."""
+    stages: dict[int, list[dict[str, Any]]] = {}
+    for each in ended:
+        assert not each["Task Info"]["Failed"]
+        if each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"]:
+            stages.setdefault(each["Stage ID"], []).append(each)
+    return sorted(max(stages.values(), key=len), key=lambda each: each["Task Info"]["Index"])
+
+
+def overlap(tasks: list[dict[str, Any]]) -> bool:
+    """Whether two of the tasks ran at the same time."""
+    times = [(each["Task Info"]["Launch Time"], each["Task Info"]["Finish Time"]) for each in tasks]
+    return any(one[0] < other[1] and other[0] < one[1] for one, other in itertools.combinations(times, 2))

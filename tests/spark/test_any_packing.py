@@ -8,14 +8,13 @@ import shutil
 import struct
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from budgets import each_seed, scaled
+from engine_results import all_bytes, outcomes_of
 from fixture_files import bundled_directories
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
@@ -27,7 +26,6 @@ from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
@@ -41,20 +39,12 @@ pytestmark = pytest.mark.full
 NOW_MS = 1_795_270_000_000
 
 
-def told(result: RebuildResult) -> list[object]:
-    """Everything but the time that it took."""
-    return [
-        (each.boundaries, each.findings, each.outcome.bytes_read, each.outcome.replay_index, each.outcome.replay_reason)
-        for each in result.partitions
-    ]
-
-
-def rebuilt(request: Request, engine: Engine | None) -> tuple[list[object], dict[str, bytes]]:
+def rebuilt(request: Request, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """What a rebuild tells, and the files it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
-    found = told(rebuild(make_plan(request), jobs=1, engine=engine))
-    files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    found = outcomes_of(rebuild(make_plan(request), jobs=1, engine=engine))
+    files = all_bytes(out)
     shutil.rmtree(out, ignore_errors=True)
     return found, files
 
@@ -153,7 +143,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_rows")
-@pytest.mark.parametrize(("seed", "rounds"), [(1, 3), (8, 2), (36, 5), (80, 4), (121, 6)])
+@pytest.mark.parametrize(("seed", "rounds"), [(8, 2), (36, 5), (121, 6)])
 def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None:
     """Each time that the evidence asks for more segments, another round reads those and no others."""
     logs = make_log_dir(tmp_path / "logs")
@@ -173,31 +163,19 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
 
 
 @pytest.mark.usefixtures("small_rows")
-@settings(max_examples=2)
-@given(st.integers(0, 1 << 60))
-def test_any_packing_of_the_bundled_directories(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    request = Request(bundled_directories(), out=str(tmp_path_factory.mktemp("out")), boundaries="all", as_of_ms=NOW_MS)
-    request = replace(request, replay_from=random.Random(seed).choice(("log-start", "auto", "window")))
-    assert rebuilt(request, WithoutSpark(seed)) == rebuilt(request, None)
+@pytest.mark.parametrize("replay_from", ["log-start", "auto"])
+def test_any_packing_of_the_bundled_directories(tmp_path: Path, replay_from: str) -> None:
+    """Rebuilt, and then verified."""
+    places = bundled_directories()
+    plan = Request(places, out=str(tmp_path / "out"), boundaries="all", replay_from=replay_from, as_of_ms=NOW_MS)
+    assert rebuilt(plan, WithoutSpark(1)) == rebuilt(plan, None)
+    if replay_from == "auto":
+        clock = make_plan(Request(places, as_of_ms=NOW_MS)).clock
+        found, expected = (verify(open_source(places), clock, jobs=1, engine=each) for each in (WithoutSpark(2), None))
+        assert found == expected
 
 
-@pytest.mark.usefixtures("small_rows")
-def test_any_packing_of_a_verification() -> None:
-    source = open_source(bundled_directories())
-    clock = make_plan(Request(bundled_directories(), as_of_ms=NOW_MS)).clock
-    expected = verify(source, clock, jobs=1)
-
-    @settings(max_examples=2)
-    @given(st.integers(0, 1 << 60))
-    def holds(seed: int) -> None:
-        assert verify(source, clock, jobs=1, engine=WithoutSpark(seed)) == expected
-
-    holds()
-
-
-@pytest.mark.parametrize(
-    ("is_in_place", "boundaries"), [(True, "missing"), (False, "missing"), (False, "all")], ids=["in place", "out", "out, all"]
-)
+@pytest.mark.parametrize(("is_in_place", "boundaries"), [(True, "missing"), (False, "all")], ids=["in place", "out, all"])
 def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: str) -> None:
     """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
     outcomes = []

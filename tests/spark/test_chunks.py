@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -13,24 +12,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from fixture_files import bundled_directories
+from engine_results import all_bytes, outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
 from manifests import FIXTURES
 from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.snapshots.engine.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
+from snaprebuild.snapshots.rebuild.result import FAILED, WOULD_WRITE, PartitionResult
 from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
@@ -67,12 +65,10 @@ def plan_of(logs: Path, out: Path) -> Plan:
 def rebuilt(plan: Plan) -> PartitionResult:
     """Of one partition in chunks of one segment, which must be what it is as a whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
-    results = [rebuild(plan, jobs=1, engine=each, dry_run=True).partitions for each in (engine, None)]
+    found, expected = (rebuild(plan, jobs=1, engine=each, dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
-    (found,), (expected,) = results
-    for name in ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason"):
-        assert getattr(found.outcome, name) == getattr(expected.outcome, name), name
-    return found
+    assert outcomes_of(found) == outcomes_of(expected)
+    return found.partitions[0]
 
 
 def judged(logs: Path) -> PartitionVerdict:
@@ -103,38 +99,6 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
         (offset, "unverifiable") for offset in (4, 6, 9)
     ]
     assert [each.code for each in verdict.findings].count("damaged-segment") == 1
-
-
-def test_transactions_that_span_chunks(tmp_path: Path) -> None:
-    """Begun in one, aborted in another while a third one is open: what the index of its segment lists comes from all of them."""
-    logs = make_log_dir(tmp_path / "logs")
-    segments = {
-        0: batch(0, producer_id=7, attributes=TRANSACTIONAL),
-        1: batch(1, producer_id=8, attributes=TRANSACTIONAL),
-        2: batch(2) + marker(3, 7, commit=False),
-        4: batch(4),
-        5: marker(5, 8, commit=False),
-        6: batch(6),
-    }
-    directory = write_partition(logs / "t-0", segments)
-    right = {2: [AbortedTransaction(0, 7, 0, 3, 1)], 5: [AbortedTransaction(0, 8, 1, 5, 6)]}
-    for base, entries in right.items():
-        (directory / f"{base:020d}.txnindex").write_bytes(write_transaction_index(entries))
-    assert not rebuilt(plan_of(logs, tmp_path / "out")).findings
-    (directory / f"{5:020d}.txnindex").write_bytes(write_transaction_index([AbortedTransaction(0, 8, 2, 5, 6)]))
-    (finding,) = rebuilt(plan_of(logs, tmp_path / "out")).findings
-    assert (finding.code, finding.offset) == ("transaction-index-differs", 6)
-    assert [each.code for each in judged(logs).findings] == ["transaction-index-differs"]
-
-
-def test_a_segment_that_is_shorter(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    directory = write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
-    plan = plan_of(logs, tmp_path / "out")
-    os.truncate(directory / f"{3:020d}.log", 10)
-    found = rebuilt(plan)
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [REFUSED] * 3
-    assert len([each for each in found.findings if each.code != "boundary-not-reached"]) == 1
 
 
 def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,29 +170,21 @@ def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monk
 
 
 @pytest.mark.spark
-def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
-    found = {}
+def test_bundled_directories_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
+    """Rebuilt and verified; ``test_any_packing.py`` cuts all of them in every way."""
+    places = tuple(str(FIXTURES / name / "logs") for name in ("kafka27-mixed", "txn-state4", "damaged"))
+    results, files = [], []
     for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
         out = tmp_path / name
-        request = Request(bundled_directories(), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
-        result = rebuild(make_plan(request), jobs=1, engine=engine)
-        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        told = [
-            (each.findings, each.outcome.bytes_read, each.outcome.replay_index, each.outcome.replay_reason)
-            for each in result.partitions
-        ]
+        plan = make_plan(Request(places, out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
+        result = rebuild(plan, jobs=1, engine=engine)
         boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
-        found[name] = (files, told, boundaries)
-    assert found["spark"] == found["own"]
-    assert len(found["own"][0]) > 100
-
-
-@pytest.mark.spark
-def test_a_verification_in_chunks(spark: SparkSession) -> None:
-    source = open_source(bundled_directories())
-    clock = make_plan(Request(bundled_directories(), as_of_ms=NOW_MS)).clock
-    found, expected = (verify(source, clock, jobs=1, engine=each) for each in (SparkEngine(spark, chunk_bytes=1), None))
-    assert found == expected
+        rest = [{name: value for name, value in each.items() if name != "boundaries"} for each in outcomes_of(result)]
+        results.append((boundaries, rest, verify(open_source(places), plan.clock, jobs=1, engine=engine)))
+        files.append(all_bytes(out))
+    assert results[0] == results[1]
+    assert files[0] == files[1]
+    assert len(files[0]) > 30
 
 
 @pytest.mark.spark
@@ -262,17 +218,10 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
     )
     request = replace(request, offset_from=case.first_wanted)
     found, expected = (
-        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True).partitions
-        for engine in (SparkEngine(spark, chunk_bytes=1), None)
+        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True) for engine in (SparkEngine(spark, chunk_bytes=1), None)
     )
-    for one, other in zip(found, expected, strict=True):
-        assert (one.boundaries, one.findings, one.outcome.bytes_read) == (
-            other.boundaries,
-            other.findings,
-            other.outcome.bytes_read,
-        )
-        assert (one.outcome.replay_index, one.outcome.replay_reason) == (other.outcome.replay_index, other.outcome.replay_reason)
-    assert "extended back" in found[0].outcome.replay_reason
+    assert outcomes_of(found) == outcomes_of(expected)
+    assert "extended back" in found.partitions[0].outcome.replay_reason
 
 
 @pytest.mark.spark

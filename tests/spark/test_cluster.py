@@ -18,14 +18,12 @@ from typing import Any
 import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
+from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
-from fixture_files import bundled_directories
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
-from object_driver import python_workers
-from object_store import ObjectStore, split
+from object_driver import EXECUTORS, python_workers
 from plans import make_plan
-from same_result import OF_ONE_RUN, without
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -40,10 +38,6 @@ SECONDS_MAX = 600
 PARTITIONS = 12
 READING, WRITING = 2 * TASKS_PER_CORE, PARTITIONS
 """Tasks of the two stages, by which they are known."""
-
-
-def all_bytes(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 @dataclass
@@ -110,38 +104,31 @@ def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_bundled_directory(cluster: Cluster, tmp_path: Path) -> None:
-    """By the command, whose workers have no code but what is shipped to them."""
-    options = ("--boundaries", "all", "--replay-from", "log-start", "--as-of", str(AS_OF_MS), "--output", "json")
-    documents, told = [], []
-    for engine in ((), ("--engine", "spark", "--master", cluster.master)):
-        out = tmp_path / f"out{len(engine)}"
-        done = run("-m", "snaprebuild", "rebuild", *bundled_directories(), "--out", str(out), *options, *engine)
-        assert done.returncode == 4, done.stderr
-        document = without(json.loads(done.stdout.replace(str(out), "OUT")), OF_ONE_RUN)
-        documents.append((document, all_bytes(out)))
-        told.append(done.stderr.replace(str(out), "OUT"))
-    assert documents[0] == documents[1]
-    assert told[0] == told[1]
+@pytest.mark.parametrize("tasks", [READING, WRITING], ids=["segments are read", "snapshots are written"])
+def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path, tasks: int) -> None:
+    """What it read is read again. What it wrote is whole, and the task that does its work again finds it there."""
+    victim = cluster.workers.pop(0)
+    driver = str(Path(__file__).parent / "cluster_driver.py")
+    done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks))
+    assert done.returncode == 0, done.stderr
+    cluster.script("add")
+    document = json.loads(done.stdout)
+    assert len(document["killed"]) == 1, "the worker was killed in mid-job"
+    assert document["executors"] == 1
+    assert all(".zip/snaprebuild/" in each for each in document["code"]), "the code that was shipped"
+    assert document["after"] == ["storage-failed: the Spark job failed: the session was stopped"]
+    assert document["exit_code_after"] == 5
+    assert (document["exit_code"], document["findings"]) == (0, [])
+    assert document["actions"] == {"written": 4 * PARTITIONS}
+    assert all_bytes(tmp_path) == expected
 
 
 def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     """As docs/guides/spark.md has it: the driver and the executors have the code from one archive, and no other."""
     submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
-    asked = (
-        "--engine",
-        "spark",
-        "--out",
-        str(tmp_path / "out"),
-        "--boundaries",
-        "all",
-        "--as-of",
-        str(AS_OF_MS),
-        "--output",
-        "json",
-    )
-    place, report = str(MIXED / "logappend-0"), tmp_path / "report.json"
-    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", place, *asked, "--save-json", str(report))
+    out, report = tmp_path / "out", tmp_path / "report.json"
+    asked = ("--engine", "spark", "--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
+    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", str(MIXED / "logappend-0"), *asked, "--save-json", str(report))
     done = subprocess.run(
         [submit, "--master", cluster.master, "--py-files", archive, *job],
         env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},
@@ -154,41 +141,7 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(report.read_text())["totals"] == json.loads(done.stdout)["totals"]
     assert json.loads(done.stdout)["totals"]["written"] == 5
-    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path / "out").items()} == of_kafka("logappend-0")
-
-
-def driven(cluster: Cluster, logs: Path, out: Path, tasks: int) -> dict[str, Any]:
-    victim = cluster.workers.pop(0)
-    driver = str(Path(__file__).parent / "cluster_driver.py")
-    done = run(driver, cluster.master, str(logs), str(out), str(victim), str(tasks))
-    assert done.returncode == 0, done.stderr
-    cluster.script("add")
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert len(document["killed"]) == 1, "the worker was killed in mid-job"
-    assert document["executors"] == 1
-    assert all(".zip/snaprebuild/" in each for each in document["code"]), "the code that was shipped"
-    assert document["after"] == ["storage-failed: the Spark job failed: the session was stopped"]
-    assert document["exit_code_after"] == 5
-    return document
-
-
-def test_a_worker_that_is_killed_while_segments_are_read(
-    cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    document = driven(cluster, logs, tmp_path, READING)
-    assert (document["exit_code"], document["findings"]) == (0, [])
-    assert document["actions"] == {"written": 4 * PARTITIONS}
-    assert all_bytes(tmp_path) == expected
-
-
-def test_a_worker_that_is_killed_while_snapshots_are_written(
-    cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    """What it wrote is whole; whoever does its work again finds it there."""
-    document = driven(cluster, logs, tmp_path, WRITING)
-    assert (document["exit_code"], document["findings"]) == (0, [])
-    assert document["actions"] == {"written": 4 * PARTITIONS}
-    assert all_bytes(tmp_path) == expected
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
 
 
 # ------------------------------------------------------------------------------------------------------------- objects
@@ -197,25 +150,25 @@ MIXED = FIXTURES / "kafka27-mixed" / "logs"
 MIXED_PARTITIONS = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
 MISSING = {"mixed-0": 12, "logappend-0": 2}
 """Snapshots that are not there, by partition."""
+ACCESS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 class Drivers:
     """Rebuilds of objects, each by a driver of its own; executors get keys to the store by the settings of the session."""
 
-    def __init__(self, cluster: Cluster, access: dict[str, str]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.access = access
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, asked: dict[str, Any], executors: int = 2, **settings: str) -> subprocess.Popen[str]:
-        conf = {f"spark.executorEnv.{name}": value for name, value in self.access.items()}
-        conf |= {"spark.cores.max": str(executors)} | {name.replace("_", "."): value for name, value in settings.items()}
+    def start(self, asked: dict[str, str], **settings: str) -> subprocess.Popen[str]:
+        conf = {f"spark.executorEnv.{name}": value for name, value in ACCESS.items()}
+        conf |= {"spark.cores.max": str(EXECUTORS)} | {name.replace("_", "."): value for name, value in settings.items()}
         arguments = " ".join(f"--conf {name}={value}" for name, value in conf.items())
-        command = [sys.executable, str(Path(__file__).parent / "object_driver.py")]
+        driver = str(Path(__file__).parent / "object_driver.py")
         self.started.append(
             subprocess.Popen(
-                [*command, json.dumps({"master": self.cluster.master, "executors": executors, **asked})],
-                env=around(PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell", **self.access),
+                [sys.executable, driver, json.dumps({"master": self.cluster.master, **asked})],
+                env=around(PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell", **ACCESS),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -223,14 +176,12 @@ class Drivers:
         )
         return self.started[-1]
 
-    def result(self, driver: subprocess.Popen[str]) -> dict[str, Any]:
+    def run(self, asked: dict[str, str], **settings: str) -> dict[str, Any]:
+        driver = self.start(asked, **settings)
         told, errors = driver.communicate(timeout=SECONDS_MAX)
         assert driver.returncode == 0, errors
         document: dict[str, Any] = json.loads(told)
         return document
-
-    def run(self, asked: dict[str, Any], **settings: str) -> dict[str, Any]:
-        return self.result(self.start(asked, **settings))
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:
@@ -242,9 +193,7 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
 
 @pytest.fixture
 def drivers(cluster: Cluster) -> Iterator[Drivers]:
-    access = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL_S3",) if name in os.environ}
-    access |= {name: os.environ.get(name, "test") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    drivers = Drivers(cluster, {**access, "AWS_DEFAULT_REGION": "us-east-1"})
+    drivers = Drivers(cluster)
     yield drivers
     for each in drivers.started:
         each.kill()
@@ -275,47 +224,6 @@ def added(store: FaultyStore) -> dict[str, frozenset[Any]]:
     """What a run put beside the segments."""
     found = {name.removeprefix("b/logs/"): data for name, data in store.objects.items()}
     return {name: frozenset(entries_in(data)) for name, data in found.items() if not (MIXED / name).exists()}
-
-
-@pytest.mark.s3
-def test_a_python_worker_that_is_killed(
-    object_store: ObjectStore, drivers: Drivers, logs: Path, expected: dict[str, bytes]
-) -> None:
-    """From objects to objects; its task is done again."""
-    source, out = object_store.upload(logs, f"s3://{object_store.bucket()}/logs"), f"s3://{object_store.bucket()}/out"
-    document = drivers.run({"source": source, "out": out, "kill": drivers.cluster.workers})
-    assert len(document["killed"]) == 2, "the worker was killed in mid-job, and its task failed"
-    assert (document["exit_code"], document["findings"], document["executors"]) == (0, [], 2)
-    assert Counter(document["actions"].values()) == {"written": 4 * PARTITIONS}
-    assert object_store.files(out) == expected
-
-
-@pytest.mark.s3
-def test_two_runs_at_once_beside_the_same_segments(object_store: ObjectStore, drivers: Drivers, tmp_path: Path) -> None:
-    """Both found the same snapshots missing. Each is written once, by one run that says so, and the other run says that it was not it."""
-    bucket = object_store.bucket()
-    object_store.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    brokers = [object_store.upload(MIXED, f"s3://{bucket}/copies/broker-{number}/logs") for number in range(3)]
-    before = object_store.files(f"s3://{bucket}/copies")
-    asked = {"source": f"s3://{bucket}/copies", "begin": str(tmp_path)}
-    both = [drivers.start(asked, executors=1) for _ in range(2)]
-    wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == 2 or any(each.poll() is not None for each in both), "no plans")
-    (tmp_path / "go").touch()
-    told = [drivers.result(each) for each in both]
-    wanted = {f"{broker}/{name}": entries for broker in brokers for name, entries in missing().items()}
-    written = [{path for path, action in each["actions"].items() if action == "written"} for each in told]
-    assert not written[0] & written[1]
-    assert written[0] | written[1] == set(wanted)
-    for each, mine in zip(told, written, strict=True):
-        assert each["not_written"] == len(wanted) - len(mine)
-        assert {finding.split(":")[0] for finding in each["findings"]} <= {"refused", "storage-failed"}
-        assert each["exit_code"] in ((3, 5) if each["not_written"] else (0,))
-    after = object_store.files(f"s3://{bucket}/copies")
-    assert {name: after[name] for name in before} == before
-    for path, entries in wanted.items():
-        assert frozenset(entries_in(object_store.get(path))) == entries
-        versions = object_store.client.list_object_versions(Bucket=bucket, Prefix=split(path)[1])["Versions"]
-        assert len(versions) == 1, "none was overwritten"
 
 
 def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: FaultyStore, tmp_path: Path) -> None:

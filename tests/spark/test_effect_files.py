@@ -29,7 +29,6 @@ from snaprebuild.spark.effect_files import (
     CachedSegment,
     CacheWriter,
     EffectCache,
-    Place,
     chosen_places,
     key_of,
     look_up,
@@ -282,16 +281,9 @@ def rewritten(file: Path, **columns: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "why"),
-    [
-        ({"batches": [4]}, "a row is damaged: its checksum differs"),
-        ({"effect_producer_id": [[0, 1, 7]]}, "a row is damaged: its checksum differs"),
-        ({"path": ["/other"]}, "a row is damaged: its checksum differs"),
-        ({"checksum": [b"0123456789abcdef"]}, "a row is damaged: its checksum differs"),
-        ({"checksum": [None]}, "a row is damaged: its checksum differs"),
-    ],
+    "columns", [{"batches": [4]}, {"effect_producer_id": [[0, 1, 7]]}, {"path": ["/other"]}, {"checksum": [None]}], ids=str
 )
-def test_a_changed_row(tmp_path: Path, columns: dict[str, Any], why: str) -> None:
+def test_a_changed_row(tmp_path: Path, columns: dict[str, Any]) -> None:
     task = segment(tmp_path)
     effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     (path,) = (tmp_path / "effects").iterdir()
@@ -299,7 +291,7 @@ def test_a_changed_row(tmp_path: Path, columns: dict[str, Any], why: str) -> Non
     assert summaries(effects, [task], told).keys() == {0}
     rewritten(path, **columns)
     assert not summaries(effects, [task], told)
-    assert told == [f"{task.path}: is read again: {path}: {why}"]
+    assert told == [f"{task.path}: is read again: {path}: a row is damaged: its checksum differs"]
 
 
 def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +393,3 @@ def test_limits_of_a_run_concern_its_segments() -> None:
     assert isinstance(store, S3Store)
     assert store.settings == S3Settings(path_style=True)
     assert store.settings.run != "a"
-
-
-def test_places_are_told_apart() -> None:
-    assert Place("a", 1) != Place("a", 1, 0)

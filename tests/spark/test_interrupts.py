@@ -74,18 +74,8 @@ def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
         # Tests before this one may have led this process to another store, or to settings of their session.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_", "SPARK_"))}
         options = ("--as-of", "1795270000000", "--set", "s3_path_style=true", "--receipt", str(receipt), "--output", "json")
-        command = (
-            sys.executable,
-            "-m",
-            "snaprebuild",
-            "rebuild",
-            "s3://b/logs",
-            *options,
-            "--engine",
-            "spark",
-            "--master",
-            "local[2]",
-        )
+        engine = ("--engine", "spark", "--master", "local[2]")
+        command = (sys.executable, "-m", "snaprebuild", "rebuild", "s3://b/logs", *options, *engine)
         with subprocess.Popen(
             command,
             cwd=REPOSITORY,

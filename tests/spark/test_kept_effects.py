@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import Run
 from documents import check
+from engine_results import all_bytes
 from log_dirs import batch, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
@@ -27,7 +27,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.spark import job
 from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.effect_files import EffectCache
@@ -45,10 +44,6 @@ NOW = "1795270000000"
 ALL = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 OPTIONS = ("--as-of", NOW, "--output", "json", "--engine", "spark")
 Command = Callable[..., Run]
-
-
-def all_bytes(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def document(run: Run, *places: Path) -> dict[str, Any]:
@@ -72,14 +67,12 @@ def told(run: Run) -> tuple[int, int]:
     return sum(each["read_bytes"] for each in partitions), effects["segments"]
 
 
-@pytest.mark.parametrize("replay_from", ["log-start", "auto", "window"])
-def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path, replay_from: str) -> None:
-    line = ("--boundaries", "all", "--replay-from", replay_from, *OPTIONS)
+def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    """And a verification, which takes what a rebuild has kept, but for segments inside which a snapshot stands."""
+    kept, line = ("--cache", tmp_path / "effects"), (*ALL, *OPTIONS)
     plain = command("rebuild", FIXTURES, "--out", tmp_path / "plain", *line)
     assert json.loads(plain.stdout)["cache"] is None
-    runs = [
-        command("rebuild", FIXTURES, "--out", tmp_path / name, "--cache", tmp_path / "effects", *line) for name in ("one", "two")
-    ]
+    runs = [command("rebuild", FIXTURES, "--out", tmp_path / name, *kept, *line) for name in ("one", "two")]
     for name, run in zip(("one", "two"), runs, strict=True):
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "plain")
         assert document(run, tmp_path / name) == document(plain, tmp_path / "plain")
@@ -93,12 +86,6 @@ def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command:
         sizes = [each["size_bytes"] for each in each["inputs"]]
         most = sum(sizes) if "/damaged/" in each["path"] or "compacted" in each["path"] else sizes[-1] if sizes else 0
         assert each["read_bytes"] <= most, each["path"]
-
-
-def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
-    """Effects that a rebuild has kept serve it, too, but for segments inside which a snapshot stands."""
-    kept = ("--cache", tmp_path / "effects")
-    command("rebuild", FIXTURES, "--out", tmp_path / "out", *kept, *ALL, *OPTIONS)
     plain, with_effects = (command("verify", FIXTURES, *more, *OPTIONS) for more in ((), kept))
     assert document(with_effects) == document(plain)
     assert (with_effects.exit_code, with_effects.stderr) == (plain.exit_code, plain.stderr)
@@ -108,7 +95,6 @@ def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -
 SEGMENTS = {
     base: b"".join(batch(at, producer_id=at % 7, payload_bytes=50) for at in range(base, base + 10)) for base in range(0, 60, 10)
 }
-SIZE = len(SEGMENTS[0])
 
 
 @pytest.fixture
@@ -140,13 +126,9 @@ def request_of(logs: Path, out: Path) -> Request:
     return Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
 
 
-def size_of(path: Path) -> int:
-    return path.stat().st_size
-
-
 def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Path) -> None:
     paths = [logs / "t-0" / f"{base:020d}.log" for base in SEGMENTS]
-    sizes = [size_of(path) for path in paths]
+    sizes = [path.stat().st_size for path in paths]
     assert run() == (sum(sizes), 0)
     assert run() == (sizes[5], 5)
     # A new segment: the one before it is closed now.
@@ -170,104 +152,55 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
     assert run() == (len(new), 5)
 
 
-def test_checksums_are_asked_for(run: Callable[..., tuple[int, int]], logs: Path) -> None:
-    sizes = [size_of(path) for path in sorted((logs / "t-0").glob("*.log"))]
-    _, kept = run("--crc", "skip")
-    assert kept == 0
-    assert run("--crc", "skip")[1] == 5
-    assert run("--crc", "check") == (sum(sizes), 0)
-    assert run("--crc", "check") == (sizes[5], 5)
-    assert run("--crc", "skip")[1] == 5
+def test_checksums_are_asked_for(run: Callable[..., tuple[int, int]]) -> None:
+    """What was kept without them serves no run that checks; ``test_effect_files.py`` has the reverse."""
+    assert run("--crc", "skip")[1] == 0
+    assert run("--crc", "check")[1] == 0
+    assert run("--crc", "check")[1] == 5
 
 
-def test_files_that_are_damaged_or_left_over(
+def test_files_that_are_damaged(
     run: Callable[..., tuple[int, int]], logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are told, and what was in them is read and kept again."""
-    sizes = [size_of(path) for path in sorted((logs / "t-0").glob("*.log"))]
-    run()
-    files = sorted((tmp_path / "effects").iterdir())
-    for path in files:  # a writer that was killed
-        path.rename(path.with_name(f".{path.name}.tmp"))
+    """They are reported, and what was in them is read and kept again: damage that the driver meets, and that only tasks meet."""
+    sizes = [path.stat().st_size for path in sorted((logs / "t-0").glob("*.log"))]
+    everything, rest = (sum(sizes), 0), (sizes[5], 5)
     with caplog.at_level(logging.WARNING):
-        assert run() == (sum(sizes), 0)
-        assert not caplog.messages
-        assert run() == (sizes[5], 5)
+        assert run() == everything
+        for path in (tmp_path / "effects").iterdir():
+            os.truncate(path, path.stat().st_size // 2)
+        assert run() == everything
+        assert {"is passed over: " in line for line in caplog.messages} == {True}
+        caplog.clear()
+        assert run() == rest
         for path in (tmp_path / "effects").glob("effects-*"):
-            os.truncate(path, size_of(path) // 2)
-        assert run() == (sum(sizes), 0)
-    assert len(caplog.messages) > 0
-    assert all("is passed over: " in line for line in caplog.messages)
-    caplog.clear()
-    for path in (tmp_path / "effects").glob("effects-*"):
-        path.unlink()
-    run()
-    # In a page of values that only the tasks read, behind the columns of keys.
-    for path in (tmp_path / "effects").glob("effects-*"):
-        for position in range(size_of(path) // 4, size_of(path) // 4 + 100):  # one byte may be a statistic that nobody asks for
-            flip(path, position)
-    with caplog.at_level(logging.WARNING):
-        read, kept = run()
-    assert (read, kept) == (sum(sizes), 0)
-    assert all("is read again" in line or "is passed over" in line for line in caplog.messages)
-    assert len(caplog.messages) > 0
-    assert run() == (sizes[5], 5), "what was read again was kept again, and the newer one counts"
+            for position in range(path.stat().st_size // 4, path.stat().st_size // 4 + 100):  # in a page of values, behind the keys
+                flip(path, position)
+        assert run() == everything
+        assert {"is read again" in line or "is passed over" in line for line in caplog.messages} == {True}
+    assert run() == rest, "what was read again was kept again, and the newer one counts"
 
 
 def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ranges are kept; where one of them is gone, the segment is read."""
+    """Its ranges are kept. Where one of them is gone, ``test_effect_files.py`` has it, the segment is read."""
     monkeypatch.setattr(job, "TASK_BYTES_MIN", 20_000)
     logs = tmp_path / "logs"
     for name in ("t-0", "t-1"):
         make_partition(logs / name, Shape(batch_bytes=1000, total_bytes=600_000, segment_bytes=200_000, producers=30))
-    request = request_of(logs, tmp_path / "own")
-    own = rebuild(make_plan(request), jobs=1)
+    own = rebuild(make_plan(request_of(logs, tmp_path / "own")), jobs=1)
     effects = EffectCache.at(str(tmp_path / "effects"))
-
-    def run(name: str) -> RebuildResult:
-        plan = make_plan(replace(request, out=str(tmp_path / name)))
+    hits = []
+    for name in ("one", "two"):
+        plan = make_plan(request_of(logs, tmp_path / name))
         result = rebuild(plan, engine=SparkEngine(spark, cache=effects))
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "own")
         for one, other in zip(result.partitions, own.partitions, strict=True):
             assert one.findings == other.findings
             assert [each.reasons for each in one.boundaries] == [each.reasons for each in other.boundaries]
-        return result
-
-    run("one")
+        hits.append([each.outcome.cache_hits.segments for each in result.partitions])
     starts = [row["start_bytes"] for name in effects.names() for row in pq.read_table(tmp_path / "effects" / name).to_pylist()]
     assert len([start for start in starts if start]) >= 4
-    second = run("two")
-    kept = sum(each.outcome.cache_hits.segments for each in second.partitions)
-    assert kept == sum(len(each.plan.source.directory.segments) - 1 for each in second.partitions if each.boundaries)
-    paths = {
-        name: {row["path"] for row in pq.read_table(tmp_path / "effects" / name).to_pylist() if row["path"]}
-        for name in effects.names()
-    }
-    gone = min(paths, key=lambda name: len(paths[name]))
-    (tmp_path / "effects" / gone).unlink()
-    third = run("three")
-    assert 0 < len(paths[gone]) < kept
-    assert sum(each.outcome.cache_hits.segments for each in third.partitions) == kept - len(paths[gone])
-
-
-def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
-    """Both keep the same segments: no harm."""
-    effects = EffectCache.at(str(tmp_path / "effects"))
-    done: dict[str, RebuildResult] = {}
-
-    def run(name: str) -> None:
-        plan = make_plan(request_of(logs, tmp_path / name))
-        done[name] = rebuild(plan, engine=SparkEngine(spark, cache=effects))
-
-    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(600)
-    assert done.keys() == {"one", "two"}
-    run("three")
-    assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two") == all_bytes(tmp_path / "three")
-    assert done["three"].partitions[0].outcome.cache_hits.segments == 5
+    assert hits == [[0, 0], [len(each.plan.source.directory.segments) - 1 for each in own.partitions]]
 
 
 @pytest.mark.s3
@@ -304,23 +237,12 @@ def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: P
         refused = command(verb, logs, *more, "--cache", logs / "t-0" / "effects", *OPTIONS)
         assert (refused.exit_code, refused.stdout) == (3, "")
         assert "--cache leads into" in refused.stderr
-        for engine in ((), ("--engine", "auto")):
-            wrong = command(verb, logs, *more, "--cache", tmp_path / "effects", *engine)
-            assert wrong.exit_code == 2
-            assert "--cache needs --engine spark" in wrong.stderr
+        wrong = command(verb, logs, *more, "--cache", tmp_path / "effects", "--engine", "auto")
+        assert wrong.exit_code == 2
+        assert "--cache needs --engine spark" in wrong.stderr
     assert command("rebuild", logs, "--cache", "", *OPTIONS).exit_code == 2
-    (tmp_path / "file").write_bytes(b"")
-    assert command("verify", logs, "--cache", tmp_path / "file", *OPTIONS).exit_code == 2
     assert tree(logs) == before
     assert not (tmp_path / "effects").exists()
-
-
-def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
-    from snaprebuild.spark import notebook
-
-    for kept in (0, 5):
-        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", cache=str(tmp_path / "effects"))
-        assert result.partitions[0].outcome.cache_hits.segments == kept
 
 
 def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
@@ -333,7 +255,8 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     planned = notebook.plan(spark, logs, **options)
     assert not (tmp_path / "out").exists()
     assert notebook.scan(spark, [logs]) == scan(open_source([str(logs)]))
-    result = notebook.rebuild(spark, logs, results=tmp_path / "rows.jsonl", **options)
+    result = notebook.rebuild(spark, logs, results=tmp_path / "rows.jsonl", cache=str(tmp_path / "effects"), **options)
+    assert result.partitions[0].outcome.cache_hits.segments == 0
     written = sum(len(partition.boundaries) for partition in planned.partitions)
     assert result.totals == {"written": written}
     assert repr(result) == f"RebuildResult(1 partitions, 0 findings: {written} written)"
@@ -341,6 +264,8 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     rows = (tmp_path / "rows.jsonl").read_text().splitlines()
     assert [json.loads(row)["offset"] for row in rows] == [row["offset"] for row in result.to_dict()["boundaries"]]
     assert len(rows) == written
+    again = notebook.rebuild(spark, logs, cache=str(tmp_path / "effects"), dry_run=True, **options)
+    assert again.partitions[0].outcome.cache_hits.segments == 5
     assert notebook.verify(spark, logs).partitions
 
 

@@ -42,15 +42,6 @@ def test_near_the_best_packing(sizes: list[int], tasks: int) -> None:
     assert max(loads(sizes, pack(sizes, tasks), tasks)) <= best * (4 - 1 / tasks) / 3 + 1e-9
 
 
-@pytest.mark.parametrize("tasks", [4, 32, 200])
-def test_skew(tasks: int) -> None:
-    """Sizes as in a Zipf law: balanced as soon as there are some items for each task, and the largest is no larger than a share."""
-    sizes = [(1 << 30) // rank for rank in range(1, 20_001)]
-    share = sum(sizes) / tasks
-    load = loads(sizes, pack(sizes, tasks), tasks)
-    assert max(load) <= max(1.05 * share, sizes[0])
-
-
 def test_nothing_to_pack() -> None:
     assert pack([], 4) == []
     assert pack([0, 0, 0], 2) == [0, 1, 0]
@@ -63,7 +54,7 @@ def test_slots_are_distinct(tasks: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("tasks", [1, 2, 7, 200])
+@pytest.mark.parametrize("tasks", [7, 200])
 def test_spark_puts_each_slot_into_its_partition(spark: SparkSession, tasks: int) -> None:
     """As Spark itself says: by its ``hash``, and by the partition that a row is found in."""
     from pyspark.sql.functions import hash as spark_hash

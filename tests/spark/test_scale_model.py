@@ -15,7 +15,7 @@ pytestmark = pytest.mark.full
 BALANCE_MAX = 1.5
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize(("partitions", "cores"), [(1, 2), (40, 16), (3_000, 16), (3_000, 700)])
 def test_no_task_has_much_more_than_the_mean(partitions: int, cores: int, exponent: float) -> None:
     """Also where a task would have one segment and a bit, or one partition has nearly everything."""

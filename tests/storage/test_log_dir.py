@@ -45,7 +45,7 @@ def test_log_directories_are_told_by_what_is_in_them(tmp_path: Path) -> None:
     assert find_partitions([str(bare)]).named == {str(bare)}
 
 
-@pytest.mark.parametrize("name", ["t", "t-", "t-x", "-0", "t-0-", "..-0", "t 1-0", "t-0.tmp", "t-99999999999"])
+@pytest.mark.parametrize("name", ["t", "t-x", "..-0", "t-0.tmp"])
 def test_names_that_are_no_partition(name: str, tmp_path: Path) -> None:
     write_partition(make_log_dir(tmp_path / "logs") / name, {0: batch(0)})
     assert names(find_partitions([str(tmp_path)])) == []
@@ -102,22 +102,11 @@ def test_what_the_bundled_small_files_say() -> None:
     assert mixed.high_watermarks is not None
 
 
-def test_an_absent_file_is_no_fault(tmp_path: Path) -> None:
-    state = read_log_dir(str(tmp_path))
-    assert (state.recovery_points, state.log_starts, state.high_watermarks, state.cleaner_points) == (None, None, None, None)
-    assert (state.clean_shutdown, state.meta, state.faults, state.is_broker_directory) == (None, None, (), False)
+CHECKPOINTS = ("recovery-point", "log-start", "replication", "cleaner")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "recovery-point-offset-checkpoint",
-        "log-start-offset-checkpoint",
-        "replication-offset-checkpoint",
-        "cleaner-offset-checkpoint",
-    ],
-)
-@pytest.mark.parametrize("data", [b"1\n0\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 x\n", b"\xff\xff", b"0\n99999999999\n"])
+@pytest.mark.parametrize("name", [f"{each}-offset-checkpoint" for each in CHECKPOINTS])
+@pytest.mark.parametrize("data", [b"1\n0\n", b"\xff\xff"])
 def test_a_checkpoint_that_does_not_parse_is_a_fault_and_counts_as_absent(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     state = read_log_dir(str(tmp_path))
@@ -128,6 +117,8 @@ def test_a_checkpoint_that_does_not_parse_is_a_fault_and_counts_as_absent(name: 
 
 
 def test_a_small_file_that_cannot_be_read(tmp_path: Path) -> None:
+    absent = read_log_dir(str(tmp_path))
+    assert (absent.clean_shutdown, absent.meta, absent.faults, absent.is_broker_directory) == (None, None, (), False)
     (tmp_path / "meta.properties").mkdir()
     (tmp_path / "recovery-point-offset-checkpoint").symlink_to("/etc/passwd")
     state = read_log_dir(str(tmp_path))

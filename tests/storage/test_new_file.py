@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from failing_calls import raising
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
@@ -35,7 +36,7 @@ class Calls(FileCalls):
 
     def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
         if not self._has_links:
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+            raising(errno.EPERM)()
         super().link(name, new_name, dir_fd=dir_fd)
         self.seen.append(("name", self._path.read_bytes()))
 
@@ -80,11 +81,8 @@ def test_where_it_may_be(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_fd: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+        patched.setattr(os, "fsync", raising(errno.ENOSPC))
         with pytest.raises(WriteFailedError, match="No space left"):
             write(tmp_path / "table")
     with pytest.raises(KeyError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from snaprebuild.storage.local.store import LOCAL
 
 MIB = 1 << 20
 PAGE = mmap.PAGESIZE
-WAYS: tuple[Callable[[int, int], PageReader], ...] = (DontCacheReader, DroppingReader)
+Way = Callable[[int, int], PageReader]
+WAYS: tuple[Way, ...] = (DontCacheReader, DroppingReader)
 
 
 @pytest.fixture
@@ -28,6 +30,16 @@ def drops(tmp_path: Path) -> None:
     forget(path)
     if resident_bytes(str(path))[0]:
         pytest.skip("the file system of the temporary directory keeps its pages")
+
+
+@contextlib.contextmanager
+def reading(path: Path, way: Way, size: int) -> Iterator[PageReader]:
+    """A reader of a file that had this size when it was opened."""
+    fd = os.open(path, os.O_RDONLY)
+    reader = way(fd, size)
+    yield reader
+    reader.close()
+    os.close(fd)
 
 
 def forget(path: Path, begin: int = 0, length: int = 0) -> None:
@@ -58,22 +70,19 @@ def read_through(reader: PageReader, size: int, block: int) -> bytes:
 
 @pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_cold_file_stays_cold(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+def test_a_cold_file_stays_cold(way: Way, tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     for size, block in ((21 * MIB + 12345, 4 * MIB), (9 * MIB, 300_000), (5, 4096), (PAGE, PAGE)):
         data = file_of(path, size)
         assert resident(path) == 0
-        fd = os.open(path, os.O_RDONLY)
-        reader = way(fd, size)
-        assert read_through(reader, size, block) == data
-        reader.close()
-        os.close(fd)
+        with reading(path, way, size) as reader:
+            assert read_through(reader, size, block) == data
         assert resident(path) == 0, (size, block)
 
 
 @pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_cached_stays_cached(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+def test_what_was_cached_stays_cached(way: Way, tmp_path: Path) -> None:
     """The pages of a broker: the end of the file, which it has just written, and some that a consumer reads."""
     path, size = tmp_path / "segment.log", 24 * MIB
     data = file_of(path, size)
@@ -87,11 +96,8 @@ def test_what_was_cached_stays_cached(way: Callable[[int, int], PageReader], tmp
                 os.pread(fd, PAGE, position)
         os.close(fd)
         before = resident(path)
-        fd = os.open(path, os.O_RDONLY)
-        reader = way(fd, size)
-        assert read_through(reader, size, 4 * MIB) == data
-        reader.close()
-        os.close(fd)
+        with reading(path, way, size) as reader:
+            assert read_through(reader, size, 4 * MIB) == data
         after = resident(path)
         if after == before >= wanted:
             break
@@ -101,17 +107,14 @@ def test_what_was_cached_stays_cached(way: Callable[[int, int], PageReader], tmp
 
 @pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_looking_something_up_leaves_nothing(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+def test_looking_something_up_leaves_nothing(way: Way, tmp_path: Path) -> None:
     path, size = tmp_path / "segment.log", 24 * MIB
     data = file_of(path, size)
-    fd = os.open(path, os.O_RDONLY)
-    reader = way(fd, size)
     buffer = memoryview(bytearray(5000))
-    for position in (17 * MIB, 3, 12 * MIB - 100, 3, size - 200, size, size + 5000):
-        count = reader.read(buffer, position)
-        assert bytes(buffer[:count]) == data[position : position + 5000]
-    reader.close()
-    os.close(fd)
+    with reading(path, way, size) as reader:
+        for position in (17 * MIB, 3, 12 * MIB - 100, 3, size - 200, size, size + 5000):
+            count = reader.read(buffer, position)
+            assert bytes(buffer[:count]) == data[position : position + 5000]
     assert resident(path) == 0
 
 
@@ -121,13 +124,10 @@ def test_bytes_that_were_appended_later(tmp_path: Path) -> None:
     for way in WAYS:
         for before in (b"", b"x" * 5000):
             path.write_bytes(before)
-            fd = os.open(path, os.O_RDONLY)
-            reader = way(fd, len(before))
-            with path.open("ab") as file:
-                file.write(b"more")
-            assert read_through(reader, len(before) + 4, 4096) == before + b"more"
-            reader.close()
-            os.close(fd)
+            with reading(path, way, len(before)) as reader:
+                with path.open("ab") as file:
+                    file.write(b"more")
+                assert read_through(reader, len(before) + 4, 4096) == before + b"more"
 
 
 def test_a_file_that_is_truncated_meanwhile(tmp_path: Path) -> None:
@@ -135,15 +135,12 @@ def test_a_file_that_is_truncated_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     for way in WAYS:
         path.write_bytes(bytes(9 * MIB))
-        fd = os.open(path, os.O_RDONLY)
-        reader = way(fd, 9 * MIB)
         buffer = memoryview(bytearray(4 * MIB))
-        assert reader.read(buffer, 0) == 4 * MIB
-        os.truncate(path, MIB)
-        assert reader.read(buffer, 4 * MIB) == 0
-        assert reader.read(buffer, 0) == MIB
-        reader.close()
-        os.close(fd)
+        with reading(path, way, 9 * MIB) as reader:
+            assert reader.read(buffer, 0) == 4 * MIB
+            os.truncate(path, MIB)
+            assert reader.read(buffer, 4 * MIB) == 0
+            assert reader.read(buffer, 0) == MIB
 
 
 def test_a_kernel_that_does_not_know_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +155,8 @@ def test_a_kernel_that_does_not_know_the_flag(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(page_cache.os, "preadv", old)
     path = tmp_path / "segment.log"
     data = file_of(path, 5 * MIB)
-    fd = os.open(path, os.O_RDONLY)
-    reader = DontCacheReader(fd, len(data))
-    assert read_through(reader, len(data), MIB) == data
-    reader.close()
-    os.close(fd)
+    with reading(path, DontCacheReader, len(data)) as reader:
+        assert read_through(reader, len(data), MIB) == data
     assert flags_seen[:2] == [page_cache.RWF_DONTCACHE, 0]
     assert not any(flags_seen[1:])
 
@@ -176,11 +170,8 @@ def test_which_kernels_are_trusted(
     monkeypatch.setattr(page_cache.os, "uname", lambda: os.uname_result(("Linux", "host", release, "", "x86_64")))
     page_cache._dontcache_is_trusted.cache_clear()
     request.addfinalizer(page_cache._dontcache_is_trusted.cache_clear)
-    fd = os.open(path, os.O_RDONLY)
-    reader = page_cache.page_reader(fd, 1)
-    assert type(reader) is way
-    reader.close()
-    os.close(fd)
+    with reading(path, page_cache.page_reader, 1) as reader:
+        assert type(reader) is way
 
 
 @pytest.mark.usefixtures("drops")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import FIXTURES, PartitionFixture
+from manifests import PartitionFixture
+from odd_files import ODD_KINDS, make_odd
 
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
@@ -91,25 +92,10 @@ def test_every_name_where_it_belongs(tmp_path: Path) -> None:
 digits = st.text("0123456789", min_size=18, max_size=21) | st.sampled_from(
     ("9223372036854775807".rjust(20, "0"), "9223372036854775808".rjust(20, "0"), "٠" * 20, "²" * 20, "-" + "0" * 19)
 )
-endings = st.sampled_from(
-    (
-        ".log",
-        ".index",
-        ".timeindex",
-        ".txnindex",
-        ".snapshot",
-        ".log.deleted",
-        ".snapshot.tmp",
-        ".LOG",
-        "",
-        ".log.swap",
-        ".log.",
-        "log",
-    )
-)
+ENDINGS = [*(".log", ".index", ".snapshot", ".log.deleted", ".snapshot.tmp"), *(".LOG", "", ".log.swap", ".log.", "log")]
 
 
-@given(st.sets(st.builds(str.__add__, digits, endings), max_size=12))
+@given(st.sets(st.builds(str.__add__, digits, st.sampled_from(ENDINGS)), max_size=12))
 def test_the_quick_way_tells_names_as_the_grammar_does(names: set[str]) -> None:
     """The frequent names are told by slicing: the same answer as ``parse_file_name`` gives."""
     entries = [_Entry(name) for name in names]
@@ -117,11 +103,7 @@ def test_the_quick_way_tells_names_as_the_grammar_does(names: set[str]) -> None:
     kinds = {name: parse_file_name(name) for name in names}
 
     def of(kind: FileKind) -> set[str]:
-        return {
-            name
-            for name, parsed in kinds.items()
-            if parsed is not None and parsed.kind is kind and parsed.suffix is FileSuffix.NONE
-        }
+        return {name for name, parsed in kinds.items() if parsed and (parsed.kind, parsed.suffix) == (kind, FileSuffix.NONE)}
 
     assert {segment.log.name for segment in found.segments} == of(FileKind.LOG)
     assert {file.name for _, file in found.snapshots} == of(FileKind.PRODUCER_SNAPSHOT)
@@ -147,18 +129,12 @@ class _Entry:
         return False
 
 
-@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_what_is_no_regular_file_is_told_apart(kind: str, tmp_path: Path) -> None:
     touch(tmp_path, f"{0:020d}.log")
     names = (f"{1:020d}.log", f"{1:020d}.snapshot", f"{0:020d}.txnindex")
     for name in names:
-        match kind:
-            case "directory":
-                (tmp_path / name).mkdir()
-            case "pipe":
-                os.mkfifo(tmp_path / name)
-            case _:
-                (tmp_path / name).symlink_to(FIXTURES / "magic0" / "manifest.json")
+        make_odd(tmp_path / name, kind)
     found = listed(tmp_path)
     assert set(found.unreadable) == set(names)
     assert [segment.base_offset for segment in found.segments] == [0]
@@ -201,8 +177,3 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(partition_dir, "ENTRIES_MAX", 4)
     with pytest.raises(ReadFailedError, match="more than 4 files"):
         listed(tmp_path)
-
-
-def test_the_topic_partition_without_a_mark() -> None:
-    directory = FIXTURES / "magic0" / "logs" / "magic0-0"
-    assert list_partition_dir(str(directory), PartitionDirectoryName("a.b-c", 12)).topic_partition == "a.b-c-12"

@@ -35,7 +35,7 @@ class Clock:
         self.slept += seconds
 
 
-@pytest.mark.parametrize("piece", [1, 700, 4096, 100_000])
+@pytest.mark.parametrize("piece", [70, 4096, 100_000])
 def test_the_rate_is_kept(piece: int) -> None:
     clock = Clock()
     rate = ReadRate(10_000, clock, clock.sleep)

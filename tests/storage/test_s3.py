@@ -12,26 +12,23 @@ import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 
 import pytest
-from faulty_store import HUGE_BYTES, FaultyStore, faulty_store
+from faulty_store import HUGE_BYTES, PUTS_THAT_ALWAYS_FAIL, FaultyStore
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
 from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import (
     AlreadyExistsError,
-    BusyError,
     OutcomeUnknownError,
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
     UsageError,
-    WriteFailedError,
 )
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool
@@ -48,17 +45,6 @@ from snaprebuild.storage.store import FileIdentity, S3Settings, absolute
 PLACE, NAME = "s3://bucket/t-0", "00000000000000000009.snapshot"
 KEY = f"bucket/t-0/{NAME}"
 LOCATION = f"{PLACE}/{NAME}"
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    with faulty_store() as store:
-        yield store
 
 
 def store_of(faulty: FaultyStore, **settings: object) -> S3Store:
@@ -249,13 +235,7 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
     [
         (["412"], [], AlreadyExistsError, "already exists"),
         (["another"], [], AlreadyExistsError, "already exists"),
-        (["409"], [], BusyError, "another run writes"),
-        (["503"], [], WriteFailedError, "503 SlowDown"),
-        (["403"], [], WriteFailedError, "403 AccessDenied"),
-        (["501"], [], RefusedError, "takes no conditional writes"),
-        (["500"], [], OutcomeUnknownError, "may still appear"),
-        (["drop"], [], OutcomeUnknownError, "may still appear"),
-        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        *PUTS_THAT_ALWAYS_FAIL,
     ],
 )
 def test_a_create_that_always_fails(
@@ -393,7 +373,7 @@ def test_a_store_travels() -> None:
 def test_few_connections_are_kept(faulty: FaultyStore) -> None:
     """Each run has its own; of a process that begins run after run, the last ones stay, and who still has an older one may go on."""
     faulty.objects["bucket/k"] = b"data"
-    first, *_, last = stores = [store_of(faulty, run=f"run {number}") for number in range(3 * s3_requests.CLIENTS_MAX)]
+    first, *_, last = stores = [store_of(faulty, run=f"run {number}") for number in range(s3_requests.CLIENTS_MAX + 2)]
     held = s3_requests.client_of(first.settings)
     assert [store.read_small("s3://bucket/k", 10) for store in stores] == [b"data"] * len(stores)
     assert len(s3_requests._clients) == s3_requests.CLIENTS_MAX
@@ -588,12 +568,11 @@ def test_a_slow_reader_and_a_slow_line_have_their_time(faulty: FaultyStore, monk
             sender.join()
 
 
-@pytest.mark.parametrize("status", ["listing", "names"])
-def test_a_listing_of_gigabytes_is_refused(status: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ask", ["list", "names"])
+def test_a_listing_of_gigabytes_is_refused(ask: str, faulty: FaultyStore) -> None:
     faulty.faults, faulty.lasting = {"GET": ["huge"]}, {"GET"}
-    ask = ASKS["list" if status == "listing" else "names"]
     with pytest.raises(ReadFailedError, match="cannot be listed: the answer has more than 8388608 bytes"):
-        ask(store_of(faulty))
+        ASKS[ask](store_of(faulty))
     assert faulty.poured < 64 << 20, "what the kernel holds, and no more"
 
 
@@ -612,65 +591,6 @@ def test_a_listing_without_end(faulty: FaultyStore, monkeypatch: pytest.MonkeyPa
     with pytest.raises(RefusedError, match="select fewer, or set max_requests to allow more"):
         ASKS["list"](store_of(faulty))
     assert len(list(store_of(faulty, max_requests=1000, run="more").list_below("s3://bucket/t-0"))) == 51
-
-
-# ---------------------------------------------------------------------------------------------------------------- at once
-
-
-def test_results_come_in_order_and_little_is_held() -> None:
-    begun: list[int] = []
-
-    def work(number: int) -> int:
-        begun.append(number)
-        time.sleep(0.002 * (number % 3))
-        return number
-
-    results = thread_pool.map_in_threads(work, range(200), lambda _: 20 << 20)
-    for number, found in enumerate(results):
-        assert found == number
-        assert len(begun) <= number + 2 + thread_pool.AHEAD_BYTES_MAX // (20 << 20)
-    small = thread_pool.map_in_threads(work, range(200))
-    begun.clear()
-    assert next(small) == 0
-    assert len(begun) <= thread_pool.AHEAD_MAX + 1
-    assert list(small) == list(range(1, 200))
-
-
-def test_work_in_work_ends() -> None:
-    """More callers than threads, each in the pool and in need of it."""
-    alive: set[int] = set()
-
-    def innermost(number: int) -> int:
-        alive.add(threading.get_ident())
-        return number
-
-    def inner(number: int) -> int:
-        return sum(thread_pool.map_in_threads(innermost, range(number)))
-
-    def outer(number: int) -> int:
-        return sum(thread_pool.map_in_threads(inner, range(number)))
-
-    expected = [sum(sum(range(each)) for each in range(number)) for number in range(60)]
-    assert list(thread_pool.map_in_threads(outer, range(60))) == expected
-    assert len(alive) <= thread_pool.THREADS + 1
-
-
-def test_what_an_item_raises_is_raised_where_it_is_due() -> None:
-    done: list[int] = []
-
-    def work(number: int) -> int:
-        if number == 3:
-            raise RefusedError("enough")
-        time.sleep(0.001)
-        done.append(number)
-        return number
-
-    results = thread_pool.map_in_threads(work, range(10_000))
-    assert list(islice(results, 3)) == [0, 1, 2]
-    with pytest.raises(RefusedError):
-        next(results)
-    assert len(done) < 100
-    assert list(thread_pool.map_in_threads(abs, [-1])) == [1], "the pool goes on"
 
 
 # ---------------------------------------------------------------------------------------------------------------- a real store

@@ -1,4 +1,4 @@
-"""Large objects at a real store, while answers are lost and others are at work."""
+"""Large objects at a real store. What a store may do otherwise: ``test_s3_parts``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.multipart import S3LargeObjects
@@ -77,36 +77,11 @@ def test_created_once(object_store: ObjectStore, place_of: Callable[[], Place]) 
     assert uploads(object_store, place.location) == []
 
 
-@pytest.mark.parametrize("other", [DATA[:-1], DATA[:-1] + b"x", b"x" + DATA[1:]])
-def test_another_object_is_known(object_store: ObjectStore, place_of: Callable[[], Place], other: bytes) -> None:
-    place = place_of()
-    object_store.put(place.location, other)
-    assert place.holds() is False
-    with pytest.raises(AlreadyExistsError):
-        place.create()
-    assert object_store.get(place.location) == other
-
-
 def test_the_same_object_put_otherwise_is_known(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
     """Its ETag is another; every byte is compared."""
     place = place_of()
     object_store.put(place.location, DATA)
     assert place.holds() is True
-
-
-def test_a_lost_answer_of_the_completion(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place, lost = place_of(), []
-
-    def lose(**_: Any) -> None:
-        if not lost:
-            lost.append(True)
-            raise ConnectionClosedError(endpoint_url="there")
-
-    place.on("after-call", "CompleteMultipartUpload", lose)
-    with pytest.raises(AlreadyExistsError):
-        place.create()
-    assert place.holds() is True
-    assert object_store.get(place.location) == DATA
 
 
 def test_a_completion_that_never_arrives(
@@ -126,71 +101,6 @@ def test_a_completion_that_never_arrives(
     again.create()
     assert again.names.count("UploadPart") == 0, "all three were there"
     assert object_store.get(place.location) == DATA
-
-
-def test_a_part_that_cannot_be_sent(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place, sent = place_of(), []
-
-    def lose(**_: Any) -> None:
-        sent.append(True)
-        if len(sent) == 2:
-            raise ConnectionClosedError(endpoint_url="there")
-
-    place.on("after-call", "UploadPart", lose)
-    with pytest.raises(WriteFailedError, match="the next run continues with the parts"):
-        place.create()
-    again = place_of()
-    again.create()
-    assert again.names.count("UploadPart") == 1
-    assert object_store.get(place.location) == DATA
-
-
-def test_parts_with_other_bytes_are_sent_again(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place = place_of()
-    bucket, key = split(place.location)
-    upload_id = object_store.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-    parts = {1: DATA[:PART_BYTES], 2: DATA[:PART_BYTES], 3: b"short"}
-    for number, data in parts.items():
-        object_store.client.upload_part(Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=data)
-    place.create()
-    assert place.names.count("UploadPart") == 2
-    assert object_store.get(place.location) == DATA
-
-
-def test_a_part_that_arrives_damaged(place_of: Callable[[], Place]) -> None:
-    """Behind our back, before any checksum is made of it: the ETag of the store is true of what it has."""
-    place = place_of()
-
-    def flip(params: dict[str, Any], **_: Any) -> None:
-        params["Body"] = params["Body"][:-1] + bytes([params["Body"][-1] ^ 1])
-
-    place.on("provide-client-params", "UploadPart", flip)
-    with pytest.raises(OutcomeUnknownError, match="holds other bytes"):
-        place.create()
-    assert place.holds() is False
-
-
-def test_somebody_is_faster(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place = place_of()
-    place.on("before-call", "CompleteMultipartUpload", lambda **_: object_store.put(place.location, b"theirs"))
-    with pytest.raises(AlreadyExistsError):
-        place.create()
-    assert object_store.get(place.location) == b"theirs"
-    assert uploads(object_store, place.location) == [], "our parts are given up"
-
-
-def test_somebody_gives_up_our_parts(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    place = place_of()
-    bucket, key = split(place.location)
-
-    def abort(**_: Any) -> None:
-        for each in uploads(object_store, place.location):
-            object_store.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=each["UploadId"])
-
-    place.on("before-call", "CompleteMultipartUpload", abort)
-    with pytest.raises(WriteFailedError, match="another program removed the parts"):
-        place.create()
-    assert place.holds() is None
 
 
 def test_a_store_that_ignores_the_condition_is_refused(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore, faulty_store
+from faulty_store import FaultyStore
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.s3 import requests as s3_requests
-from snaprebuild.storage.s3 import store as s3_store
 from snaprebuild.storage.s3.multipart import S3LargeObjects
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
@@ -21,16 +18,9 @@ PARTS = {1: b"0123456789", 2: b"abcdefghij", 3: b"end"}
 DATA = b"".join(PARTS.values())
 
 
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3_store, "_probed", set())
+@pytest.fixture(autouse=True)
+def _source(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(DATA)
-    with faulty_store() as store:
-        yield store
 
 
 def large(faulty: FaultyStore) -> S3LargeObjects:
@@ -115,6 +105,24 @@ def test_a_completion_that_never_arrives(faulty: FaultyStore, tmp_path: Path, fa
     faulty.choose = lambda *_: ""
     create(faulty, tmp_path)
     assert (faulty.objects, sent(faulty)) == ({KEY: DATA}, 3)
+
+
+def test_a_part_that_cannot_be_sent(faulty: FaultyStore, tmp_path: Path) -> None:
+    faulty.choose = lambda method, *_: "403" if method == "PUT" and sent(faulty) == 2 else ""
+    with pytest.raises(WriteFailedError, match="the next run continues with the parts"):
+        create(faulty, tmp_path)
+    faulty.choose = lambda *_: ""
+    before = sent(faulty)
+    create(faulty, tmp_path)
+    assert faulty.objects == {KEY: DATA}
+    assert sent(faulty) - before < len(PARTS)
+
+
+def test_another_gives_up_our_parts(faulty: FaultyStore, tmp_path: Path) -> None:
+    faulty.choose = lambda _method, _path, headers: faulty.uploads.clear() or "" if "if-none-match" in headers else ""
+    with pytest.raises(WriteFailedError, match="another program removed the parts"):
+        create(faulty, tmp_path)
+    assert holds(faulty, tmp_path) is None
 
 
 def test_the_probe(faulty: FaultyStore) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from faulty_store import FaultyStore, etag_of, faulty_store
+from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.replace import S3Replacing
@@ -28,15 +26,10 @@ HEADERS = {
 
 
 @pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    with faulty_store() as store:
-        store.objects[KEY] = b"old"
-        yield store
+def faulty(faulty: FaultyStore) -> FaultyStore:
+    """With the object that is replaced."""
+    faulty.objects[KEY] = b"old"
+    return faulty
 
 
 def replacing(faulty: FaultyStore, **settings: object) -> S3Replacing:
@@ -65,13 +58,7 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
     [
         (["412"], [], RefusedError, "changed since it was listed"),
         (["another"], [], RefusedError, "changed since it was listed"),
-        (["409"], [], BusyError, "another run writes"),
-        (["503"], [], WriteFailedError, "503 SlowDown"),
-        (["403"], [], WriteFailedError, "403 AccessDenied"),
-        (["501"], [], RefusedError, "takes no conditional writes"),
-        (["500"], [], OutcomeUnknownError, "may still appear"),
-        (["drop"], [], OutcomeUnknownError, "may still appear"),
-        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        *PUTS_THAT_ALWAYS_FAIL,
         (["drop", "403"], [], OutcomeUnknownError, "may still appear"),
     ],
 )
@@ -113,9 +100,8 @@ def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> No
         replacing(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
 
 
-def test_the_probe(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe(faulty: FaultyStore) -> None:
     """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
-    monkeypatch.setattr(s3, "_probed", set())
     for _ in range(2):
         replacing(faulty).prepare("s3://bucket/t-0")
     assert faulty.objects == {KEY: b"old"}

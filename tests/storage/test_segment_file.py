@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 
 from formats.errors import TruncatedError
@@ -62,19 +63,11 @@ def test_a_device_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (caught.value.path, caught.value.errno) == (str(path), 5)
 
 
-@pytest.mark.parametrize("kind", ["directory", "pipe", "link", "dangling link", "absent"])
+@pytest.mark.parametrize("kind", [*ODD_KINDS, "absent"])
 def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
-    (tmp_path / "target").write_bytes(b"x")
-    match kind:
-        case "directory":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "link":
-            path.symlink_to("target")
-        case "dangling link":
-            path.symlink_to("nowhere")
+    if kind != "absent":
+        make_odd(path, kind)
     with nothing_left_open():
         with pytest.raises(ReadFailedError) as caught:
             SegmentFile(str(path))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass, field
-from typing import Self
 
 import cramjam
 import pytest
 from manifests import FIXTURES
 
+from formats.log.batch_headers import BytesSegment
 from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, Chunks
 from formats.remote.local_tier_name import LocalTierFile
@@ -20,39 +20,15 @@ from snaprebuild.storage.remote.store import KnownCopy, TierStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes
 
 
-@dataclass
-class NotedBytes:
+@dataclass(frozen=True)
+class NotedBytes(BytesSegment):
     """An object in memory; notes which ranges are read."""
 
-    data: bytes
     asked: list[tuple[int, int]] = field(default_factory=list)
-    name: str = "o"
-
-    @property
-    def identity(self) -> FileIdentity:
-        return FileIdentity(len(self.data), 0, 0, "e")
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.data)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         self.asked.append((position_bytes, len(buffer)))
-        found = self.data[position_bytes : position_bytes + len(buffer)]
-        buffer[: len(found)] = found
-        return len(found)
-
-    def will_stop_at(self, position_bytes: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+        return BytesSegment.read_into(self, position_bytes, buffer)
 
 
 @pytest.mark.parametrize("chunk_bytes", [50, 700, 5_000, 40_000])

@@ -8,26 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiven_reader import Copy, read_copies
 from log_dirs import copy_of
-from metadata_logs import compact, uuid_bytes
+from metadata_logs import uuid_bytes
+from uploads import files, identity, started_record, upload
 from watched_store import Calls, CrashError, Watched
 
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import large_objects_of, store_of
 from snaprebuild.tier.upload.announce import Announcer
-from snaprebuild.tier.upload.fence import Uploader
-from snaprebuild.tier.upload.model import TierUpload, UploadRequest
-from snaprebuild.tier.upload.prepare import PreparedUpload
-from snaprebuild.tier.upload.upload import tier_upload
+from snaprebuild.tier.upload.model import TierUpload
 
 TOPIC_ID = "re4KsInsTuWoiDfugH54Qw"
 STARTED, FINISHED, DELETING, DELETED = range(4)
@@ -42,31 +37,16 @@ def logs(tmp_path: Path) -> Path:
     return directory
 
 
-def identity(segment_id: str) -> bytes:
-    """Of a copy of the partition, as records have it (A8)."""
-    return compact("deleted") + uuid_bytes(TOPIC_ID) + struct.pack(">i", 0) + b"\0" + uuid_bytes(segment_id) + b"\0"
+def identity_of(segment_id: str) -> bytes:
+    return identity("deleted", TOPIC_ID, segment_id)
 
 
 def started(copy: Copy) -> bytes:
-    told = copy.metadata
-    epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in told["segmentLeaderEpochs"].items())
-    offsets = struct.pack(">qqiqq", told["startOffset"], told["endOffset"], 1, told["maxTimestampMs"], told["eventTimestampMs"])
-    size = struct.pack(">i", len(copy.segment))
-    tags = b"\1\0\1\1" if told["txnIdxEmpty"] else b"\0"
-    return (
-        b"\1\0\0"
-        + identity(copy.segment_id)
-        + offsets
-        + bytes([len(told["segmentLeaderEpochs"]) + 1])
-        + epochs
-        + size
-        + b"\0\0"
-        + tags
-    )
+    return started_record(copy, "deleted", TOPIC_ID)
 
 
 def update(segment_id: str, state: int) -> bytes:
-    return b"\1\1\0" + identity(segment_id) + struct.pack(">iq", 1, 7) + b"\0" + bytes([state]) + b"\0"
+    return b"\1\1\0" + identity_of(segment_id) + struct.pack(">iq", 1, 7) + b"\0" + bytes([state]) + b"\0"
 
 
 @dataclass
@@ -86,7 +66,7 @@ class Cluster:
 
     def state_of(self, segment_id: str) -> list[str]:
         """What records say of a copy."""
-        told = [value for value in self.records if value is not None and identity(segment_id) in value]
+        told = [value for value in self.records if value is not None and identity_of(segment_id) in value]
         return ["started" if value.startswith(HEADER[0]) else f"state {value[-2]}" for value in told]
 
 
@@ -118,39 +98,25 @@ class Connection:
         self._cluster.records.append(value)
 
 
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
-
-
 def run(
     logs: Path, root: Path, cluster: Cluster, calls: Calls | None = None, *, uploader: str = "me", is_dry: bool = False
 ) -> TierUpload:
-    store = store_of(str(root), S3Settings(run="r"))
-    large, topic = large_objects_of(store), Connection(cluster)
-    if calls is not None:
-        store, large, topic = Watched(store, calls), Watched(large, calls), Watched(topic, calls)  # type: ignore[assignment]
+    topic: Any = Connection(cluster) if calls is None else Watched(Connection(cluster), calls)
     announcer = Announcer.of(topic, [TopicIdPartition("deleted", uuid_bytes(TOPIC_ID), 0)])
-    request = UploadRequest(
-        store=store,
-        large=large,
-        root=str(root),
-        prefix="",
-        uploader=Uploader(uploader, "r", 1 << 20, 1),
-        host="here",
-        topic_ids={},
+    result = upload(
+        logs,
+        str(root),
+        S3Settings(run="r"),
+        calls,
+        uploader=uploader,
         metadata_partitions=announcer.partitions,
         is_dry_run=is_dry,
         logs=announcer.logs,
         knows_all=announcer.is_whole,
         announcer=announcer,
     )
-    result = tier_upload(open_source([str(logs)]).partitions, request, prepare)
     result.findings += announcer.findings
     return result
-
-
-def objects(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def actions(result: TierUpload) -> list[tuple[str, str | None]]:
@@ -159,7 +125,7 @@ def actions(result: TierUpload) -> list[tuple[str, str | None]]:
 
 def check_told(cluster: Cluster, root: Path) -> None:
     """Every record is one of a copy that is whole, and of each there are at most two, in their order."""
-    whole = {copy.segment_id: copy for copy in read_copies(objects(root))} if root.exists() else {}
+    whole = {copy.segment_id: copy for copy in read_copies(files(root))} if root.exists() else {}
     by_copy = {segment_id: cluster.state_of(segment_id) for segment_id in whole}
     assert sum(map(len, by_copy.values())) == len(cluster.records), "a record of a copy that is not whole"
     assert all(told == ["started", "state 1"][: len(told)] for told in by_copy.values())
@@ -169,7 +135,7 @@ def check_told(cluster: Cluster, root: Path) -> None:
 
 def check_finished(cluster: Cluster, root: Path) -> None:
     check_told(cluster, root)
-    copies = read_copies(objects(root))
+    copies = read_copies(files(root))
     assert len(copies) == 2
     # In the order of the log: behind a gap brokers take what is missing for uploaded.
     told = [value for copy in sorted(copies, key=lambda each: each.base_offset) for value in [started(copy)]]
@@ -201,7 +167,7 @@ def test_a_crash_at_every_call(logs: Path, tmp_path: Path) -> None:
             with pytest.raises(CrashError):
                 run(logs, root, cluster, Calls(number, is_done=is_done))
             check_told(cluster, root)
-            stops.add((len(objects(root)) if root.exists() else 0, len(cluster.records)))
+            stops.add((len(files(root)) if root.exists() else 0, len(cluster.records)))
             assert not [each for each in run(logs, root, cluster).findings if each.severity]
             check_finished(cluster, root)
     # Each of eight objects and four records, in one row: never a record before the last object of its copy.
@@ -267,7 +233,7 @@ def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) ->
 
     class Meanwhile(Calls):
         def __call__(self, name: str, call: Callable[[], object]) -> object:
-            if name == "read_new" and not cluster.records and root.exists() and (copies := read_copies(objects(root))):
+            if name == "read_new" and not cluster.records and root.exists() and (copies := read_copies(files(root))):
                 value = started(copies[0]).replace(uuid_bytes(copies[0].segment_id), uuid_bytes(theirs))
                 cluster.records += [value, update(theirs, FINISHED)]
             return super().__call__(name, call)
@@ -275,24 +241,23 @@ def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) ->
     result = run(logs, root, cluster, Meanwhile())
     assert actions(result) == [("present", "needless"), ("uploaded", "now")]
     assert [each.code for each in result.findings] == ["tier-upload-needless"]
-    first, second = sorted(read_copies(objects(root)), key=lambda copy: copy.base_offset)
+    first, second = sorted(read_copies(files(root)), key=lambda copy: copy.base_offset)
     assert cluster.state_of(first.segment_id) == []
     assert cluster.state_of(second.segment_id) == ["started", "state 1"]
 
 
-@pytest.mark.parametrize("states", [[DELETING], [DELETING, DELETED]])
-def test_what_brokers_deleted_does_not_come_back(logs: Path, tmp_path: Path, states: list[int]) -> None:
+def test_what_brokers_deleted_does_not_come_back(logs: Path, tmp_path: Path) -> None:
     cluster, root = Cluster(), tmp_path / "store"
     run(logs, root, cluster)
-    first = min(read_copies(objects(root)), key=lambda copy: copy.base_offset)
-    cluster.records += [update(first.segment_id, state) for state in states]
+    first = min(read_copies(files(root)), key=lambda copy: copy.base_offset)
+    cluster.records += [update(first.segment_id, state) for state in (DELETING, DELETED)]
     for path in root.rglob(f"*{first.segment_id}*"):
         path.unlink()
-    before = list(cluster.records), objects(root)
+    before = list(cluster.records), files(root)
     result = run(logs, root, cluster)
     assert [action for action, _ in actions(result)] == ["refused", "behind"]
     assert "it must not come back (deleted)" in result.findings[0].message
-    assert (cluster.records, objects(root)) == before
+    assert (cluster.records, files(root)) == before
 
 
 def test_another_topic_of_that_name(logs: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from formats.partition.partition_metadata import uuid_from_text
 from formats.remote.remote_log_metadata import (
     DeleteState,
     PartitionDeletion,
@@ -243,11 +242,6 @@ def test_many_leader_epochs_are_not_compared_each_with_each() -> None:
     assert log.highest_offset(count - 1) == count
     assert is_in_lineage(segment, many, count + 1)
     assert Counting.compared < 100 * count
-
-
-def test_ids_are_texts_of_kafka() -> None:
-    assert str(RemoteSegmentId(PARTITION, uuid_from_text("adh9f8BMS4anaUnD8KWfWg"))) == "adh9f8BMS4anaUnD8KWfWg"
-    assert str(PARTITION) == "AAAAAAAAAAAAAAAAAAAAAQ:t-0"
 
 
 def test_a_tombstone_removes_the_copy_of_its_key() -> None:

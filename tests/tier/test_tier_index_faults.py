@@ -61,21 +61,11 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
         packed(">ii", -1, lambda offset, position: (offset - 1, position)),
         "of its offset index has offset",
     ),
-    "outside-of-the-segment": (
-        ".index",
-        packed(">ii", -1, lambda offset, position: (offset + 100_000, position)),
-        "of its offset index has offset",
-    ),
     "of-another-segment": (".index", lambda _: struct.pack(">ii", 3, 4_000_000), "at byte 4000000, where no batch"),
     "padded": (".index", lambda data: data + bytes(8), "expected nothing after its last entry, found 8 bytes of zeros"),
     "no-such-time": (
         ".timeindex",
         packed(">qi", -1, lambda timestamp, offset: (timestamp + 1, offset)),
-        "of its time index has timestamp",
-    ),
-    "time-outside-of-the-segment": (
-        ".timeindex",
-        packed(">qi", -1, lambda timestamp, offset: (timestamp, offset + 100_000)),
         "of its time index has timestamp",
     ),
     "another-epoch": (

@@ -12,44 +12,18 @@ import pytest
 from aiven_reader import NAME, read_copies
 from log_dirs import batch, copy_of, make_log_dir
 from object_store import ObjectStore
-from watched_store import Calls, CrashError, Watched
+from uploads import files, upload
+from watched_store import Calls, CrashError
 
-from snaprebuild import ReplayOptions, prepare_upload
-from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import large_objects_of, store_of
+from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
-from snaprebuild.tier.upload.fence import Uploader
-from snaprebuild.tier.upload.model import TierUpload, UploadRequest
-from snaprebuild.tier.upload.prepare import PreparedUpload
-from snaprebuild.tier.upload.upload import tier_upload
+from snaprebuild.tier.upload.model import TierUpload
 
 CLAIM = ".snaprebuild-claims/"
 KINDS = ("log", "indexes", "rsm-manifest")
-
-
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
-
-
-def run(logs: Path, root: str, settings: S3Settings, calls: Calls | None = None, part_bytes: int = 16 << 20) -> TierUpload:
-    store = store_of(root, settings)
-    large = large_objects_of(store, part_bytes)
-    request = UploadRequest(
-        store=store if calls is None else Watched(store, calls),  # type: ignore[arg-type]
-        large=large if calls is None else Watched(large, calls),  # type: ignore[arg-type]
-        root=root,
-        prefix="",
-        uploader=Uploader("me", settings.run, 1 << 20, 1),
-        host="here",
-        topic_ids={},
-        metadata_partitions=50,
-        is_dry_run=False,
-    )
-    return tier_upload(open_source([str(logs)]).partitions, request, prepare)
 
 
 def check_what_is_told(objects: dict[str, bytes], root: str, settings: S3Settings) -> None:
@@ -94,16 +68,12 @@ def check_finished(before: dict[str, bytes], after: dict[str, bytes], logs: Path
         assert copy.segment == next(logs.rglob(f"{copy.base_offset:020d}.log")).read_bytes()
 
 
-def files(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 @pytest.mark.full
 def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path) / "deleted-0"
     calls = Calls()
     settings = S3Settings(run="first")
-    result = run(logs, str(tmp_path / "whole"), settings, calls)
+    result = upload(logs, str(tmp_path / "whole"), settings, calls)
     check_finished({}, files(tmp_path / "whole"), logs, result)
     assert Counter(calls.names)["create"] == 8, "claim, segment, indexes and manifest of two segments"
     stops = set()
@@ -111,11 +81,11 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
         for is_done in (False, True):
             root = tmp_path / f"{number}-{is_done}"
             with pytest.raises(CrashError):
-                run(logs, str(root), settings, Calls(number, is_done=is_done))
+                upload(logs, str(root), settings, Calls(number, is_done=is_done))
             before = files(root) if root.exists() else {}
             stops.add(tuple(sorted(key.rpartition(".")[2] for key in before)))
             check_what_is_told(before, str(root), settings)
-            result = run(logs, str(root), S3Settings(run="second"))
+            result = upload(logs, str(root), S3Settings(run="second"))
             check_finished(before, files(root), logs, result)
     assert len(stops) == 9, "nothing, and each of eight objects more"
 
@@ -133,7 +103,7 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
                 (logs / f"{0:020d}.{name}").touch()
             return result
 
-    result = run(logs, str(root), S3Settings(run="first"), Touching())
+    result = upload(logs, str(root), S3Settings(run="first"), Touching())
     assert [each.action for each in result.partitions[0].segments] == ["refused", "behind"]
     (finding,) = [each for each in result.findings if each.code == "tier-upload-refused"]
     assert finding.path.endswith(f".{name}")
@@ -141,7 +111,7 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
     # A segment that changed is noticed when its last block was sent, before anything else is.
     sent = {"json", "log"} if name == kind == "log" else {"json", "log", "indexes"}
     assert {key.rpartition(".")[2] for key in files(root)} == sent
-    result = run(logs, str(root), S3Settings(run="second"))
+    result = upload(logs, str(root), S3Settings(run="second"))
     check_finished({}, files(root), logs, result)
 
 
@@ -163,23 +133,14 @@ def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest
         patch.setattr(publish, "_give_name", crash)
         patch.setattr(publish.TemporaryFile, "remove", lambda *_: True)  # as where the process is killed
         with pytest.raises(CrashError):
-            run(logs, str(root), S3Settings(run="first"))
+            upload(logs, str(root), S3Settings(run="first"))
     assert publish.TemporaryFile.remove is removed
     (left,) = [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
     before = {key: data for key, data in files(root).items() if key != left}
     check_what_is_told(before, str(root), S3Settings())
-    check_finished(
-        before,
-        files_without_leftovers(run(logs, str(root), S3Settings(run="second")), root),
-        logs,
-        run(logs, str(root), S3Settings()),
-    )
-
-
-def files_without_leftovers(_: TierUpload, root: Path) -> dict[str, bytes]:
-    found = files(root)
-    assert not [key for key in found if key.endswith(".snaprebuild-tmp")]
-    return found
+    result = upload(logs, str(root), S3Settings(run="second"))
+    assert not [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
+    check_finished(before, files(root), logs, result)
 
 
 # ---------------------------------------------------------------------------------------------------------------- a real store
@@ -234,7 +195,7 @@ def test_a_crash_at_every_request(tmp_path: Path, object_store: ObjectStore) -> 
     requests = Requests()
     settings = S3Settings(run="whole")
     requests.watch(settings)
-    result = run(logs, f"{location}/whole", settings, part_bytes=PART_BYTES)
+    result = upload(logs, f"{location}/whole", settings, part_bytes=PART_BYTES)
     check_finished({}, object_store.files(f"{location}/whole"), logs, result)
     assert Counter(requests.names)["UploadPart"] == 3, "two, and the one of the probe"
     sent_again = []
@@ -243,12 +204,12 @@ def test_a_crash_at_every_request(tmp_path: Path, object_store: ObjectStore) -> 
             root, crashing = f"{location}/{number}-{is_done}", S3Settings(run=f"crash-{number}-{is_done}")
             Requests(number, is_done=is_done).watch(crashing)
             with pytest.raises(CrashError):
-                run(logs, root, crashing, part_bytes=PART_BYTES)
+                upload(logs, root, crashing, part_bytes=PART_BYTES)
             before = without_probes(object_store.files(root))
             check_what_is_told(before, root, crashing)
             again, settings = Requests(), S3Settings(run=f"again-{number}-{is_done}")
             again.watch(settings)
-            result = run(logs, root, settings, part_bytes=PART_BYTES)
+            result = upload(logs, root, settings, part_bytes=PART_BYTES)
             check_finished(before, without_probes(object_store.files(root)), logs, result)
             sent_again.append(Counter(again.names)["UploadPart"])
     # Both parts, or the second one, or none once the object is there. And the probe's own, where the run that was killed had not come so

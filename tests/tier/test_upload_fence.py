@@ -14,26 +14,22 @@ from log_dirs import copy_of
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
 from object_store import ObjectStore
+from uploads import files, upload
 
 from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.source.source import PartitionSource, open_source
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import large_objects_of, store_of
-from snaprebuild.tier.upload.fence import BrokerIdentity, Uploader, UploadFence
-from snaprebuild.tier.upload.model import Action, TierUpload, UploadRequest
-from snaprebuild.tier.upload.prepare import PreparedUpload
+from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
+from snaprebuild.tier.upload.model import Action, TierUpload
 from snaprebuild.tier.upload.source_check import UploadSources
-from snaprebuild.tier.upload.upload import tier_upload
 
 SEGMENTS = 2
 DIRECTORY_ID = bytes(range(1, 17))
@@ -46,9 +42,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Everythi
     """A location, and what is there."""
     if request.param == "directory":
         root = tmp_path / "store"
-        return str(root), lambda: {
-            path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
-        }
+        return str(root), lambda: files(root)
     store: ObjectStore = request.getfixturevalue("object_store")
     location = f"s3://{store.bucket()}/tier"
     return location, lambda: store.files(location)
@@ -74,26 +68,15 @@ def run(
     epoch_now: Callable[[], int | None] | None = None,
     dry_run: bool = False,
 ) -> TierUpload:
-    settings = S3Settings(run=f"epoch-{epoch}")
-    store = store_of(root, settings)
     identity = BrokerIdentity(node_id, DIRECTORY_ID, epoch)
-    request = UploadRequest(
-        store=store,
-        large=large_objects_of(store),
-        root=root,
-        prefix="",
-        uploader=Uploader(name, settings.run, 1 << 20, 1),
-        host="here",
-        topic_ids={},
-        metadata_partitions=50,
+    return upload(
+        logs,
+        root,
+        S3Settings(run=f"epoch-{epoch}"),
+        uploader=name,
         is_dry_run=dry_run,
         fence=lambda _: UploadFence(identity, epoch_now or (lambda: epoch)),
     )
-    return tier_upload(open_source([str(logs)]).partitions, request, prepare)
-
-
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, options=ReplayOptions(as_of_ms=0), source=source)
 
 
 def actions(result: TierUpload) -> list[Action]:

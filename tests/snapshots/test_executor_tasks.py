@@ -13,7 +13,7 @@ from log_dirs import batch, write_partition
 
 from formats.errors import FormatError
 from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
+from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
@@ -135,13 +135,6 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
     assert arrivals.take(8) is not None
     assert arrivals.take(99) is None
     assert arrivals.take(2) is not None
-
-
-def test_an_error_in_the_stream_ends_the_work(partition: PartitionDir) -> None:
-    work = InRounds(partition, [[0, 1, 2]])
-    arrived = [(0, segment_of(partition, 0)), (2, ReadFailedError("cannot be read", path="/gone"))]
-    assert drain_summaries(work, SummaryStream(iter(arrived))) == []
-    assert work.said == [(0, None), "/gone: cannot be read"]
 
 
 def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:

@@ -23,24 +23,18 @@ BUILD, RETRY, FOREVER = "build the state from remote storage and start after it"
 
 # Row, options, what follows by the proposal with its offset, and what brokers of 4.3 do where that is something else.
 ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None]] = [
-    (1, "--assume follower_end=456", (FETCH, 456), None),
     (1, "--assume follower_end=500 --assume follower_offset=600", (FETCH, 600), None),
     (2, "--assume last_tiered_offset=off --assume log_start=100", (EMPTY_AT, 100), None),
-    (2, "--assume log_start=100 --assume follower_end=50", (EMPTY_AT, 100), None),
     (2, "--assume log_start=100 --assume follower_end=150 --assume follower_offset=50", (FETCH, 150), None),
-    (3, "--assume last_tiered_offset=off", (BUILD, 456), None),
     (3, "--assume follower_end=20", (BUILD, 456), None),
     (4, "--assume follower_end=900", (TRUNCATE, 833), None),
     (5, "", (BUILD, 790), None),
-    (5, "--assume log_start=100", (BUILD, 790), None),
     (6, "--assume log_start=456 --assume highest_remote=unknown", (EMPTY_AT, 456), (BUILD, 456)),
     (7, "--assume highest_remote=unknown", (RETRY, None), None),
     (8, "--assume log_start=500 --assume highest_remote=455", (EMPTY_AT, 500), (BUILD, 500)),
     (9, "--assume log_end=790", (BUILD, 790), (RETRY, None)),
     (10, "--assume follower_remote=off", (RETRY, None), None),
-    (10, "--assume follower_remote=off --assume last_tiered_offset=off", (RETRY, None), None),
     (11, "--assume follower_metadata=off", (RETRY, None), None),
-    (11, "--assume follower_metadata=off --assume last_tiered_offset=off", (RETRY, None), None),
     (12, "--assume highest_remote=700", (BUILD, 701), None),
 ]
 
@@ -74,15 +68,10 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
     [
         ("", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
         ("--assume last_tiered_offset=off", [("-2 earliest", 0), ("-4 earliest local", 456), ("-1 latest", 833)]),
-        ("--assume log_start=100", [("-1 latest", 833), ("-2 earliest", 100), ("-6 earliest pending upload", 790)]),
         ("--assume highest_remote=unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
         (
             "--profile kafka-4.3 --assume log_end=790",
             [("-1 latest", 790), ("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)],
-        ),
-        (
-            "--profile kafka-4.3",
-            [("-1 latest", 833), ("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)],
         ),
         (
             "--profile kafka-4.3 --assume last_tiered_offset=off --assume log_start=100",
@@ -266,16 +255,6 @@ def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
     assert pairs(partition["state"]) == [(0, 0)]
     assert [pairs(each) for each in partition["steps"]] == [[], [(0, 0)], [(0, 0), (1, 3), (2, 5), (3, 7)]]
-
-
-def test_the_example_when_a_copy_is_gone(example: tuple[Path, Path]) -> None:
-    """The leader still knows it: the follower asks again and again."""
-    for path in example[1].rglob(f"*{SEG_3_5}*"):
-        path.unlink()
-    run = in_json("follower plan", *example, "--assume", "highest_remote=5")
-    assert run.exit_code == 1
-    assert "no finished segment holds offset 5 of leader epoch 2" in run.messages("bootstrap-never-ends")
-    assert run.document["partitions"][0]["state"] is None
 
 
 def test_the_epochs_of_the_example_decide_which_copy_serves(example: tuple[Path, Path]) -> None:

@@ -42,7 +42,6 @@ ROWS = [
     (3, LEADER, replace(EMPTY, fetch_offset=20, log_end=20), (Action.BUILD_STATE, 40), None),
     (4, LEADER, replace(EMPTY, fetch_offset=120, log_end=120), (Action.TRUNCATE_TO_END, 100), None),
     (5, LEADER, EMPTY, (Action.BUILD_STATE, 60), None),
-    (5, replace(LEADER, log_start=0), EMPTY, (Action.BUILD_STATE, 60), None),
     (6, replace(LEADER, local_start=10, pending_upload=-1), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
     (8, replace(LEADER, local_start=10, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
     (7, replace(LEADER, pending_upload=-1), EMPTY, (Action.RETRY, None), None),
@@ -128,14 +127,6 @@ LEADER_EPOCHS = epochs((0, 0), (1, 3), (2, 5), (3, 7))
 SEG_0_2 = segment(1, 0, 2, (0, 0))
 SEG_3_5 = segment(2, 3, 5, (1, 3), (2, 5))
 EXAMPLE = remote_log(SEG_0_2, SEG_3_5)
-
-
-def test_the_example_of_the_proposal() -> None:
-    leader = Leader(log_start=0, local_start=3, pending_upload=6, log_end=9)
-    found = decide(leader, EMPTY)
-    assert (found.row, found.action, found.offset, found.log_start) == (5, Action.BUILD_STATE, 6, 0)
-    state = auxiliary_state(6, 0, LEADER_EPOCHS, 9, 2, EXAMPLE)
-    assert (state.segment.segment_id, state.epoch, state.next_offset, state.log_start) == (SEG_3_5.segment_id, 2, 6, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Ways to read a segment by which a worker process ends. They import no test tools: each new worker imports them, and is ready soon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
+
+
+def die() -> None:
+    """What the kernel does when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_at_three(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """Of the segment at offset 3 of ``t-1``, always."""
+    if task.base_offset == 3 and Path(task.path).parent.name == "t-1":
+        die()
+    return read_segment(task)
+
+
+def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """Of a segment with marks beside it (``mark``). Each death uses one up."""
+    for each in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
+        each.unlink()
+        die()
+    return read_segment(task)
+
+
+def mark(directory: Path, base_offset: int, times: int) -> None:
+    """The reader of this segment dies so many times."""
+    for number in range(times):
+        (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
+
+
+def dies_whatever_it_reads(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """Of every segment. Each try leaves a file."""
+    (Path(task.path).parent / f"{time.monotonic_ns()}.tried").write_bytes(b"")
+    die()
+    return ()
+
+
+def runs_out_of_memory(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """A ``MemoryError`` of the segment at offset 3 of ``t-1``, whose worker stays alive."""
+    if task.base_offset == 3 and Path(task.path).parent.name == "t-1":
+        raise MemoryError
+    return read_segment(task)

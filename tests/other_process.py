@@ -1,0 +1,19 @@
+"""Another process that holds something while a test looks."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def other_process(*command: object) -> Iterator[subprocess.Popen[str]]:
+    """Runs a program beside the block. It prints ``ready`` when it holds what it should, and ends when it gets a line."""
+    with subprocess.Popen([str(each) for each in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.communicate("\n")
