@@ -1,4 +1,4 @@
-"""Runs verbs beside a broker that appends, rolls, retains and compacts, as often as it is told: a broker that is played, or a real one.
+"""Runs verbs beside a real broker that appends, rolls, retains and compacts, as often as it is told.
 
 Each result is held against the truth of the moments between begin and end of its run. Exit code 1 where one is of no moment.
 """
@@ -12,7 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / each) for each in ("", "faults", "broker"))]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / each) for each in ("", "broker"))]
+
+from beside_a_live_broker import run  # noqa: E402
+from kafka_classpath import KAFKA_VERSION  # noqa: E402
 
 
 def main() -> int:
@@ -20,51 +23,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=int, nargs="?", default=1000, help="default: 1000")
     parser.add_argument("--seed", type=int, default=0, help="of the first run; default: 0")
-    text = "a real one of this version, such as 4.3.1 (needs Java 17 and Maven); default: one that is played, and busier than real ones"
-    parser.add_argument("--broker", metavar="VERSION", help=text)
+    needs = "of the broker, which needs Java 17 and Maven; default: %(default)s"
+    parser.add_argument("--broker", metavar="VERSION", default=KAFKA_VERSION, help=needs)
     asked = parser.parse_args()
-    return _real(asked.broker, asked.runs, asked.seed) if asked.broker else _played(asked.runs, asked.seed)
-
-
-def _played(runs: int, seed: int) -> int:
-    from beside_a_broker import run
-
     started = time.monotonic()
-    seen = run(runs, seed)
-    _print_exit_codes(seen.exit_codes)
-    print(
-        f"\n{runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "
-        f"{seen.snapshots} snapshots held against the truth; {len(seen.wrong)} results of no moment"
-    )
-    return _end(seen.wrong)
-
-
-def _real(version: str, runs: int, seed: int) -> int:
-    from beside_a_live_broker import run
-
-    started = time.monotonic()
-    seen = run(version, runs, seed)
-    print(f"Kafka {version}\n")
+    seen = run(asked.broker, asked.runs, asked.seed)
+    print(f"Kafka {asked.broker}\n")
     _print_exit_codes(seen.exit_codes)
     for heading, counted in (("meanwhile", seen.happened), ("held against the truth", seen.checked), ("findings", seen.codes)):
         print(f"\n{heading}: " + ", ".join(f"{count} {what}" for what, count in sorted(counted.items())))
     print(
-        f"\n{runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "
+        f"\n{asked.runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "
         f"{len(seen.wrong)} results of no moment; the broker logged {len(seen.complaints)} errors"
     )
-    return _end([*seen.wrong, *seen.complaints])
+    wrong = [*seen.wrong, *seen.complaints]
+    for each in wrong:
+        print(each, file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _print_exit_codes(exit_codes: Counter[tuple[str, int]]) -> None:
     print("| verb | " + " | ".join(f"exit {code}" for code in range(6)) + " |\n|---|" + "---|" * 6)
     for verb in sorted({verb for verb, _ in exit_codes}):
         print(f"| {verb} | " + " | ".join(str(exit_codes[verb, code]) for code in range(6)) + " |")
-
-
-def _end(wrong: list[str]) -> int:
-    for each in wrong:
-        print(each, file=sys.stderr)
-    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -31,6 +31,11 @@ class BrokenCode:
     module: str
     right: str
     wrong: str
+
+
+def broken_codes(table: Mapping[str, Mapping[str, tuple[str, str]]]) -> tuple[BrokenCode, ...]:
+    """Of a table: by the module and by the name, the right part and the wrong one."""
+    return tuple(BrokenCode(name, module, *parts) for module, rows in table.items() for name, parts in rows.items())
 
 
 def function_codes(code: CodeType) -> dict[str, CodeType]:

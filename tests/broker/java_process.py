@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -10,10 +11,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kafka_classpath import CACHE
+
 STOP_SECONDS = 120.0
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOG_LINES = ("showDateTime=true", "dateTimeFormat=HH:mm:ss.SSS", "showShortLogName=true")
 POLL_SECONDS = 0.05
+
+
+def class_archive(classpath: str, main: str) -> Path:
+    """Where the classes of a program lie as an earlier run had loaded them: with them Java starts in half the time."""
+    return CACHE / f"{main}-{hashlib.sha256(classpath.encode()).hexdigest()[:12]}.jsa"
 
 
 class JavaProcess:
@@ -26,6 +34,8 @@ class JavaProcess:
         self._pid_file = pid_file
         self._outlives = outlives
         self._child: subprocess.Popen[bytes] | None = None
+        self._archives: tuple[Path, Path] | None = None
+        """The archive that this run leaves when it ends, and its name then."""
         log_file.touch()
 
     # ---- life ----
@@ -45,6 +55,7 @@ class JavaProcess:
         assert self.pid is None, f"{main} runs already"
         mark = self.log_file.stat().st_size
         command = [*JAVA, f"-Xmx{heap_mib}m", *(f"-Dorg.slf4j.simpleLogger.{each}" for each in LOG_LINES), *options]
+        command += self._archive_options(class_archive(classpath, main))
         command += ["-cp", classpath, main, *arguments]
         with self.log_file.open("ab") as output:
             self._child = subprocess.Popen(
@@ -58,6 +69,15 @@ class JavaProcess:
         self._pid_file.write_text(f"{self._child.pid} {_began(self._child.pid)}\n")
         return mark
 
+    def _archive_options(self, archive: Path) -> list[str]:
+        if archive.exists():
+            return [f"-XX:SharedArchiveFile={archive}"]
+        if self._outlives:
+            return []
+        left = archive.with_name(f"{archive.stem}-{os.getpid()}-{time.monotonic_ns()}.tmp")
+        self._archives = (left, archive)
+        return [f"-XX:ArchiveClassesAtExit={left}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
     def stop(self) -> None:
         """SIGTERM: returns when the process has ended, and insists that it ended as one that was asked to."""
         pid = self.pid
@@ -68,6 +88,8 @@ class JavaProcess:
             time.sleep(POLL_SECONDS)
         status = 0 if self._child is None else self._child.returncode
         has_ended = self.pid is None
+        if has_ended and self._archives is not None and self._archives[0].exists():
+            self._archives[0].replace(self._archives[1])
         self.kill()
         assert has_ended, f"not ended within {STOP_SECONDS:.0f} s: {self.tail()}"
         # Java ends with 128 + SIGTERM after its shutdown hooks.

@@ -46,6 +46,7 @@ CHECKSUMS = JAVA_SOURCES / "jars.sha256"
 MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums")
 MAVEN_SECONDS = 900.0
 JAVAC_SECONDS = 180.0
+JAVA_SECONDS = 400.0
 
 
 class KafkaUnavailableError(Exception):
@@ -173,6 +174,17 @@ def java_program(*names: str, version: str = KAFKA_VERSION) -> list[str]:
     main = f"{package[1]}.{names[-1]}" if package else names[-1]
     command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     return [*command, "-cp", compiled_classpath(*names, version=version), main]
+
+
+def java_output(
+    *names: str, arguments: Iterable[object] = (), lines: Iterable[object] = (), version: str = KAFKA_VERSION
+) -> list[str]:
+    """The lines that such a program prints, which is asked by lines. Its failure is the error of the test."""
+    command = [*java_program(*names, version=version), *map(str, arguments)]
+    asked = "\n".join(map(str, lines))
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
 
 
 def compiled_classpath(*names: str, version: str = KAFKA_VERSION) -> str:

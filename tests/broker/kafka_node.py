@@ -19,7 +19,7 @@ from broker_settings import (
     zookeeper_settings,
 )
 from free_ports import kept_ports
-from java_process import JAVA, JavaProcess
+from java_process import JAVA, JavaProcess, class_archive
 from kafka_classpath import KAFKA_VERSION, kafka_classpath, tiering_classpath
 from kafka_release import RELEASES
 from moved_in_time import check_young
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
 HEAP_MIB = 512
+RECORDS_IN_TRANSACTION = 20
+BROKER_MAIN = "kafka.Kafka"
 CLUSTER_ID = "c25hcHJlYnVpbGR0ZXN0cw"
 
 
@@ -131,7 +133,7 @@ class KafkaNode:
         if self.zookeeper is not None and self.zookeeper.process.pid is None:
             self.zookeeper.start()
         properties = str(self._write_properties())
-        mark = self._process.start(self._classpath, "kafka.Kafka", properties, heap_mib=self._heap_mib, options=self._java_options)
+        mark = self._process.start(self._classpath, BROKER_MAIN, properties, heap_mib=self._heap_mib, options=self._java_options)
         self.wait_for_log(self.release.started, mark, START_SECONDS)
         if self._tiering:
             # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
@@ -181,7 +183,10 @@ class KafkaNode:
     def tool(self, main: str, *arguments: str) -> str:
         """Runs one of Kafka's tools to its end. Returns its standard output."""
         command = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command += ["-cp", kafka_classpath(self.release.tools), main, *arguments]
+        classpath = kafka_classpath(self.release.tools)
+        if (archive := class_archive(classpath, BROKER_MAIN)).exists():
+            command.append(f"-XX:SharedArchiveFile={archive}")
+        command += ["-cp", classpath, main, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
         assert done.returncode == 0, f"{main} {arguments}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -258,13 +263,30 @@ class KafkaNode:
         asked = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level, request_timeout=TOOL_SECONDS)
         return int(asked[partition].result(TOOL_SECONDS).offset)
 
+    def delete_records(self, topic: str, offset: int) -> None:
+        """Moves the log start of the one partition of a topic."""
+        from confluent_kafka import TopicPartition
+
+        partition, admin = TopicPartition(topic, 0, offset), self._admin()  # whose answers end with it
+        admin.delete_records([partition])[partition].result(TOOL_SECONDS)
+
     def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
         """Writes small batches by an idempotent producer, or in transactions of a few of them."""
-        arguments = ["--topic", topic, "--num-records", str(records), "--record-size", "20", "--throughput", "400"]
-        arguments += ["--bootstrap-server", self.address, "--command-property", "batch.size=200"]
-        if transactional_id is not None:
-            arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", "30"]
-        self.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": self.address, "log_level": 4, "enable.idempotence": True, "batch.num.messages": 5}
+        is_transactional = transactional_id is not None
+        producer = Producer({**settings, "transactional.id": transactional_id} if is_transactional else settings)
+        if is_transactional:
+            producer.init_transactions(TOOL_SECONDS)
+        for first in range(0, records, RECORDS_IN_TRANSACTION):
+            if is_transactional:
+                producer.begin_transaction()
+            for _ in range(min(RECORDS_IN_TRANSACTION, records - first)):
+                producer.produce(topic, b"v" * 20, partition=0)
+            if is_transactional:
+                producer.commit_transaction(TOOL_SECONDS)
+        assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"
 
     def plant(self, partition: str, source: Path, log_end_offset: int) -> Path:
         """Puts the log of an older broker in the place of an empty partition of this stopped one, or where none is yet.

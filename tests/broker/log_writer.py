@@ -9,27 +9,16 @@ import gzip
 import random
 import struct
 import zlib
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import crc32c
+from log_dirs import varint
 
 ABORT, COMMIT = 0, 1
 TRANSACTIONAL, CONTROL, LOG_APPEND_TIME, GZIP = 0x10, 0x20, 0x08, 0x01
 
 # ---- the format ----
-
-
-def varint(value: int) -> bytes:
-    """Zigzag, seven bits a byte, lowest first (`ByteUtils.writeVarint` and `writeVarlong`)."""
-    value = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None) -> bytes:
@@ -100,25 +89,14 @@ class Producer:
     epoch: int = 0
     next_sequence: int = 0
     in_transaction: bool = False
-    known: bool = False
     epochs_in_segment: list[int] = field(default_factory=list)
     """Those written into this segment, after the one with which the producer came into it."""
-
-
-@dataclass(frozen=True)
-class RandomLog:
-    """What was written. ``features`` counts what a reader of it must cope with."""
-
-    directory: Path
-    seed: int
-    features: Counter[str]
 
 
 class _LogWriter:
     def __init__(self, directory: Path, seed: int) -> None:
         self.random = random.Random(seed)
         self.directory = directory
-        self.features: Counter[str] = Counter()
         chance = self.random.random
         self.odd_epochs = chance() < 0.4
         self.legacy = chance() < 0.4
@@ -141,7 +119,6 @@ class _LogWriter:
         self.now_ms += self.random.choice([0, 1, 40, 5_000, -3_000])
         if self.gaps and self.random.random() < 0.1:
             self.offset += self.random.randint(1, 50)
-            self.features["gap between batches"] += 1
         producer = self.random.choice(self.producers)
         kinds = ["data"] * 12 + ["marker"] * 5 + ["no producer", "empty control", "kraft control", "epoch"]
         kinds += ["legacy"] * (4 if self.legacy else 0) + ["odd epoch"] * (2 if self.odd_epochs else 0)
@@ -149,23 +126,18 @@ class _LogWriter:
         if kind == "legacy":
             return self.legacy_messages()
         if kind == "no producer":
-            self.features["batch without producer id"] += 1
             return self.batch(None, [record(0, 0, b"k", b"v")], base_sequence=-1)
         if kind == "kraft control":
             # A leader change of KRaft: control type 2; its value is version, leader id, no voters, no granting voters, no tags.
             leader_change = record(0, 0, struct.pack(">hh", 0, 2), struct.pack(">hibbb", 0, 1, 1, 1, 0))
-            self.features["control batch without producer id"] += 1
             return self.batch(None, [leader_change], base_sequence=-1, attributes=CONTROL)
         if kind == "empty control":
-            self.features["empty control batch, " + ("known producer" if producer.known else "unknown producer")] += 1
-            producer.known = True
             return self.batch(producer, [], base_sequence=-1, attributes=CONTROL | TRANSACTIONAL, last_offset_delta=0)
         if kind == "marker":
             return self.marker(producer)
         if kind == "epoch":
             producer.epoch = min(producer.epoch + self.random.choice([1, 1, 3]), 32_767)
             producer.next_sequence = 0
-            self.features["epoch bump"] += 1
         elif kind == "odd epoch":
             self.change_epoch_oddly(producer)
         return self.data(producer)
@@ -174,7 +146,6 @@ class _LogWriter:
         """Down, or back to one that was left: no broker accepts it from a client, every broker replays it."""
         earlier = [epoch for epoch in producer.epochs_in_segment if epoch != producer.epoch]
         producer.epoch = self.random.choice(earlier) if earlier else max(0, producer.epoch - self.random.choice([1, 2]))
-        self.features["epoch drop"] += 1
 
     def data(self, producer: Producer) -> bytes:
         transactional = producer.in_transaction or self.random.random() < 0.4
@@ -185,51 +156,35 @@ class _LogWriter:
             # What compaction leaves of a batch: fewer records, or none, under the old header.
             last_offset_delta += self.random.randint(0, 4)
             count = self.random.randint(0, count)
-            self.features["empty data batch" if count == 0 else "batch thinned by compaction"] += 1
         if self.random.random() < 0.05:
             base_sequence = -1
-            self.features["producer id without sequence"] += 1
-        elif base_sequence + last_offset_delta >= SEQUENCES:
-            self.features["sequence wrap"] += 1
         if base_sequence >= 0:
             producer.next_sequence = (base_sequence + last_offset_delta + 1) % SEQUENCES
         records = [record(k, 0, None, b"x" * self.random.randrange(60)) for k in range(count)]
         attributes = GZIP if records and self.random.random() < 0.2 else 0
         if transactional:
             attributes |= TRANSACTIONAL
-            self.features["transaction continues" if producer.in_transaction else "transaction begins"] += 1
         producer.in_transaction = transactional
-        producer.known = True
         return self.batch(
             producer, records, base_sequence=base_sequence, attributes=attributes, last_offset_delta=last_offset_delta
         )
 
     def marker(self, producer: Producer) -> bytes:
         kind = self.random.choice([ABORT, COMMIT])
-        self.features["abort" if kind == ABORT else "commit"] += 1
-        if not producer.in_transaction:
-            self.features["marker without transaction" if producer.known else "marker of an unknown producer"] += 1
         if self.random.random() < 0.4:
             # transaction.version 2: the marker carries the next epoch.
             producer.epoch = min(producer.epoch + 1, 32_767)
             producer.next_sequence = 0
-            self.features["marker with the next epoch"] += 1
         elif self.odd_epochs and producer.epoch > 0 and self.random.random() < 0.2:
             producer.epoch -= 1
-            self.features["marker with an older epoch"] += 1
         change = self.random.choice([0, 0, 0, 1, 10, -1])
         self.coordinator_epoch = max(0, self.coordinator_epoch + change)
-        self.features["coordinator epoch goes down"] += change < 0
         version = int(self.random.random() < 0.1)
-        self.features["marker of a later version"] += version
         delta = self.random.choice([0, 0, 5, -5])
-        self.features["marker with a timestamp delta"] += delta != 0
         records = [marker_record(kind, self.coordinator_epoch, timestamp_delta=delta, version=version)]
         if self.random.random() < 0.05:
             records.append(marker_record(1 - kind, 99, offset_delta=1))
-            self.features["second record in a control batch"] += 1
         producer.in_transaction = False
-        producer.known = True
         # Nothing reads the transactional bit of a control batch.
         attributes = CONTROL | (TRANSACTIONAL if self.random.random() < 0.9 else 0)
         return self.batch(producer, records, base_sequence=-1, attributes=attributes)
@@ -238,7 +193,6 @@ class _LogWriter:
         magic = self.random.choice([0, 1])
         count = self.random.choice([1, 1, 4])
         offset, self.offset = self.offset, self.offset + count
-        self.features[f"magic {magic}" + (" wrapper" if count > 1 else "")] += 1
         if count > 1:
             return wrapper_message(magic, offset, count, self.now_ms)
         return message(magic, offset, self.now_ms, b"legacy")
@@ -258,12 +212,10 @@ class _LogWriter:
         if self.log_append_time and self.random.random() < 0.7:
             attributes |= LOG_APPEND_TIME
             max_timestamp += 86_000_000
-            self.features["log append time"] += 1
         elif self.random.random() < 0.03:
             base_timestamp = max_timestamp = -1
-            self.features["no timestamp"] += 1
         if producer is not None and records:
-            self.note_epoch(producer)
+            producer.epochs_in_segment.append(producer.epoch)
         offset, self.offset = self.offset, self.offset + last_offset_delta + 1
         return record_batch(
             offset,
@@ -278,18 +230,11 @@ class _LogWriter:
             leader_epoch=self.random.choice([0, 0, 3]),
         )
 
-    def note_epoch(self, producer: Producer) -> None:
-        seen = producer.epochs_in_segment
-        if seen and seen[-1] != producer.epoch and producer.epoch in seen:
-            self.features["epoch returns within a segment"] += 1
-        seen.append(producer.epoch)
-
     # -- what makes Kafka throw --
 
     def poisoned(self) -> bytes:
         producer = self.random.choice(self.producers)
         kind = self.random.choice(["data outside its transaction", "control type that is no marker", "marker with a short key"])
-        self.features[f"poison: {kind}"] += 1
         if kind == "control type that is no marker":
             return self.batch(producer, [record(0, 0, struct.pack(">hh", 0, 3), b"\0\0\0")], base_sequence=-1, attributes=CONTROL)
         if kind == "marker with a short key":
@@ -310,7 +255,6 @@ class _LogWriter:
             steps = self.random.choice([1, 5, 20, 40])
             if number == count - 1 and count > 1 and self.random.random() < 0.15:
                 steps = 0
-                self.features["empty last segment"] += 1
             batches = [self.step() for _ in range(steps)]
             if number == poisoned:
                 batches.append(self.poisoned())
@@ -318,16 +262,12 @@ class _LogWriter:
             elif number == count - 1 and batches and self.torn:
                 torn = self.step()
                 batches.append(torn[: self.random.randint(1, len(torn) - 1)])
-                self.features["torn tail"] += 1
             (self.directory / f"{base:020}.log").write_bytes(b"".join(batches))
             if self.gaps and self.random.random() < 0.3:
                 self.offset += self.random.randint(1, 100)
-                self.features["gap at a segment's end"] += number < count - 1
-        self.features["segments"] += count
 
 
-def write_random_log(directory: Path, seed: int) -> RandomLog:
-    """Writes a partition directory; the same seed gives the same bytes."""
-    writer = _LogWriter(directory, seed)
-    writer.write()
-    return RandomLog(directory, seed, +writer.features)
+def write_random_log(directory: Path, seed: int) -> Path:
+    """Writes a partition directory, and returns it; the same seed gives the same bytes."""
+    _LogWriter(directory, seed).write()
+    return directory

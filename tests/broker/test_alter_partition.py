@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 
 from formats.metadata.replication_messages import (
     AlterPartitionRequest,
@@ -135,11 +134,7 @@ def test_a_thousand_requests() -> None:
             lines.append(f"request {version} {body.hex()}")
             expected.append((write_alter_partition_response(response, version).hex(), states_text(cluster.partitions)))
     assert all(errors[error] >= 5 for error in AlterPartitionError), errors
-    done = subprocess.run(
-        java_program("AlterPartitions"), input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    answers = [line.split(";") for line in done.stdout.splitlines()]
+    answers = [line.split(";") for line in java_output("AlterPartitions", lines=lines)]
     assert len(answers) == len(expected) == CLUSTERS * REQUESTS
     for number, (found, (response_hex, states)) in enumerate(zip(answers, expected, strict=True)):
         assert found[1:] == states, number

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_classpath import BEFORE_3, BEFORE_THE_LAST_CHANGE, KAFKA_VERSION, OTHER_VERSIONS, java_program
+from kafka_classpath import BEFORE_3, BEFORE_THE_LAST_CHANGE, KAFKA_VERSION, OTHER_VERSIONS, java_output
 from log_dirs import batch, snapshot_bytes, snapshot_name, write_partition
 from oracle import Oracle
 from simulated_broker import SimulatedBroker
@@ -102,17 +101,23 @@ def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: 
     return told
 
 
+def questions(logs: int) -> Iterator[tuple[bytes, int, int, random.Random]]:
+    """So many logs, each with its end, with some of its producers, and with one that it does not know."""
+    for seed in range(logs):
+        rng, broker = random.Random(seed), SimulatedBroker(seed, 3)
+        log = b"".join(segment.data for segment in broker.segments)
+        known = sorted(broker.whole.entries)
+        for producer_id in [*rng.sample(known, min(3, len(known))), UNKNOWN]:
+            yield log, broker.end_offset, producer_id, rng
+
+
 def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
     reached: Counter[Answer] = Counter()
     differ_after_a_start = 0
-    for seed in range(LOGS):
-        rng = random.Random(seed)
-        broker = SimulatedBroker(seed, 3)
-        log = b"".join(segment.data for segment in broker.segments)
-        for producer_id in [*rng.sample(sorted(broker.whole.entries), min(3, len(broker.whole.entries))), UNKNOWN]:
-            running, restarted = compare(versioned, log, broker.end_offset, producer_id, rng)
-            reached.update([*running, *restarted])
-            differ_after_a_start += running != restarted
+    for log, end_offset, producer_id, rng in questions(LOGS):
+        running, restarted = compare(versioned, log, end_offset, producer_id, rng)
+        reached.update([*running, *restarted])
+        differ_after_a_start += running != restarted
     expected = {
         Answer.ACCEPTED,
         Answer.DUPLICATE,
@@ -128,22 +133,13 @@ def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
 def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> None:
     major, minor = map(int, version.split(".")[:2])
     asked, ours = [], []
-    for seed in range(LOGS // 3):
-        rng = random.Random(seed)
-        broker = SimulatedBroker(seed, 3)
-        log = b"".join(segment.data for segment in broker.segments)
-        for producer_id in [*rng.sample(sorted(broker.whole.entries), min(3, len(broker.whole.entries))), UNKNOWN]:
-            trace = trace_of(log, producer_id)
-            attempts = attempts_on(trace.memory, rng, bumps=False)
-            for word, memory in zip(("log", "reload"), memories_of(trace), strict=True):
-                asked += [
-                    f"{word} {log.hex()}",
-                    *(f"batch {bytes_of(producer_id, broker.end_offset, each).hex()}" for each in attempts),
-                ]
-                ours += [(in_words(answer_to(memory, each, (major, minor))), seed, memory, each) for each in attempts]
-    command = [*java_program("LeaderBefore3", version=version), str(tmp_path)]
-    done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=True, timeout=120)
-    theirs = done.stdout.splitlines()
+    for log, end_offset, producer_id, rng in questions(LOGS // 3):
+        trace = trace_of(log, producer_id)
+        attempts = attempts_on(trace.memory, rng, bumps=False)
+        for word, memory in zip(("log", "reload"), memories_of(trace), strict=True):
+            asked += [f"{word} {log.hex()}", *(f"batch {bytes_of(producer_id, end_offset, each).hex()}" for each in attempts)]
+            ours += [(in_words(answer_to(memory, each, (major, minor))), producer_id, memory, each) for each in attempts]
+    theirs = java_output("LeaderBefore3", arguments=[tmp_path], lines=asked, version=version)
     wrong = [(*each, answer) for each, answer in zip(ours, theirs, strict=True) if each[0] != answer]
     assert not wrong, wrong[:3]
     reached = Counter(answer.split()[0] for answer in theirs)
@@ -175,8 +171,7 @@ def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, i
     assert trace.entry is not None
     if is_clean:
         (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
-    command = [*java_program("StartedLog"), str(directory), str(recovery_point), str(is_clean).lower()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
-    held = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    told = java_output("StartedLog", arguments=[directory, recovery_point, str(is_clean).lower()])
+    held = [tuple(map(int, line.split())) for line in told]
     assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
     assert len(trace.in_memory) == 5

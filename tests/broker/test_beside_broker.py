@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from kafka_node import KafkaNode
-from log_dirs import entries_in, snapshot_name, truth
-from manifests import FIXTURES
-from moved_in_time import entries_moved, moved_in_time, ms_to_present
+from log_dirs import entries_in, snapshot_name
+from planted_log import LAST_STABLE_OFFSET, MISSING, TRUTH, plant_old_log
 
 from snaprebuild.storage.local.broker_lock import broker_version
 
 pytestmark = pytest.mark.broker
 
-SOURCE = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
-LATER_MS = ms_to_present(SOURCE)
-TRUTH = {offset: frozenset(entries_moved(entries, LATER_MS)) for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
-LOG_END_OFFSET = 8231
 SEGMENT_BYTES = 20_000
 WAIT_SECONDS = 180.0
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
@@ -38,15 +33,9 @@ def missing(node: KafkaNode, topic: str) -> list[int]:
 def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.jsonl"
     with KafkaNode(tmp_path / "node") as node:
-        node.start()
-        for topic in (STAGED, WRITTEN):
-            node.create_topic(topic, {"retention.ms": -1, "internal.segment.bytes": SEGMENT_BYTES})
-        node.stop()
-        today = moved_in_time(SOURCE, tmp_path / "today", LATER_MS)
-        for topic in (STAGED, WRITTEN):
-            node.plant(f"{topic}-0", today, LOG_END_OFFSET)
+        plant_old_log(node, {"retention.ms": -1, "internal.segment.bytes": SEGMENT_BYTES}, (STAGED, WRITTEN))
         due = missing(node, STAGED)
-        assert due == sorted(set(TRUTH) - {7045, 7637, LOG_END_OFFSET})
+        assert due == MISSING
         mark = node.start()
         for topic in (STAGED, WRITTEN):
             node.set_topic(topic, TIERED)
@@ -81,8 +70,7 @@ def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> No
         assert healthy.exit_code == 0, healthy.stdout
 
         mark = node.start()
-        # Two transactions hang: the first of them, at 6913, ends what may go up.
-        expected = [base for base, following in itertools.pairwise(bases(node, STAGED)) if following <= 6913]
+        expected = [base for base, following in itertools.pairwise(bases(node, STAGED)) if following <= LAST_STABLE_OFFSET]
         node.wait_for_log(r"Copied 0000\d+\.log to remote storage", mark, WAIT_SECONDS, times=2 * len(expected))
         assert "NullPointerException" not in node.log_since(mark)
         for topic in (STAGED, WRITTEN):

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from command import in_json
 from kafka_node import KafkaNode
 from log_dirs import entries_in
-from our_command import verdicts_on
 
 pytestmark = pytest.mark.broker
+
+
+def verdicts_on(partition_dir: Path) -> dict[int, tuple[str, str | None]]:
+    """Runs the command on a partition directory. Status and class of each snapshot, by offset."""
+    run = in_json("verify", partition_dir)
+    assert run.exit_code == 0, run.stderr
+    (partition,) = run.document["partitions"]
+    return {snapshot["offset"]: (snapshot["comparison"]["status"], snapshot["class"]) for snapshot in partition["snapshots"]}
 
 
 def test_a_snapshot_in_the_middle_of_the_active_segment(tmp_path: Path) -> None:

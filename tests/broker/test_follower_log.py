@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from command import in_json
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from log_dirs import entries_in, snapshot_name, snapshots_in
 from manifests import FIXTURES
 from tier_example import AT_6, AT_9, EPOCHS, REST, write_example
@@ -47,11 +46,9 @@ def loaded(
 ) -> list[Loaded]:
     """After the load, and after each file that was fetched."""
     now_ms = round(now.timestamp() * 1000)
-    command = [*java_program("FollowerLog"), str(directory), str(now_ms), str(log_start), str(recovery_point)]
-    command += [str(clean).lower(), str(epoch), *map(str, fetched)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    found = []
-    for part in done.stdout.split("end\n")[:-1]:
+    arguments = (directory, now_ms, log_start, recovery_point, str(clean).lower(), epoch, *fetched)
+    told, found = "\n".join([*java_output("FollowerLog", arguments=arguments), ""]), []
+    for part in told.split("\nend\n")[:-1]:
         lines = [line.split() for line in part.splitlines()]
         numbers = {
             kind: [tuple(map(int, line[1:])) for line in lines if line[0] == kind] for kind in ("offsets", "epoch", "producer")

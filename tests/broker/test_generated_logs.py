@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from budgets import scaled
-from compare import Comparison, Report, compare_generated, completed_by
+from compare import Comparison, Report, States, compare_generated, completed_by, differences
 from fold_by_rules import Folded, fold
 from hypothesis import given, settings
 from kafka_classpath import KAFKA_VERSION, REPLAYED
@@ -146,9 +146,27 @@ def test_the_other_releases_agree(tmp_path: Path) -> None:
     assert completed["2.7.2"] > completed["3.6.2"]
 
 
+def test_every_kind_of_difference_between_states_is_told(tmp_path: Path) -> None:
+    right = fold(write_random_log(tmp_path / "random-0", 2)).by_batch
+    boundary = max(right)
+    producer_id, entry = max(right[boundary].items())
+    others = {key: value for key, value in right[boundary].items() if key != producer_id}
+    wrong: dict[str, States] = {
+        "no boundary": {key: value for key, value in right.items() if key != boundary},
+        "one boundary more": right | {boundary + 1: {}},
+        "one producer less": right | {boundary: others},
+        "one producer more": right | {boundary: right[boundary] | {4711: Entry(4711, 0, 0, 0, 0, 0, -1, -1)}},
+    }
+    for name, value in entry._asdict().items():
+        wrong[f"{name} is one off"] = right | {boundary: others | {producer_id: entry._replace(**{name: value + 1})}}
+    assert len(wrong) == 12
+    assert [name for name, states in wrong.items() if not differences(right, states)] == []
+    assert differences(right, right) == []
+
+
 @pytest.mark.kafka
 def test_a_difference_in_anything_that_is_compared_is_told(oracle: Oracle, tmp_path: Path) -> None:
-    directory = write_random_log(tmp_path / "random-0", 2).directory
+    directory = write_random_log(tmp_path / "random-0", 2)
     right = fold(directory)
     ours = {engine: states(directory) for engine, states in ENGINES.items()}
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import subprocess
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 
 from formats.broker.broker_files import Properties, Property
 from formats.broker.known_configs import known_configs
@@ -57,10 +56,7 @@ def kafka() -> list[str]:
     """What the process says: of every name and every value that is asked for."""
     lines = [f"{number} {name}" for number, name in asked_names()]
     lines += [f"{name} {value}" for name, values in SETTINGS.items() for value in values]
-    command = [*java_program("KnownConfigs"), "names"]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+    return java_output("KnownConfigs", arguments=["names"], lines=lines)
 
 
 def words_of(kafka: list[str]) -> tuple[list[list[str]], list[str]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from random_messages import as_kafka_prints, message_of
 
 from formats.message_schema import load_schemas
@@ -35,11 +34,8 @@ def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
             body = schemas[kind.value].body
             messages = [body.defaults(), *(message_of(body, version, random_) for _ in range(EACH))]
             cases += [(kind, version, message, write_replication_message(kind, message, version)) for message in messages]
-    command = java_program("ReplicationMessages")
-    lines = "".join(f"{kind} {version} {written.hex()}\n" for kind, version, _, written in cases)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
+    lines = [f"{kind} {version} {written.hex()}" for kind, version, _, written in cases]
+    answers = java_output("ReplicationMessages", lines=lines)
     assert len(answers) == len(cases)
     assert {(kind.value, version) for kind, version, _, _ in cases} >= {
         *(("AlterPartitionRequest", version) for version in (2, 3)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from log_dirs import batch_positions, cut, flip
 from manifests import REPOSITORY
 from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
@@ -166,16 +165,9 @@ NAMES = {
 
 def kafka_answers(asked: list[tuple[Path, str]]) -> list[dict[str, Any]]:
     """All in one process: directories, and the checkpoints of which a follower is tried."""
-    done = subprocess.run(
-        java_program("Json", "LoadedMetadataLog", "MetadataLogStart"),
-        input="\n".join(f"{directory}\t{checkpoints}" for directory, checkpoints in asked),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("= ")]
+    lines = [f"{directory}\t{checkpoints}" for directory, checkpoints in asked]
+    told = java_output("Json", "LoadedMetadataLog", "MetadataLogStart", lines=lines)
+    answers = [json.loads(line[2:]) for line in told if line.startswith("= ")]
     assert len(answers) == len(asked)
     return answers
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 
 import pytest
-from kafka_classpath import NEWEST_BROKER, java_program
+from kafka_classpath import NEWEST_BROKER, java_output
 from random_messages import as_kafka_prints, message_of
 
 from formats.message_schema import load_schemas
@@ -35,11 +34,7 @@ def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
             messages = [schema.body.defaults(), *(message_of(schema.body, version, random_) for _ in range(EACH))]
             cases += [ClusterMetadataRecord(kind, schema.name, version, message) for message in messages]
     written = [write_cluster_metadata_record(each) for each in cases]
-    command = java_program("MetadataRecords", version=NEWEST_BROKER)
-    lines = "".join(f"{value.hex()}\n" for value in written)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    known, *answers = done.stdout.splitlines()
+    known, *answers = java_output("MetadataRecords", lines=[value.hex() for value in written], version=NEWEST_BROKER)
     ours = {f"{key}:{schema.versions.lowest}-{schema.versions.highest}" for key, schema in schemas.items()}
     assert set(known.split()) == ours
     assert len(answers) == len(cases)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
 from log_dirs import batch, record
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name
 
@@ -39,16 +38,8 @@ class Asked:
 def kafka_answers(asked: list[Asked]) -> list[list[str]]:
     """All in one process."""
     lines = ["\t".join(map(str, (each.directory, *each.words))) for each in asked]
-    done = subprocess.run(
-        java_program("LoadedMetadataLog", "MetadataRetention"),
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = [line.split() for line in done.stdout.splitlines() if line.startswith(("moved ", "stayed ", "refused "))]
+    told = java_output("LoadedMetadataLog", "MetadataRetention", lines=lines)
+    answers = [line.split() for line in told if line.startswith(("moved ", "stayed ", "refused "))]
     assert len(answers) == len(asked)
     return answers
 

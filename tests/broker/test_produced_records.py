@@ -18,6 +18,7 @@ from command import in_json, snaprebuild
 from kafka_node import KafkaNode
 from manifests import FIXTURES
 from moved_in_time import moved_in_time, ms_to_present
+from wire import Wire
 
 pytestmark = pytest.mark.broker
 
@@ -95,14 +96,8 @@ def allow(node: KafkaNode, topic: str, *operations: str) -> None:
     node.tool("org.apache.kafka.tools.AclCommand", *arguments)
 
 
-def set_topic(node: KafkaNode, **settings: object) -> None:
-    told = ",".join(f"{name.replace('_', '.')}={value}" for name, value in settings.items())
-    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--alter", "--topic", "mixed", "--add-config", told]
-    node.tool("kafka.admin.ConfigCommand", *arguments)
-
-
-def offset_at(node: KafkaNode, topic: str, timestamp: int) -> dict[int, int]:
-    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--topic", topic, "--time", str(timestamp)]
+def end_offsets(node: KafkaNode, topic: str) -> dict[int, int]:
+    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--topic", topic, "--time", "-1"]
     lines = node.tool("org.apache.kafka.tools.GetOffsetShell", *arguments).split()
     return {int(line.split(":")[1]): int(line.split(":")[2]) for line in lines if line.count(":") == 2 and not line.endswith(":")}
 
@@ -176,22 +171,23 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     run = in_json(*command, servers, *options)
     assert (run.exit_code, run.document["metadata_partitions"], run.document["produced_to"]) == (0, 7, servers)
     assert announced(run) == ["now"] * len(DUE)
-    ends = offset_at(node, "__remote_log_metadata", -1)
+    ends = end_offsets(node, "__remote_log_metadata")
     assert ends == {number: 2 * len(DUE) * (number == run.partition("mixed-0")["metadata_partition"]) for number in range(7)}
     again = in_json(*command, servers, *options)
     assert (again.exit_code, announced(again)) == (0, ["before"] * len(DUE))
     other = in_json(*command, f"127.0.0.1:{node.port}", "--uploader", "another")
     assert other.document["totals"]["present"] == len(DUE)
-    assert offset_at(node, "__remote_log_metadata", -1) == ends
+    assert end_offsets(node, "__remote_log_metadata") == ends
 
     # The broker may upload again, and finds that it has: only local retention has something to do.
     give_to_test_plugin(store, node)
     files = {path.name for path in (node.remote_dir / "kafka-tiered-storage").rglob("*")}
-    set_topic(node, remote_log_copy_disable="false", local_retention_ms=1)
+    node.set_topic("mixed", {"remote.log.copy.disable": "false", "local.retention.ms": 1})
     node.wait_for_log(rf"Incremented local log start offset to {DUE[-1]['next_offset']}\b", mark, READ_SECONDS)
-    assert offset_at(node, "mixed", -5) == {0: DUE[-1]["next_offset"] - 1}
-    assert offset_at(node, "mixed", -4) == {0: DUE[-1]["next_offset"]}
-    assert offset_at(node, "mixed", -2) == {0: 0}
+    end = DUE[-1]["next_offset"]
+    with Wire(node.port) as wire:
+        answers = wire.list_offsets("mixed", (-5, -4, -2))
+    assert {asked: offset for asked, (offset, *_) in answers.items()} == {-5: end - 1, -4: end, -2: 0}
     assert records_of(node) == before
     node.stop()
     assert sorted(path.name for path in directory.glob("*.log")) == [each["segment"] for each in SEGMENTS[len(DUE) :]]

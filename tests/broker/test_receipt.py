@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from command import Run, in_json, snaprebuild
 from kafka_node import KafkaNode
-from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name, truth
-from manifests import FIXTURES
-from moved_in_time import entries_moved, moved_in_time, ms_to_present
+from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name
+from planted_log import LOG_END_OFFSET, MISSING, TRUTH, plant_old_log
 
 pytestmark = pytest.mark.broker
 
 PARTITION = "mixed-0"
-LOG_END_OFFSET = 8231
 DELETE_BEFORE = 3000
 """Lies inside the segment from 2596 on."""
 LOG_SECONDS = 120.0
-SOURCE = FIXTURES / "kafka27-mixed" / "logs" / PARTITION
-LATER_MS = ms_to_present(SOURCE)
-"""A broker forgets producers of a log that is weeks old: it gets this one as of today."""
-TRUTH = {offset: frozenset(entries_moved(entries, LATER_MS)) for offset, entries in truth("kafka27-mixed", PARTITION).items()}
-
-
-def planted(node: KafkaNode) -> Path:
-    """The log of Kafka 2.7 in the place of a new topic of a stopped broker that looks at the log start twice a second."""
-    node.start()
-    node.create_topic("mixed", {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 0})
-    node.stop()
-    return node.plant(PARTITION, moved_in_time(SOURCE, node.root / "today" / PARTITION, LATER_MS), LOG_END_OFFSET)
+TOPIC_SETTINGS = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 0}
 
 
 def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:
@@ -56,21 +42,17 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
     receipt = tmp_path / "receipt.jsonl"
     settings = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
     with KafkaNode(tmp_path / "node", settings=settings) as node:
-        partition = planted(node)
+        partition = plant_old_log(node, TOPIC_SETTINGS)
         before = {path.name: path.read_bytes() for path in partition.glob("*.snapshot")}
         written = rebuilt(node, receipt)
-        assert written == sorted(set(TRUTH) - {7045, 7637, LOG_END_OFFSET})
+        assert written == MISSING
 
         node.start()
         run = told(receipt)
         assert (run.exit_code, statuses(run), run.codes) == (0, dict.fromkeys(written, "kept"), {"live-broker": 1})
         assert in_json("undo", receipt).exit_code == 3, "a live broker holds the directory"
         mark = node.log_file.stat().st_size
-        records = tmp_path / "delete.json"
-        records.write_text(json.dumps({"version": 1, "partitions": [{"topic": "mixed", "partition": 0, "offset": DELETE_BEFORE}]}))
-        address = f"127.0.0.1:{node.port}"
-        delete = ("org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", address)
-        node.tool(*delete, "--offset-json-file", str(records))
+        node.delete_records("mixed", DELETE_BEFORE)
         node.wait_for_log("Deleting producer state snapshot .*2596.snapshot|Deleted log .*2181.log", mark, LOG_SECONDS)
         node.stop()
         node.start()
@@ -93,7 +75,7 @@ def test_what_the_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
     """It recovers the last segment, and so writes the snapshot at the log end itself."""
     receipt = tmp_path / "receipt.jsonl"
     with KafkaNode(tmp_path / "node") as node:
-        partition = planted(node)
+        partition = plant_old_log(node, TOPIC_SETTINGS)
         for offset in (7637, LOG_END_OFFSET):
             (partition / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
         written = rebuilt(node, receipt, "--set-aside")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka_classpath import java_program
+from kafka_classpath import java_output
+from log_dirs import batch, batch_positions, record, write_partition
+from manifests import FIXTURES
 from ours import answers_of_leader
 
-from formats.log.record_batch import BatchHeader, Record, build_record_batch
+from formats.log.record_batch import parse_batch_header
+from formats.log.records import read_records
 from formats.partition.checkpoint_file import LeaderEpochEntry, write_leader_epoch_checkpoint
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentUpdate, read_remote_log_record, write_remote_log_record
 
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "follower-lost-state"
+FIXTURE = FIXTURES / "follower-lost-state"
 MANIFEST = json.loads((FIXTURE / "manifest.json").read_text())
 SPECIAL = [-1, -2, -3, -4, -5, -6]
 
@@ -34,56 +36,20 @@ class Case:
 
     def write_metadata(self) -> Path:
         """The metadata log as a partition of its own."""
-        directory = self.directory.parent.parent / "metadata" / "__remote_log_metadata-0"
-        directory.mkdir(parents=True)
-        log = b""
-        for offset, value in enumerate(self.values):
-            header = BatchHeader(offset, 0, 0, 2, 0, 0, 0, 1_000, 1_000, -1, -1, -1, 1)
-            log += build_record_batch(header, [Record(0, 0, None, value)])
-        (directory / f"{0:020d}.log").write_bytes(log)
-        return directory.parent
+        log = b"".join(batch(offset, records=[record(value)]) for offset, value in enumerate(self.values))
+        return write_partition(self.directory.parent.parent / "metadata" / "__remote_log_metadata-0", {0: log}).parent
 
     def first_base(self) -> int:
         return min(int(path.name[:20]) for path in self.directory.glob("*.log"))
 
 
 def real_values() -> list[bytes]:
-    """The records of the metadata log, out of the lines that Kafka's classes decoded: the log itself is read elsewhere."""
-    data = (FIXTURE / "node1" / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
-    values, at = [], 0
-    while at < len(data):
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        values += values_of(data[at : at + size])
-        at += size
+    """The records of the metadata log."""
+    log = FIXTURE / "node1" / "__remote_log_metadata-0" / f"{0:020d}.log"
+    data, starts = log.read_bytes(), batch_positions(log)
+    batches = [data[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    values = [each.value for one in batches for each in read_records(parse_batch_header(one), one)]
     assert len(values) == len(MANIFEST["rlmm_records"])
-    return values
-
-
-def values_of(batch: bytes) -> list[bytes]:
-    """Of an uncompressed batch of magic 2, whose keys are null."""
-    assert not batch[22] & 7
-    at, values = 61, []
-
-    def varint() -> int:
-        nonlocal at
-        raw = shift = 0
-        while True:
-            raw |= (batch[at] & 0x7F) << shift
-            at += 1
-            if batch[at - 1] < 0x80:
-                return (raw >> 1) ^ -(raw & 1)
-            shift += 7
-
-    for _ in range(int.from_bytes(batch[57:61], "big")):
-        length = varint()
-        end = at + length
-        at += 1
-        varint()
-        varint()
-        assert varint() == -1
-        size = varint()
-        values.append(batch[at : at + size])
-        at = end
     return values
 
 
@@ -126,11 +92,8 @@ def theirs(case: Case, timestamps: list[int], offsets: list[int], deleted: int) 
     caches.mkdir()
     lines = [f"M {value.hex()}" for value in case.values]
     lines += [*(f"T {each}" for each in timestamps), *(f"W {each}" for each in offsets), f"D {deleted}"]
-    command = [*java_program("FoldedMetadata", "TieredLeader")]
-    command += [str(case.directory), "0", str(case.store), MANIFEST["topic_id"], str(caches)]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    arguments = (case.directory, 0, case.store, MANIFEST["topic_id"], caches)
+    return java_output("FoldedMetadata", "TieredLeader", arguments=arguments, lines=lines)
 
 
 @pytest.mark.parametrize("seed", range(8))

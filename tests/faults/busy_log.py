@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from live_log import MOMENT, SEGMENTS, LiveLog
-from log_dirs import snapshot_bytes, snapshot_name
+from log_dirs import make_log_dir, snapshot_bytes, snapshot_name
 from simulated_broker import SimulatedBroker
 
 from snaprebuild.snapshots.source.source import LISTINGS_MAX
 
+SEGMENTS = 60
 DELETIONS_MAX = LISTINGS_MAX - 1
 """Steps of a run that delete something: a reader that lists a partition once more for each of them comes to its end."""
-
-
 LOGS = 8
 """Making one takes longer than a run over it."""
 
@@ -59,7 +57,7 @@ def _log_of(number: int) -> SimulatedBroker:
     return SimulatedBroker(number, SEGMENTS)
 
 
-class BusyBroker(LiveLog):
+class BusyBroker:
     """One log directory with the partition ``t-0``, and the steps of its broker."""
 
     def __init__(self, seed: int, root: Path, lacks_snapshots: int = 3) -> None:
@@ -70,22 +68,24 @@ class BusyBroker(LiveLog):
             root: the log directory, which is made.
             lacks_snapshots: so many boundaries have no snapshot, as of segments that a broker before 2.8 rolled.
         """
-        self.lacks_snapshots, self.half, self.deletions = lacks_snapshots, None, 0
+        self.seed, self.root, self.directory = seed, root, root / "t-0"
+        self.lacks_snapshots, self.deletions = lacks_snapshots, 0
+        self.rng = random.Random(seed)
+        self.half: tuple[Path, bytes] | None = None
+        """A snapshot that is being written, and all of its bytes."""
         self.moments: list[Moment] = []
         self.truths: list[SimulatedBroker] = []
-        super().__init__(seed, root, bytearray(MOMENT.size))  # type: ignore[arg-type]
+        make_log_dir(root, clean=False)
+        self._create_topic()
         while self.active < 6:
             self._append()
         self._finish_snapshot()
         self._checkpoint()
-        shutil.rmtree(self.compacted)
         self._record()
 
-    half: tuple[Path, bytes] | None
-    """A snapshot that is being written, and all of its bytes."""
-
-    def log_of(self, seed: int) -> SimulatedBroker:
-        self.truths.append(_log_of((seed + len(self.truths)) % LOGS))
+    @property
+    def truth(self) -> SimulatedBroker:
+        """What the topic holds, as it was created last."""
         return self.truths[-1]
 
     def step(self) -> None:
@@ -114,6 +114,46 @@ class BusyBroker(LiveLog):
     def is_deleted(self) -> bool:
         """Whether the topic is, at this moment."""
         return not self.directory.exists()
+
+    def _path(self, index: int, suffix: str) -> Path:
+        return self.directory / f"{self.truth.segments[index].base_offset:020d}{suffix}"
+
+    def _end(self) -> int:
+        batches = self.truth.segments[self.active].batches[: self.batch]
+        return batches[-1].header.last_offset + 1 if batches else self.truth.segments[self.active].base_offset
+
+    def _append(self) -> None:
+        segment = self.truth.segments[self.active]
+        if self.batch < len(segment.batches):
+            with self._path(self.active, ".log").open("ab") as file:
+                file.write(segment.batches[self.batch].data)
+            self.batch += 1
+        elif self.active + 1 < SEGMENTS:
+            self._begin(self.active + 1)
+
+    def _retain(self) -> None:
+        """``LocalLog.deleteSegmentFiles``: names first, bytes a minute later."""
+        index, self.first = self.first, self.first + 1
+        for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            path = self._path(index, suffix)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(path.with_name(path.name + ".deleted"))
+                self.deleted.append(path.with_name(path.name + ".deleted"))
+        self._checkpoint()
+
+    def _remove_deleted(self) -> None:
+        for path in self.deleted:
+            path.unlink()
+        self.deleted = []
+
+    def _checkpoint(self) -> None:
+        for name, offset in (
+            ("log-start-offset-checkpoint", self.truth.segments[self.first].base_offset),
+            ("recovery-point-offset-checkpoint", self.truth.segments[self.active].base_offset),
+            ("replication-offset-checkpoint", self._end()),
+        ):
+            (self.root / f"{name}.tmp").write_text(f"0\n1\nt 0 {offset}\n")
+            (self.root / f"{name}.tmp").rename(self.root / name)
 
     def _begin(self, index: int) -> None:
         self.active, self.batch = index, 0
@@ -147,8 +187,8 @@ class BusyBroker(LiveLog):
         self.directory.rename(self.root / f"t-0.{'0' * 31}{len(self.truths)}-delete")
 
     def _create_topic(self) -> None:
-        self.truth, self.first = self.log_of(self.truth.seed), 0
-        self.deleted = []
+        self.truths.append(_log_of((self.seed + len(self.truths)) % LOGS))
+        self.first, self.deleted = 0, list[Path]()
         self.directory.mkdir()
         (self.directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
         self._begin(0)

@@ -1,6 +1,6 @@
 """Power failures after each call of a real run, with every loss and reordering that a file system may make of it.
 
-The calls are those of real runs, recorded through the seam; `test_kill_at_syscall` shows that they are all there are. For each
+The calls are those of real runs, recorded through the seam; `test_system_calls` shows that they are all there are. For each
 state that may be left, built for real: no half file under a real name, nothing replaced, every file readable to the broker, and
 a run that is started again finishes with exactly the wanted bytes.
 """
@@ -204,7 +204,7 @@ def test_every_state_that_a_power_failure_may_leave(name):
         assert count >= 500
 
 
-@pytest.mark.parametrize("name", ["empty", "leftover", "short-writes", "no-hard-links"])
+@pytest.mark.parametrize("name", ["leftover", "no-hard-links"])
 def test_a_second_name_is_removed_and_nothing_else(name):
     """Whatever a crash leaves: the temporary name goes where it is one of a whole file, and no other byte or name changes."""
     scenario, removed, seen = SCENARIOS[name], 0, 0
@@ -239,11 +239,6 @@ def test_what_was_reported_done_survives(name):
         assert states == [disk.running_state()]
     else:
         assert {state.content(NAME) for state in states} == {scenario.before.content(NAME)}
-
-
-def test_states_are_counted():
-    counted = {name: sum(1 for _ in left_states(scenario, scenario.record()[0])) for name, scenario in SCENARIOS.items()}
-    assert sum(counted.values()) >= 5000, counted
 
 
 def test_the_model_ends_where_the_run_ended():
@@ -363,21 +358,3 @@ def test_a_rename_that_replaces_is_seen():
     for call in SCENARIOS["empty"].record()[0]:
         disk.follow(replace(call, method="rename_noreplace") if call.method == "link" else call)
     assert "an existing file was replaced" in faults(scenario, disk.running_state())
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077, 0o777])
-def test_no_umask_hides_the_temporary_file_from_the_broker(tmp_path, umask):
-    modes = []
-
-    class Looks(RecordedCalls):
-        def made(self, method, *arguments, **keywords):
-            result = super().made(method, *arguments, **keywords)
-            modes.extend(entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path))
-            return result
-
-    old = os.umask(umask)
-    try:
-        create_file(tmp_path, NAME, DATA, owner=None, temporary_name=TEMPORARY, calls=Looks())
-    finally:
-        assert os.umask(old) == umask, "the umask of the process is left as it was"
-    assert set(modes) == {0o644}

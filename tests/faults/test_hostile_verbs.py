@@ -1,7 +1,7 @@
 """Every verb over trees that somebody made to do harm: what is no regular file, and names that nobody expects.
 
 The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
-in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
+in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_busy_log.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from edited_tree import SECRET, Files, Odd, Place
 from every_verb import VERBS, filled, is_printable, run_here
 from same_result import DRAWN, differing, documents, without
 
-pytestmark = pytest.mark.full
-
+QUICK = ("scan", "plan", "verify", "rebuild", "rebuild in place", "inspect stats", "inspect dump", "inspect explain")
+EACH_VERB = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in VERBS]
+"""Those of log directories in the quick tier, all others in the full one."""
 SECONDS_MAX = 120
 """A run takes some ms; one that waits for a pipe, or reads endless zeros, would never end."""
 FILES_MANY = 200
@@ -93,7 +94,7 @@ def check(place: Place, files: Files, context: str) -> int:
     return code
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", EACH_VERB)
 def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
     """In the place of a file, another one each time, and beside all files under a name that Kafka might have given."""
     place = Place.made(VERBS[name], tmp_path)
@@ -107,6 +108,16 @@ def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
         check(place, {**place.files, **beside}, f"{name}: {odd} beside all files")
 
 
+@pytest.mark.parametrize("name", EACH_VERB)
+def test_partitions_that_are_links(name: str, tmp_path: Path) -> None:
+    """To a secret, to the directory above, and to themselves."""
+    place = Place.made(VERBS[name], tmp_path)
+    above = {os.path.dirname(os.path.dirname(each)) for each in place.files if os.path.dirname(each)}
+    targets = {"elsewhere-0": "{outside}", "loop-0": ".", "itself-0": "itself-0"}
+    links: Files = {os.path.join(each, link): Odd("link", target) for each in above for link, target in targets.items()}
+    check(place, {**place.files, **links}, name)
+
+
 def later(name: str) -> str:
     """The name of a file with a higher offset, where it begins with one."""
     directory, base = os.path.split(name)
@@ -114,7 +125,7 @@ def later(name: str) -> str:
     return os.path.join(directory, f"more-{base}" if offset is None else f"{offset:020d}{base[20:]}")
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", EACH_VERB)
 def test_names(name: str, tmp_path: Path) -> None:
     """In every directory files and directories with names that break lines, terminals, and programs."""
     place = Place.made(VERBS[name], tmp_path)
@@ -130,6 +141,7 @@ def test_names(name: str, tmp_path: Path) -> None:
     check(place, {**place.files, **copies}, f"{name}: directories")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", VERBS)
 def test_many_files(name: str, tmp_path: Path) -> None:
     """In every directory more files that Kafka does not know than it has of its own: the result is that of the healthy tree.

@@ -9,7 +9,7 @@ from every_verb import LONG_AGO, run_here
 from faulty_store import faulty_store
 from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of, impatient
 
-STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 131}
+STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 262}
 
 
 @pytest.mark.full

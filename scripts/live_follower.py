@@ -73,7 +73,7 @@ class LiveFollower:
             delete_records(leader, "tiered", 100)
             delete_records(leader, "bare", 10)
             leader.set_topic("idle", {"local.retention.ms": 1})
-            roll(leader, "idle", self._answers)
+            roll("idle", self._answers)
             self._settle("idle")
             leader.stop_all()
 

@@ -19,8 +19,10 @@ class NotAsExpectedError(Exception):
 
 
 class Transcript:
-    """Prints as it goes. ``work`` is left out of what is shown: it is gone afterwards. So is ``elsewhere``: a directory outside of it, and
-    how it is called."""
+    """Prints as it goes.
+
+    ``work`` is left out of what is shown: it is gone afterwards. So is ``elsewhere``: a directory outside of it, and how it is called.
+    """
 
     def __init__(self, work: Path, *, quiet: bool = False, elsewhere: tuple[Path, str] | None = None) -> None:
         self.checks = 0

@@ -1,5 +1,7 @@
-"""Where a live leader with remote storage serves an offset from, what DeleteRecords removes, and where its leader epochs end: what
-``follower fetch-path`` says, and what the leader does."""
+"""Where a live leader with remote storage serves an offset from, what DeleteRecords removes, and where its leader epochs end.
+
+What ``follower fetch-path`` says is compared with what the leader does.
+"""
 
 from __future__ import annotations
 

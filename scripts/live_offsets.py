@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from command import in_json
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from kafka_classpath import java_program
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
@@ -105,7 +105,7 @@ class LiveOffsets:
         self._settle("t")
         self._compare("t", f"records below {log_start} were deleted: a log start inside of remote storage")
         node.set_topic("t", {"local.retention.ms": 1})
-        roll_and_upload(node, "t", self._replica)
+        roll_and_upload("t", self._replica)
         self._settle("t")
         self._compare("t", "everything is uploaded, and the active segment is empty")
 
@@ -171,11 +171,7 @@ def open_transaction(node: KafkaNode, topic: str, records: int) -> Iterator[Call
 
 def delete_records(node: KafkaNode, topic: str, offset: int) -> None:
     """Raises the log start of a topic's partition."""
-    from confluent_kafka.admin import AdminClient as Admin
-
-    partition = TopicPartition(topic, 0, offset)
-    admin = Admin({"bootstrap.servers": node.address, "log_level": 4})  # its answers end with it
-    admin.delete_records([partition])[partition].result(60)
+    node.delete_records(topic, offset)
     wait_for_checkpoint(node.log_dir / "log-start-offset-checkpoint", topic, offset)
 
 
@@ -204,7 +200,7 @@ def settle(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> No
         time.sleep(0.2)
 
 
-def roll_and_upload(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> None:
+def roll_and_upload(topic: str, answers: Callable[[str], Answers]) -> None:
     """Until the active segment is an empty one and everything below it is uploaded."""
     wait(lambda: answers(topic)[-5][0] == answers(topic)[-1][0] - 1, f"{topic}: the active segment is not rolled")
 

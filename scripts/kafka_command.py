@@ -86,7 +86,7 @@ def _node(directory: Path) -> KafkaNode:
     return KafkaNode(directory.resolve(), version=file.read_text().strip())
 
 
-def _versions(options: argparse.Namespace) -> int:
+def _versions(_: argparse.Namespace) -> int:
     for version, release in RELEASES.items():
         cluster = "KRaft" if release.zookeeper is None else f"ZooKeeper {release.zookeeper}"
         storage = "remote storage" if release.has_tiering else "no remote storage"

@@ -132,6 +132,11 @@ class Story:
             node.stop()
             self._seconds["stop of the broker"] = f"{time.monotonic() - began:.1f} s"
             node.stop_all()
+        self._installed(plan, receipt, topics)
+        self._moves(told, end)
+        self._say.end(self._seconds)
+
+    def _installed(self, plan: Path, receipt: Path, topics: tuple[str, ...]) -> None:
         missing = self._missing()
         began = time.monotonic()
         install = ("install", plan, "--receipt", receipt)
@@ -145,8 +150,6 @@ class Story:
         self._say.snaprebuild("undo", receipt, exit_code=0, facts=(f"{len(missing)} removed",))
         self._say.check("as it was", self._missing(), missing)
         self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
-        self._moves(told, end)
-        self._say.end(self._seconds)
 
     def _moves(self, told: Told, end: int) -> None:
         self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")
