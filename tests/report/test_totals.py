@@ -25,7 +25,7 @@ def document(directory: Path, name: str, *command: object) -> str:
         (("verify",), {"stuck_partitions", "open_transactions"}),
         (("scan", "verify"), set()),
     ],
-    ids="-".join,
+    ids=["scan", "fleet", "verify", "scan and verify"],
 )
 def test_what_no_document_shows_is_unknown(verbs: tuple[str, ...], unknown: set[str], tmp_path: Path) -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
