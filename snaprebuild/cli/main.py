@@ -1,4 +1,4 @@
-"""The command: verbs, and the one place where errors become exit codes.
+"""The command: its verbs, and where an error that ends it becomes its exit code.
 
 Verbs are listed here and loaded when they are asked for, so that help is printed at once. Reading is the default; a verb that writes says
 so first.

@@ -256,10 +256,9 @@ def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (
             or what producers did is not proven.
     """
     judgement = plan.state.judgement
-    is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
-    if not (judgement.snapshot_class.is_allowed_in_place or (is_unproven and allow_unproven)):
+    if not judgement.snapshot_class.may_be_written(allow_unproven=allow_unproven):
         message = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
-        if is_unproven:
+        if judgement.snapshot_class is SnapshotClass.UNPROVEN:
             message += (
                 " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
             )

@@ -45,7 +45,11 @@ class SnapshotClass(Enum):
     @property
     def is_allowed_in_place(self) -> bool:
         """Whether it is written into a log directory by default."""
-        return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
+        return self.may_be_written(allow_unproven=False)
+
+    def may_be_written(self, *, allow_unproven: bool) -> bool:
+        """Whether it may be written into a log directory; UNSOUND never."""
+        return self is not SnapshotClass.UNSOUND and (allow_unproven or self is not SnapshotClass.UNPROVEN)
 
 
 _CONFIDENCE = {

@@ -58,7 +58,7 @@ def inspect_diff(
 
     out.begin()
     if files is None or len(files) != 2:
-        raise UsageError(f"diff: expected two snapshots, A and B; found {len(files or ())}")
+        raise UsageError(f"inspect diff: expected two snapshots, A and B; found {len(files or ())}")
     check_paths(files)
     path_a, path_b = locations_of(files)
     result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())

@@ -80,7 +80,7 @@ def inspect_dump(
 
     begin(verbose, {})
     if not files:
-        raise UsageError("dump: no FILE is named")
+        raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
     locations, settings = locations_of(files), s3.settings()
     offset_from, offset_to = offsets_range(offsets)

@@ -1,4 +1,4 @@
-"""Rules for where a snapshot may be written, and the findings about boundaries that are skipped.
+"""Rules for where a snapshot may be written, by its place and by its class, and the findings about boundaries that are skipped.
 
 Reasons about the log are those of ``boundary_needs``. Reasons about the place are here: they matter in a log directory, and not under
 ``--out``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -18,6 +19,7 @@ __all__ = [
     "check_running_brokers",
     "may_be_needed",
     "not_planned_findings",
+    "reason_against_class",
     "reason_against_writing",
     "reason_against_writing_in_place",
     "reason_for_distrust",
@@ -51,6 +53,15 @@ def reason_against_writing(request: Request, partition: PartitionSource, offset:
     if request.broker_running:
         return _reason_against_writing_while_running(partition, offset)
     return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
+
+
+def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool) -> str | None:
+    """Why its class keeps a snapshot from log directories, or None."""
+    if snapshot_class.may_be_written(allow_unproven=allow_unproven):
+        return None
+    if snapshot_class is SnapshotClass.UNPROVEN:
+        return "an UNPROVEN snapshot is written with --allow-unproven only"
+    return f"an {snapshot_class.value} snapshot is never written into a log directory"
 
 
 def reason_against_writing_in_place(

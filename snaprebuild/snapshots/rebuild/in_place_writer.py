@@ -10,7 +10,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.plan.placement_rules import reason_against_writing, reason_for_distrust
+from snaprebuild.snapshots.plan.placement_rules import reason_against_class, reason_against_writing, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
@@ -19,7 +19,6 @@ from snaprebuild.snapshots.rebuild.writer import (
     create_snapshot,
     log_class,
     owner_of_snapshot,
-    reason_class_is_too_weak,
 )
 from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -81,7 +80,7 @@ class InPlaceWriter:
             )
             return rebuilt.not_written(not_now)
         log_class(self._result, rebuilt)
-        too_little = reason_class_is_too_weak(rebuilt, allow_unproven=self._request.allow_unproven)
+        too_little = reason_against_class(rebuilt.judgement.snapshot_class, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:

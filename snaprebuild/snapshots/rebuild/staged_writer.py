@@ -7,6 +7,7 @@ import logging
 import os
 
 from snaprebuild.errors import ReadFailedError, WriteFailedError
+from snaprebuild.snapshots.plan.placement_rules import reason_against_class
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import (
@@ -16,7 +17,6 @@ from snaprebuild.snapshots.rebuild.writer import (
     create_snapshot,
     log_class,
     owner_of_snapshot,
-    reason_class_is_too_weak,
 )
 from snaprebuild.snapshots.receipts.receipt import WriteSettled
 from snaprebuild.storage.local.directories import make_directories
@@ -59,7 +59,7 @@ class StageWriter:
             StorageError: it cannot be written.
         """
         log_class(self._result, rebuilt)
-        too_little = reason_class_is_too_weak(rebuilt, allow_unproven=self._request.allow_unproven)
+        too_little = reason_against_class(rebuilt.judgement.snapshot_class, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:

@@ -37,7 +37,6 @@ __all__ = [
     "create_snapshot",
     "log_class",
     "owner_of_snapshot",
-    "reason_class_is_too_weak",
     "remove_other_name",
     "segment_of_snapshot",
 ]
@@ -118,16 +117,6 @@ def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
     if not klass.is_allowed_in_place:
         code = f"{klass.value.lower()}-boundary"
         result.add_finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
-
-
-def reason_class_is_too_weak(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str | None:
-    """Why its class keeps a snapshot from log directories, or None."""
-    klass = rebuilt.judgement.snapshot_class
-    if klass is SnapshotClass.UNSOUND:
-        return "an UNSOUND snapshot is never written into a log directory"
-    if klass is SnapshotClass.UNPROVEN and not allow_unproven:
-        return "an UNPROVEN snapshot is written with --allow-unproven only"
-    return None
 
 
 def segment_of_snapshot(partition: PartitionPlan, offset: int) -> ListedFile:
