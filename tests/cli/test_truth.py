@@ -69,8 +69,7 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
     written = len(list(logs.rglob("*.snapshot"))) - 9
     assert 0 < written < 14
     assert run.text.startswith(
-        f"INCOMPLETE: 1 path damaged; stderr shows where. {written} snapshots written in 2 of 4 partitions; "
-        f"{14 - written} failed. "
+        f"INCOMPLETE: 1 path damaged; stderr shows where. {written} snapshots written in 2 of 4 partitions; {14 - written} failed. "
     )
     assert f"{logs / 'mixed-0'}" in run.stderr
 
