@@ -113,7 +113,7 @@ OPERANDS = {
     "cluster check": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "simulate metadata-log": "SCENARIO is a file in TOML",
     "fleet": "SCAN.json is what scan prints with --output json",
-    "report": "FILE is what scan, verify, tier audit or transactions print",
+    "report": "FILE is what scan, fleet, verify, tier audit or inspect transactions print",
     "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
 }
 """What the text of a verb says of its operands, where they are no PATH."""
