@@ -18,6 +18,7 @@ import click
 import typer
 from click.core import ParameterSource
 
+from formats.partition.file_names import segment_file_name
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
@@ -72,18 +73,19 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         answer: sentences.
         following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
             command line are added.
-        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
+        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again; if all
+            of that is damage, which another run would find again, it shows the damaged file, unless something was written.
     """
     findings = list(findings)
     verb = click.get_current_context().command_path.split()[1:]
-    unread = unread_paths(findings)
-    damaged = next((file for file in map(_damaged_file, findings) if file is not None), None)
-    if unread:
-        answer = f"{_unread_text(findings)} {answer}"
-    if len(_damaged_paths(findings)) < len(unread) or (unread and damaged is None):
+    failed, damaged = _failed_and_damaged(findings)
+    if failed or damaged:
+        answer = f"{_unread_text(len(failed), len(damaged))} {answer}"
+    file = next((file for file in map(_damaged_file, findings) if file is not None), None)
+    if failed or (damaged and file is None):
         following = [*verb, *repeated_words()]
-    elif damaged is not None and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):  # nothing was written
-        following = ["inspect", "dump", shown(damaged)]
+    elif file is not None and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):  # nothing was written
+        following = ["inspect", "dump", shown(file)]
     print_text(answer)
     if following:
         print_command("Next", [*following, *setting_words()])
@@ -94,15 +96,15 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
 
 def print_unread(findings: Iterable[Finding]) -> None:
     """The first line of a result without an answer, if something in the selection was not read."""
-    findings = list(findings)
-    if unread := unread_paths(findings):
-        print_text(f"{_unread_text(findings)} The result does not cover {'it' if len(unread) == 1 else 'them'}.")
+    failed, damaged = map(len, _failed_and_damaged(list(findings)))
+    if failed or damaged:
+        print_text(f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}.")
 
 
-def _damaged_paths(findings: Sequence[Finding]) -> list[str]:
-    """What was read and has wrong bytes: another run finds the same."""
-    others = unread_paths(each for each in findings if each.severity != Severity.DAMAGED)
-    return [path for path in unread_paths(findings) if path not in others]
+def _failed_and_damaged(findings: Sequence[Finding]) -> tuple[set[str], set[str]]:
+    """Paths that could not be read, and those that were read and have wrong bytes."""
+    failed = set(unread_paths(each for each in findings if each.severity != Severity.DAMAGED))
+    return failed, set(unread_paths(findings)) - failed
 
 
 def _damaged_file(finding: Finding) -> str | None:
@@ -111,17 +113,16 @@ def _damaged_file(finding: Finding) -> str | None:
         return None
     path, offset = finding.path, finding.offset
     if finding.code in ("damaged-segment", "bad-checksum", "disordered-offsets") and offset is not None and os.path.isdir(path):
-        names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= f"{offset:020d}.log")
+        names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
     return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
 
 
-def _unread_text(findings: Sequence[Finding]) -> str:
-    unread, damaged = len(unread_paths(findings)), len(_damaged_paths(findings))
-    if damaged == unread:
+def _unread_text(failed: int, damaged: int) -> str:
+    if not failed:
         return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where."
     besides = f", {damaged} more damaged" if damaged else ""
-    return f"INCOMPLETE: {pluralize(unread - damaged, 'path')} could not be read{besides}: correct what stderr lists."
+    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:

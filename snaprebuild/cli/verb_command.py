@@ -25,8 +25,10 @@ __all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "s
 _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
-_BEFORE_THE_VERB = ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url")
-_FLAGS_BEFORE_THE_VERB = ("-v", "-vv", "--verbose")
+_BEFORE_THE_VERB = dict.fromkeys(
+    ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url"), 2
+) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
+"""Options that may stand there, with the words that each takes."""
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
 _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
@@ -40,9 +42,9 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     args = list(args)
     while args:
         name, equals, _ = args[0].partition("=")
-        if name not in (*_BEFORE_THE_VERB, *_FLAGS_BEFORE_THE_VERB):
+        if name not in _BEFORE_THE_VERB:
             break
-        count = 1 if equals or name in _FLAGS_BEFORE_THE_VERB else 2
+        count = 1 if equals else _BEFORE_THE_VERB[name]
         ctx.meta.setdefault(_BEFORE, []).extend(args[:count])
         del args[:count]
     return args

@@ -9,6 +9,7 @@ from log_dirs import snapshot_name
 from manifests import bundled
 from staged_logs import installed, running, staged
 
+from snaprebuild.snapshots.staging.install import missing_snapshots
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 FIRST = "00000000000000000000.log"
@@ -29,14 +30,14 @@ def test_install_lists_what_was_not_staged(tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged")
     (left_out,) = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")).not_staged
     assert left_out.path == str(logs / "mixed-0")
-    assert len(left_out.missing_snapshots()) == MISSING
+    assert len(missing_snapshots(left_out)) == MISSING
 
     run = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run")
     assert run.exit_code == 1
     assert f"{MISSING} snapshots missing: stage again" in run.messages("not-staged")
 
     (logs / "mixed-0" / snapshot_name(583)).write_bytes(b"")
-    assert len(left_out.missing_snapshots()) == MISSING - 1, "what is there now is not missing"
+    assert len(missing_snapshots(left_out)) == MISSING - 1, "what is there now is not missing"
 
 
 def test_a_later_run_that_stages_it_takes_it_off_the_list(tmp_path: Path) -> None:

@@ -58,15 +58,14 @@ def install_answer(result: InstallResult) -> tuple[str, list[str]]:
     totals = _totals(result)
     partitions = pluralize(len(result.partitions), "partition")
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
-    not_staged = sum(len(each.missing_snapshots()) for each in result.plan.not_staged)
-    partitions += f"; {pluralize(not_staged, 'missing snapshot')} not staged" if not_staged else ""
+    partitions += f"; {pluralize(result.not_staged, 'missing snapshot')} not staged" if result.not_staged else ""
     if result.is_dry_run:
         return f"Dry run: nothing was changed; {others or 'nothing'} in {partitions}.", ["install", shown(result.plan.path)]
     if totals[WRITTEN]:
         answer = f"{pluralize(totals[WRITTEN], 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
     else:
         answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
-    if not_staged or any(totals[action] for action in NOT_DONE):
+    if result.not_staged or any(totals[action] for action in NOT_DONE):
         request = result.plan.request
         stages = [word for directory in request.stage for word in ("--to", shown(directory))]
         return f"{answer} You can start the broker now.", ["stage", *request_words(request), *stages]

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
-from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.partition.file_names import segment_file_name, snapshot_file_name, snapshot_temporary_file_name
 from snaprebuild.errors import (
     DeadlinePassedError,
     LockUnknownError,
@@ -39,7 +39,7 @@ from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, Writ
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
 from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
-from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
+from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan, StagedSnapshot
 from snaprebuild.storage.local.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.hard_links import correction, difference, link_files
@@ -48,7 +48,7 @@ from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.whole_file import sync_directory
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 
-__all__ = ["InstallResult", "InstalledPartition", "install"]
+__all__ = ["InstallResult", "InstalledPartition", "install", "missing_snapshots"]
 
 BATCH_PARTITIONS = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
@@ -100,6 +100,7 @@ class InstallResult:
         partitions: in the order in which they were taken.
         receipt: path of the file that records what was linked; None where nothing was.
         general: findings about no partition.
+        not_staged: snapshots that are missing in partitions of which nothing was staged.
         seconds: of each phase.
     """
 
@@ -108,6 +109,7 @@ class InstallResult:
     partitions: list[InstalledPartition] = field(default_factory=list)
     receipt: str | None = None
     general: list[Finding] = field(default_factory=list)
+    not_staged: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -209,12 +211,7 @@ class _Install:
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
     def done(self) -> InstallResult:
-        for left_out in self._plan.not_staged:
-            missing = len(left_out.missing_snapshots())
-            if missing or not left_out.offsets:
-                what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
-                message = f"nothing of this partition was staged; {what}: stage again"
-                self._result.general.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
+        self._report_not_staged()
         ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
         taken: list[CheckedPartition] = []
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as threads:
@@ -233,6 +230,15 @@ class _Install:
             except WriteFailedError as error:
                 self._result.general.append(finding_of_error(error, self._receipt.path))
         return self._result
+
+    def _report_not_staged(self) -> None:
+        for left_out in self._plan.not_staged:
+            missing = len(missing_snapshots(left_out))
+            self._result.not_staged += missing
+            if missing or not left_out.offsets:
+                what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
+                message = f"nothing of this partition was staged; {what}: stage again"
+                self._result.general.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
 
     def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPoolExecutor) -> list[CheckedPartition]:
         with self._timed("check"):
@@ -393,6 +399,12 @@ class _Install:
             yield
         finally:
             self._result.seconds[phase] = self._result.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+
+def missing_snapshots(left_out: NotStaged) -> list[int]:
+    """Those of the boundaries between two segments that have no snapshot now."""
+    names = set(os.listdir(left_out.path)) if os.path.isdir(left_out.path) else set()
+    return [each for each in left_out.offsets if segment_file_name(each) in names and snapshot_file_name(each) not in names]
 
 
 def _configured_expiration(path: str) -> tuple[int | None, str]:

@@ -90,24 +90,22 @@ def stage(
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
     partitions: list[StagedPartition] = []
-    not_staged: dict[str, NotStaged] = {}
+    not_staged: list[NotStaged] = []
     for each in result.partitions:
         staged = _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence)
         if staged is not None:
             partitions.append(staged)
         elif (left_out := _not_staged(each)) is not None:
-            not_staged[left_out.path] = left_out
+            not_staged.append(left_out)
     if not partitions and before is None:
         return result
     gone = {each.plan.source.directory.path for each in result.partitions if _replaces(each, earlier)}
     log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
     merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
-    if before is not None:
-        looked_at = {each.plan.source.directory.path for each in result.partitions}
-        not_staged |= {each.path: each for each in before.not_staged if each.path not in looked_at}
-    for partition in merged:
-        not_staged.pop(partition.path, None)  # it has its own list of what was given up
-    left = tuple(not_staged[path] for path in sorted(not_staged))
+    looked_at = {each.plan.source.directory.path for each in result.partitions}
+    unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
+    has_own_list = {each.path for each in merged}  # of what was given up
+    left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
     path = plan_path(plan.request)
     save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left))
     return replace(result, staged_plan=path) if partitions else result

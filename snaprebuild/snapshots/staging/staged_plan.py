@@ -6,14 +6,12 @@ Its form is that of ``plan_file`` (docs/reference/json.md, docs/schema/staged-pl
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
-from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, MadeFile, check_ascending
 from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import UsageError
@@ -178,11 +176,6 @@ class NotStaged(Line, frozen=True, kw_only=True):
 
     path: AbsolutePath
     offsets: tuple[Natural, ...]
-
-    def missing_snapshots(self) -> list[int]:
-        """Those of the boundaries between two segments that have no snapshot now."""
-        names = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
-        return [each for each in self.offsets if f"{each:020d}.log" in names and snapshot_file_name(each) not in names]
 
 
 @dataclass(frozen=True, slots=True)
