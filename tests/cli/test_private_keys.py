@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
 from encrypted_copies import KEY1, move_to_key, new_key
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 
 AIVEN = FIXTURES / "aiven-layout"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     changes,

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import (
     Entries,
     changes,

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import COMMAND, in_json, snaprebuild
+from command import COMMAND
+from in_process import in_json, snaprebuild
 from log_dirs import (
     batch,
     changes,

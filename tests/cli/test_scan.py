@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, live_broker, snaprebuild
+from command import live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES, bundled
 

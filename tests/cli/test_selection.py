@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 MIXED = FIXTURES / "kafka27-mixed"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 import pytest
-from command import in_json, snaprebuild
 from every_verb import command
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 

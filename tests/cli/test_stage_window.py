@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from moved_in_time import moved_in_time
 from staged_logs import AS_OF, AS_OF_MS, DAY_MS, aged, bases_of, earlier, entries_at, installed, loaded, running, staged

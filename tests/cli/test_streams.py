@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import warm_command
-from command import COMMAND, SECONDS_MAX, in_json, live_broker, snaprebuild
+from command import COMMAND, SECONDS_MAX, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
 from object_store import ObjectStore

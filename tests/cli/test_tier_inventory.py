@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import FIXTURES
 from object_store import ObjectStore

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
-from command import Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from jsonschema import Draft202012Validator
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY

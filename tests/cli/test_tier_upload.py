@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from aiven_reader import Copy, read_copies
-from command import COMMAND, Run, in_json, snaprebuild
+from command import COMMAND, Run
+from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from metadata_logs import metadata_log

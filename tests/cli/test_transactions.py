@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, copy_of, cut, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run, in_json, live_broker, nonzero, snaprebuild
+from command import COMMAND, Run, live_broker, nonzero
+from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     changes,

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import Run, live_broker, snaprebuild
+from command import Run, live_broker
 from documents import check
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
 from receipts import steps
