@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import live_broker
 from every_verb import VERBS, Ran, filled, run_here, written
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
@@ -121,18 +120,6 @@ def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
     assert ran.text.startswith("INCOMPLETE: 1 path damaged; stderr shows where.") == (position == 8)
     assert next_words(ran) == ["inspect", "dump", str(segment)]
     assert "isvalid: false" in run_here(next_words(ran)).stdout or position == 8
-
-
-def test_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    with live_broker(logs):
-        ran = run_here(["rebuild", str(logs)])
-        assert ran.code == 3
-        staged = run_here(next_words(ran))
-        assert (staged.code, next_words(ran)[0]) == (0, "stage")
-    installed = run_here(next_words(staged))
-    assert installed.text.startswith("14 snapshots installed in 2 partitions.")
-    assert followed(next_words(installed)) == ["verify"]
 
 
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:

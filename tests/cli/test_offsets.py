@@ -13,7 +13,6 @@ import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
-from object_store import ObjectStore
 
 TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
 LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
@@ -274,20 +273,6 @@ def test_the_store_of_another_cluster() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
     assert "the log starts at 0, the disk begins at 456, and the store has no copy" in run.messages("remote-part-missing")
-
-
-@pytest.mark.s3
-def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
-    place = f"s3://{object_store.bucket()}/some where"
-    logs, remote = (
-        object_store.upload(FOLLOWER / "node1", f"{place}/node1"),
-        object_store.upload(FOLLOWER / "remote", f"{place}/tier"),
-    )
-    asked = options_of([-1, -2, -3, -4, -5, -6, 1795266408209, 1795266411863, 1795266437287])
-    here = in_json("follower offsets", *LEADER, *asked)
-    there = in_json("follower offsets", logs, remote, "--topic", "payments", "--metadata-log", logs, *asked)
-    assert answers(there.document) == answers(here.document)
-    assert there.exit_code == 0
 
 
 def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:

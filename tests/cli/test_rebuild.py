@@ -113,35 +113,6 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert "nothing to rebuild in 4 partitions" in table.stdout
 
 
-def test_in_place_all_boundaries_again(tmp_path: Path) -> None:
-    """Those that are there are compared, none is touched."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    before = tree(logs)
-    run = in_json("rebuild", logs, "--boundaries", "all")
-    assert run.exit_code == 0
-    assert run.totals == {"written": 14, "equal": 9}
-    assert changes(before, tree(logs))[1:] == (set(), set())
-
-
-def test_in_place_in_an_unclean_directory_nothing_above_the_recovery_point(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-killed", tmp_path)
-    for partition in logs.iterdir():
-        if partition.is_dir():
-            remove_snapshots(partition)
-    before = tree(logs)
-    run = in_json("rebuild", logs)
-    appeared, vanished, changed = changes(before, tree(logs))
-    # k-magicup-0 alone has a recovery point above 0: 2516, which is a boundary.
-    points = [407, 810, 1239, 1680, 2516]
-    assert appeared == {f"k-magicup-0/{snapshot_name(offset)}" for offset in points} | {".lock"}
-    assert (vanished, changed) == (set(), set())
-    assert run.exit_code == 0
-    assert snapshots_in(logs / "k-magicup-0") == {offset: truth("kafka27-killed", "k-magicup-0")[offset] for offset in points}
-    reasons = {each["reason"] for each in run.partition("k-mixed-0")["not_planned"]}
-    assert any("not shut down cleanly: above its recovery point 0" in reason for reason in reasons)
-    assert any("it writes the one at the log end itself" in reason for reason in reasons)
-
-
 @pytest.mark.parametrize("fixture", ["txn-state4", "kafka4-compacted", "kraft-metadata"])
 @pytest.mark.parametrize("options", [(), ("--boundaries", "all", "--set-aside", "--allow-unproven")], ids=["default", "everything"])
 def test_in_place_never_in_internal_compacted_or_metadata_partitions(
@@ -159,19 +130,6 @@ def test_in_place_never_in_internal_compacted_or_metadata_partitions(
     assert "written" not in run.totals
     if not options:
         assert all(partition["not_planned"] for partition in run.document["partitions"])
-
-
-def test_in_place_behind_a_log_start(tmp_path: Path) -> None:
-    """The log start lies inside the first segment, or on a boundary, or above one: a broker deletes snapshots at or below it."""
-    logs = copy_of("kafka4-mixed", tmp_path)
-    assert "deleted 0 454" in (logs / "log-start-offset-checkpoint").read_text()
-    for start, expected in ((454, [648, 1127, 1487]), (648, [1127, 1487]), (649, [1127, 1487])):
-        remove_snapshots(logs / "deleted-0")
-        (logs / "log-start-offset-checkpoint").write_text(f"0\n1\ndeleted 0 {start}\n")
-        run = in_json("rebuild", logs, "--topic", "deleted")
-        assert run.exit_code == 0
-        assert snapshots_in(logs / "deleted-0") == {offset: truth("kafka4-mixed", "deleted-0")[offset] for offset in expected}
-        assert [each["offset"] for each in run.partition("deleted-0")["not_planned"]] == [648][: 3 - len(expected)]
 
 
 def test_in_place_the_log_end_after_a_clean_stop(tmp_path: Path) -> None:

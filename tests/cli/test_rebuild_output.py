@@ -7,7 +7,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
 from command import COMMAND
 from in_process import in_json, snaprebuild
 from log_dirs import (
@@ -19,32 +18,6 @@ from log_dirs import (
     write_partition,
 )
 from manifests import REPOSITORY
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name at least one path"),
-        (("fixtures/nowhere",), "fixtures/nowhere: does not exist"),
-        (("README.md",), "README.md"),
-        (("fixtures/magic0", "nowhere"), "nowhere: does not exist"),
-        (("--server-properties", "nowhere"), "nowhere"),
-        (("fixtures/magic0", "--plan", "README.md"), "--plan carries"),
-        (("fixtures/magic0", "--as-of", "yesterday"), "--as-of"),
-        (("fixtures/magic0", "--as-of", "9" * 40), "--as-of"),
-        (("fixtures/magic0", "--expiration-ms", "0"), "--expiration-ms"),
-        (("fixtures/magic0", "--offsets", "a:b"), "--offsets"),
-        (("fixtures/magic0", "--offsets", "1:2:3"), "--offsets"),
-        (("fixtures/magic0", "--jobs", "0"), "--jobs"),
-        (("fixtures/magic0", "--boundaries", "some"), "--boundaries"),
-        (("fixtures/magic0", "--unknown"), "--unknown"),
-    ],
-)
-def test_usage(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    run = snaprebuild("rebuild", *arguments, "--out", tmp_path / "out")
-    assert (run.exit_code, run.stdout) == (2, ""), run
-    assert message in run.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_report(tmp_path: Path) -> None:

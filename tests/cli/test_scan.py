@@ -128,12 +128,6 @@ def test_no_segment_is_opened(tmp_path: Path) -> None:
     assert run.document["totals"] == original.document["totals"]
 
 
-@pytest.mark.parametrize("arguments", [("/nowhere",), (), ("--output", "yaml", ".")])
-def test_usage_errors_exit_with_2(arguments: tuple[str, ...]) -> None:
-    run = snaprebuild("scan", *arguments)
-    assert (run.exit_code, run.stdout) == (2, "")
-
-
 def test_running_broker_writes_a_snapshot_when_it_stops_so_none_is_empty(tmp_path: Path) -> None:
     root = copy_of("kafka27-mixed", tmp_path)
     remove_snapshots(root / "mixed-0")

@@ -13,7 +13,6 @@ from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
 from manifests import FIXTURES
-from object_store import ObjectStore
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 STALE = "old/node3-clean-stopped"
@@ -312,17 +311,6 @@ def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path
         *((end, "behind") for end in (410, 500)),
     ]
     assert "above-trusted-offset" in run.messages("tier-upload-waits")
-
-
-@pytest.mark.s3
-def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore) -> None:
-    """With its own metadata log, which lies there too."""
-    location = object_store.upload(CLUSTER / "node1", f"s3://{object_store.bucket()}/logs/node1")
-    run = in_json("cluster source", location, "--topic", "orders", "--purpose", "upload")
-    assert run.exit_code == 0
-    here = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
-    for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
-        assert (there["verdict"], there["metadata_log"]["is_own"], there["rules"]) == (local["verdict"], True, local["rules"])
 
 
 FOLLOWER = FIXTURES / "follower-lost-state"

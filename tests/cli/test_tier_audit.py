@@ -12,7 +12,6 @@ import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
-from object_store import ObjectStore
 from tiers import copied as copied_file
 
 AIVEN = FIXTURES / "aiven-layout"
@@ -378,32 +377,3 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     told = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
     first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))
     assert (told.exit_code, told.document["partitions"][0]["local_log_start_offset"]) == (0, first)
-
-
-@pytest.mark.s3
-def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
-    store = AIVEN / "diseased-zstd" / "store"
-    location = object_store.upload(store, f"s3://{object_store.bucket()}/tier")
-    here, there = in_json("tier audit", store, *LONG_AGO), in_json("tier audit", location, *LONG_AGO)
-    assert there.exit_code == here.exit_code == 1
-    assert there.document["partitions"] == here.document["partitions"]
-    estimate = there.document["estimate"]
-    assert estimate["storage_classes"] == {"STANDARD": here.document["estimate"]["read_bytes"]}
-    assert 0 < estimate["dollars"] < 0.01
-    assert "(STANDARD " in there.stderr
-
-
-def test_a_prefix_without_a_separator_is_no_part_of_the_topic(tmp_path: Path) -> None:
-    """``key.prefix`` goes before the topic as it is; the manifest has the true name."""
-    for path in sorted((AIVEN / "plain" / "store").rglob("*")):
-        if path.is_file():
-            *_, topic, number, name = path.parts
-            to = tmp_path / "store" / f"a/cold.{topic}" / number / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, to)
-    for verb, options in (("tier audit", LONG_AGO), ("tier inventory", ())):
-        plain = in_json(verb, AIVEN / "plain" / "store", *options)
-        run = in_json(verb, tmp_path / "store", *options)
-        assert {each["topic"] for each in run.document["partitions"]} == {each["topic"] for each in plain.document["partitions"]}
-    run = in_json("tier audit", tmp_path / "store", *LONG_AGO, "--topic", "mixed")
-    assert [each["topic"] for each in run.document["partitions"]] == ["mixed"]

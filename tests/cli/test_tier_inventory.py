@@ -13,7 +13,6 @@ import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import FIXTURES
-from object_store import ObjectStore
 from tiers import copied
 
 TIERED = FIXTURES / "tiered-local"
@@ -249,15 +248,6 @@ def test_what_is_no_store(arguments: tuple[str, ...], message: str) -> None:
     run = snaprebuild("tier", "inventory", *arguments)
     assert run.exit_code == 2
     assert message in run.stderr
-
-
-@pytest.mark.s3
-@pytest.mark.parametrize("name", ["aiven-layout/encrypted-zstd/store", "tiered-local/remote"])
-def test_an_object_store_says_the_same(object_store: ObjectStore, name: str) -> None:
-    location = object_store.upload(FIXTURES / name, f"s3://{object_store.bucket()}/some where/tier")
-    here, there = in_json("tier inventory", FIXTURES / name), in_json("tier inventory", location)
-    assert (there.exit_code, there.document["store"]) == (here.exit_code, location)
-    assert there.document["partitions"] == here.document["partitions"]
 
 
 def test_a_version_of_the_metadata_that_is_not_known(tmp_path: Path) -> None:

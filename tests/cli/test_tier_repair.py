@@ -16,7 +16,6 @@ from jsonschema import Draft202012Validator
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_logs import metadata_log
-from object_store import ObjectStore
 from tiers import copied
 
 AIVEN = FIXTURES / "aiven-layout"
@@ -143,13 +142,6 @@ def test_unknown_keys_of_the_broker_stay(diseased: Path, tmp_path: Path) -> None
     run = repair(diseased, undo=tmp_path / "again.jsonl")
     assert (run.exit_code, actions(run)) == (0, {687: "repaired"})
     assert '"later":{"ü":[1.5,2000]}' in path.read_text()
-
-
-def test_half_a_character_in_a_manifest_refuses_its_copy_alone(diseased: Path, tmp_path: Path) -> None:
-    (path,) = diseased.rglob("*00687-*.rsm-manifest")
-    path.write_text(path.read_text().replace('"remoteLogSegmentMetadata":{', '"remoteLogSegmentMetadata":{"later":"\\ud800",', 1))
-    run = repair(diseased, undo=tmp_path / "undo.jsonl")
-    assert (actions(run).pop(687), totals(run)) == ("refused", {"refused": 1, "repaired": 3})
 
 
 # ---------------------------------------------------------------------------------------------------------------- taken back
@@ -368,26 +360,6 @@ def test_as_a_table(diseased: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- an object store
-
-
-@pytest.mark.s3
-def test_at_a_real_object_store(object_store: ObjectStore, tmp_path: Path) -> None:
-    name, bucket = "diseased-encrypted", object_store.bucket()
-    location = object_store.upload(AIVEN / READS["variants"][name]["store"], f"s3://{bucket}/remote")
-    before = object_store.files(location)
-    run = repair(location, *KEY, undo=tmp_path / "undo.jsonl")
-    wrong = sum(segment["disease"] is not None for segment in READS["variants"][name]["segments"])
-    assert (run.exit_code, totals(run)) == (0, {"repaired": wrong})
-    after = object_store.files(location)
-    assert after.keys() == before.keys(), "no probe stays"
-    check_reads(name, after.__getitem__)
-    assert set(audit(location, *KEY).values()) == {"right"}
-    run = in_json("undo", tmp_path / "undo.jsonl")
-    assert (run.exit_code, totals(run)) == (0, {"restored": wrong})
-    restored = object_store.files(location)
-    assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {
-        path: data for path, data in before.items() if path.endswith("manifest")
-    }
 
 
 def test_no_all_clear_where_copies_were_not_read(tmp_path: Path) -> None:

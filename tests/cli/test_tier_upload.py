@@ -7,18 +7,16 @@ import json
 import os
 import shutil
 import struct
-import subprocess
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiven_reader import Copy, read_copies
-from command import COMMAND, Run
+from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
-from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from manifests import FIXTURES, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 from uploads import files, identity, started_record
@@ -326,17 +324,6 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
     assert (both.exit_code, actions(both, "t-0"), both.codes["tier-upload-overlap"]) == (0, ["uploaded"] * 2, 2)
 
 
-@pytest.mark.parametrize("suffix", ["log", "rsm-manifest"])
-def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
-    """Without all three objects, or with a manifest that is none, nobody has finished."""
-    store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
-    upload(logs, store, *mine, "first")
-    (path,) = store.rglob(f"{0:020d}-*.{suffix}")
-    path.write_bytes(b"{}") if suffix == "rsm-manifest" else path.unlink()
-    run = upload(logs, store, *mine, "second")
-    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
-
-
 def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
     """Brokers would take what is missing for uploaded."""
     store, path = tmp_path / "store", logs / "mixed-0" / f"{1231:020d}.index"
@@ -422,52 +409,6 @@ def test_the_same_in_an_object_store(logs: Path, tmp_path: Path, object_store: O
     assert in_json("tier audit", location, *LONG_AGO).document["totals"]["right"] == 16
     again = upload(logs, location)
     assert (again.document["totals"]["finished-before"], object_store.files(location)) == (16, found)
-
-
-def test_two_uploaders_race_for_a_directory(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    race(tmp_path, str(store), lambda: files(store))
-
-
-def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes]]) -> None:
-    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
-    runs = []
-    for name in ("one", "two"):
-        logs = copy_of("kafka4-mixed", tmp_path / name)
-        command = [
-            *COMMAND,
-            "tier",
-            "upload",
-            logs,
-            location,
-            "--topic-partition",
-            "mixed-0",
-            "--i-am-the-leader",
-            "--uploader",
-            name,
-        ]
-        command.append("--allow-unverified")
-        command += ["--output", "json", "--records-file", tmp_path / f"{name}.records", *LONG_AGO]
-        runs.append(
-            subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
-        )
-    results = []
-    for process in runs:
-        printed, told = process.communicate(timeout=180)
-        assert "Traceback" not in told
-        results.append(Run(process.returncode, printed, told))
-    found = everything()
-    copies = read_copies(found)
-    assert len(copies) == len({each.base_offset for each in copies})
-    assert len(found) == 4 * len(copies)
-    uploaded = [[each["start_offset"] for each in segments(run, "mixed-0") if each["action"] == "uploaded"] for run in results]
-    assert sorted(uploaded[0] + uploaded[1]) == [each.base_offset for each in copies]
-    check_copies(copies, FIXTURES / "kafka4-mixed" / "logs" / "mixed-0", "kafka4-mixed")
-    for run, name in zip(results, ("one", "two"), strict=True):
-        records = tmp_path / f"{name}.records"
-        lines = records.read_text().splitlines() if records.exists() else []
-        assert len(lines) == 2 * run.document["totals"]["uploaded"]
-        assert run.exit_code == (1 if "claimed" in actions(run, "mixed-0") else 0)
 
 
 def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
