@@ -157,16 +157,6 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
     assert any(why in each for each in named.document["warnings"])
 
 
-def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
-    arguments = ("follower", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
-    run = snaprebuild(*arguments)
-    assert (run.exit_code, "is encrypted for the key 'key1': the setting private_key names the file" in run.stderr) == (3, True)
-    assert os.listdir(tmp_path) == []
-    # Its second snapshot has no bytes.
-    done = in_json(" ".join(arguments[:2]), *arguments[2:], *KEY)
-    assert (done.exit_code, done.document["remote"]["verdict"], done.document["remote"]["origin"]) == (0, "zero-bytes", "rebuilt")
-
-
 def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
     """An empty snapshot does, years later: a broker drops all producers when it loads it, but for those with open transactions."""
     later = ("--as-of", "2030-01-01", "--target")

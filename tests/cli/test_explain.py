@@ -9,20 +9,7 @@ from pathlib import Path
 import pytest
 from command import Run, nonzero
 from in_process import in_json, snaprebuild
-from log_dirs import (
-    EMPTY_SNAPSHOT,
-    TRANSACTIONAL,
-    batch,
-    copy_of,
-    cut,
-    flip,
-    marker,
-    snapshot_bytes,
-    snapshot_name,
-    tree,
-    truth,
-    write_partition,
-)
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -112,13 +99,6 @@ def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:
     found = answers(asked(directory, 7, "--as-of", "0", "--assume", "kafka_release=2.6"))
     assert set(found) == {"the next one", "the last one again", "one after a gap", "the first of an older epoch"}
     assert found["the first of an older epoch"] == ("ProducerFencedException",) * 2
-
-
-def test_what_a_group_coordinator_writes_has_no_sequence(tmp_path: Path) -> None:
-    data = batch(0, producer_id=7, sequence=-1, attributes=TRANSACTIONAL, timestamp=10)
-    run = asked(write_partition(tmp_path / "__consumer_offsets-0", {0: data}), 7, "--as-of", "0")
-    (answered,) = run.document["partitions"][0]["answers"]
-    assert (answered["batch"], answered["sequence"], answered["running"]["answer"]) == ("the next one", -1, "accepted")
 
 
 DAY_MS = 86_400_000
@@ -230,11 +210,6 @@ def test_an_offset_inside_a_segment() -> None:
         assert found["set_by"]["last_offset"]["base_offset"] == {154: 144, 447: 444}[last]
 
 
-def test_snapshots_above_the_offset_are_not_asked() -> None:
-    for at, count in ((7045, 1), (7637, 2), (8231, 3)):
-        assert asked(MIXED, 1, "--as-of", AS_OF, "--offset", at).partition("mixed-0")["snapshots"]["totals"]["equal"] == count
-
-
 def test_what_snapshots_say_differently(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     right = truth("kafka27-mixed", "mixed-0")
@@ -271,16 +246,6 @@ def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
     assert found["in_memory"] == [{"first_sequence": 5, "last_sequence": 9, "first_offset": 95}]
     table = snaprebuild("inspect", "explain", directory, "--producer-id", 7, "--as-of", "0")
     assert f"{100:020d}.snapshot" in table.stdout
-
-
-def test_a_marker_that_dropped_the_batch_is_named(tmp_path: Path) -> None:
-    data = batch(0, producer_id=7, epoch=4, attributes=TRANSACTIONAL, timestamp=10)
-    directory = write_partition(tmp_path / "t-0", {0: data + marker(1, 7, epoch=5, coordinator_epoch=6, timestamp=20)})
-    found = asked(directory, 7, "--as-of", "0").partition("t-0")
-    assert found["entry"] == asdict(ProducerEntry(7, 5, -1, -1, 0, 20, 6, -1))
-    by_marker = {"segment": f"{0:020d}.log", "position_bytes": len(data), "base_offset": 1, "kind": "commit"}
-    assert all(each == by_marker for each in found["set_by"].values())
-    assert len(found["set_by"]) == 7
 
 
 def test_damaged_logs(tmp_path: Path) -> None:

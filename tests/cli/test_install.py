@@ -112,16 +112,6 @@ def test_the_circle_of_receipts(logs: Path, tmp_path: Path) -> None:
     assert installed(tmp_path / "staged", tmp_path / "third.jsonl").totals == {"written": 14}, "after an undo, once more"
 
 
-def test_names_owner_and_mode_are_those_of_the_segments(logs: Path, tmp_path: Path) -> None:
-    for path in (logs / "mixed-0").iterdir():
-        path.chmod(0o640)
-    staged(logs, tmp_path / "staged")
-    installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    for offset in MIXED:
-        status = (logs / "mixed-0" / snapshot_name(offset)).stat()
-        assert (status.st_mode & 0o777, status.st_uid) == (0o640, os.getuid())
-
-
 def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
     run = staged(copy_of("kafka27-mixed", tmp_path), tmp_path / "staged")
     text = Path(run.document["staged_plan"]).read_text()
@@ -538,22 +528,6 @@ def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--out", "x"),
-        ("--set-aside",),
-        ("--boundaries", "all"),
-        ("--drop-expired",),
-        ("--broker-running",),
-        ("--receipt", "r.jsonl"),
-    ],
-)
-def test_options_that_do_not_go_with_it(options: tuple[str, ...], tmp_path: Path) -> None:
-    run = snaprebuild("stage", FIXTURES / "kafka27-mixed", "--to", tmp_path / "staged", *options)
-    assert run.exit_code == 2, run.stderr
-
-
 def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     whole = plan.read_text().splitlines(keepends=True)
     for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/5", "staged-plan/4"), *whole[1:]]):
@@ -565,11 +539,3 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
-
-
-def test_a_second_staging_keeps_what_it_does_not_look_at(logs: Path, tmp_path: Path) -> None:
-    staged(logs, tmp_path / "staged", "--topic", "mixed")
-    staged(logs, tmp_path / "staged", "--topic", "logappend")
-    again = staged(logs, tmp_path / "staged")
-    assert again.totals == {"equal": 16}
-    assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl").totals == {"written": 14}

@@ -150,12 +150,6 @@ def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expecte
     assert (policy(run, "kafka-14932")["stays_because"] is None) == (expected is not None)
 
 
-def test_a_follower_whose_leader_is_given() -> None:
-    run = in_json("cluster advise", BUNDLED["node3"], BUNDLED["node1"], *NOW)
-    assert run.document["leader_start"] == {"offset": 0, "epoch": 0}
-    assert run.document["replicas"] == []
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [

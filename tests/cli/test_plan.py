@@ -9,14 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
     changes,
     copy_of,
-    make_log_dir,
     remove_snapshots,
     snapshot_name,
     snapshots_in,
@@ -123,16 +121,6 @@ def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     assert "the plan is stale" in again.stderr
 
 
-def test_a_saved_plan_into_a_directory(tmp_path: Path) -> None:
-    logs, out = copy_of("kafka4-mixed", tmp_path), tmp_path / "out"
-    plan = saved_plan(logs, tmp_path, "--out", out, "--boundaries", "all", "--replay-from", "log-start")
-    before = tree(logs)
-    assert in_json("rebuild", "--plan", plan).totals == {"written": 24}
-    assert in_json("rebuild", "--plan", plan).totals == {"equal": 24}, "the same plan: its inputs are what they were"
-    assert snapshots_in(out / "mixed-0") == truth("kafka4-mixed", "mixed-0")
-    assert tree(logs) == before
-
-
 def grown(logs: Path) -> None:
     with (logs / "mixed-0" / f"{7637:020d}.log").open("ab") as file:
         file.write(batch(8231))
@@ -172,23 +160,6 @@ def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
     assert changes(before, tree(logs)) == (set(), set(), set())
 
 
-def test_a_plan_for_a_live_broker_is_refused_when_it_is_carried_out(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = saved_plan(logs, tmp_path)
-    with live_broker(logs):
-        assert in_json("rebuild", "--plan", plan).exit_code == 3
-    assert len(list(logs.rglob("*.snapshot"))) == 9
-    assert in_json("rebuild", "--plan", plan).totals == {"written": 14}
-
-
-def test_a_plan_that_is_no_plan(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(b"[" * 100_000 + b"\n")
-    run = snaprebuild("rebuild", "--plan", tmp_path / "plan.json")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert f"{tmp_path / 'plan.json'}: is not a saved plan: line 1: expected " in run.stderr
-    assert len(run.stderr) < 300 + len(str(tmp_path)), "what was found is cut"
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -221,11 +192,6 @@ def test_a_plan_that_cannot_be_saved() -> None:
     run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
     assert "/proc/plan.json: cannot be written" in run.stderr
-
-
-def test_an_empty_log_directory(tmp_path: Path) -> None:
-    run = in_json("plan", make_log_dir(tmp_path / "logs"))
-    assert (run.exit_code, run.document["partitions"]) == (0, [])
 
 
 def test_with_remote_storage_on_the_date_of_retention_is_a_loss(tmp_path: Path) -> None:

@@ -80,21 +80,6 @@ def test_a_follower_is_refused_where_it_needs_the_copy(tmp_path: Path) -> None:
     assert (run.exit_code, "--set private_key=key3=FILE" in run.stderr) == (3, True), run.stderr
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ((KEY1, KEY1), "private_key: two files without a name: write NAME=FILE"),
-        ((f"key1={KEY1}", f"key1={KEY1}"), "private_key: two files for the key 'key1'"),
-        (("key1=",), "private_key: expected FILE or NAME=FILE"),
-        (("key1=/nowhere/key.pem",), "the private key cannot be read"),
-    ],
-)
-def test_keys_that_contradict_each_other(keys: tuple[object, ...], message: str) -> None:
-    options = [text for key in keys for text in ("--set", f"private_key={key}")]
-    run = snaprebuild("tier", "audit", AIVEN / "encrypted" / "store", *options)
-    assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
-
-
 def test_a_path_with_an_equals_sign_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "a=b.pem").write_bytes(KEY1.read_bytes())
     assert verdicts(AIVEN / "encrypted" / "store", "--set", f"private_key={tmp_path / 'a=b.pem'}")[0] == 0

@@ -8,17 +8,7 @@ from pathlib import Path
 
 from command import live_broker
 from in_process import in_json, snaprebuild
-from log_dirs import (
-    Entries,
-    changes,
-    copy_of,
-    remove_snapshots,
-    snapshot_bytes,
-    snapshot_name,
-    snapshots_in,
-    tree,
-    truth,
-)
+from log_dirs import Entries, changes, copy_of, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES, partition_fixtures
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")

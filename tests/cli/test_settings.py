@@ -100,22 +100,6 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
     assert run.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("broker_epoch=5", "--set: 'broker_epoch' is no setting; expected one of impact, jobs, "),
-        ("max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
-        ("max_requests=few", "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)"),
-        ("s3_anonymous=yes", "s3_anonymous: expected one of true, false, found 'yes' (from --set)"),
-    ],
-)
-def test_what_cannot_be_set(text: str, said: str) -> None:
-    run = snaprebuild("rebuild", LOGS, "--dry-run", "--set", text)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
 def test_the_environment_sets_what_a_file_sets_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SNAPREBUILD_MAX_READ_RATE", "64MB")
     run = snaprebuild("scan", LOGS)

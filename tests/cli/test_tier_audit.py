@@ -112,17 +112,6 @@ def test_structure_reads_no_segment(name: str) -> None:
         assert copies[segment["metadata"]["segment_id"]]["entries"] == entries
 
 
-def test_structure_finds_a_snapshot_that_does_not_parse(plain: Path) -> None:
-    (manifest,) = plain.rglob("mixed-*/0/00000000000000000583-*.rsm-manifest")
-    place = json.loads(manifest.read_text())["segmentIndexes"]["producerSnapshot"]
-    indexes = manifest.with_suffix(".indexes")
-    data = bytearray(indexes.read_bytes())
-    data[place["position"] + 20] ^= 1
-    indexes.write_bytes(data)
-    run = in_json("tier audit", plain, *LONG_AGO, "--level", "structure")
-    assert (run.exit_code, run.document["totals"]["corrupt"], run.document["totals"]["suspect"]) == (4, 1, 0)
-
-
 @pytest.mark.parametrize("level", ["full", "structure"])
 def test_a_snapshot_that_no_broker_could_load_ends_nothing(tmp_path: Path, level: str) -> None:
     """It has more bytes than are ever read of one."""
@@ -232,16 +221,6 @@ def test_a_bad_manifest(plain: Path) -> None:
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
 
 
-@pytest.mark.parametrize("told", ['"' + "9" * 5000 + '":1', '"0":-1'])
-def test_leader_epochs_that_are_none(plain: Path, told: str) -> None:
-    (path,) = plain.rglob("mixed-*/0/00000000000000000000-*.rsm-manifest")
-    text = path.read_text()
-    assert '"segmentLeaderEpochs":{"0":0}' in text
-    path.write_text(text.replace('{"0":0}', "{" + told + "}"))
-    assert in_json("tier audit", plain, *LONG_AGO).exit_code == 0
-    assert in_json("tier inventory", plain).exit_code == 0
-
-
 @pytest.mark.parametrize("end", ["-5", "100", "null"])
 def test_end_offsets_that_are_none(plain: Path, end: str) -> None:
     """Where the manifest does not tell, the batches do; where it lies, nothing is called wrong that is right."""
@@ -281,16 +260,6 @@ def test_a_copy_that_lies_about_its_offsets(plain: Path) -> None:
     assert "its manifest names the start offset 583, and its key 300" in run.messages("tier-bad-copy")
 
 
-def test_copies_below_the_name_of_another_partition(plain: Path) -> None:
-    """No broker asks for these keys: those of its own are gone."""
-    (directory,) = plain.rglob("mixed-*/0")
-    directory.rename(directory.with_name("1"))
-    run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 3)
-    mixed = [each for partition in run.document["partitions"] if partition["topic"] == "mixed" for each in partition["copies"]]
-    assert [each["verdict"] for each in mixed] == ["not-read"] * 3
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -309,17 +278,6 @@ def test_a_manifest_of_another_copy(plain: Path, old: str, new: str, message: st
     run = in_json("tier audit", plain, *LONG_AGO)
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
     assert message in run.messages("tier-bad-copy")
-
-
-def test_one_partition_below_two_prefixes(plain: Path) -> None:
-    (plain / "other").mkdir()
-    for path in sorted(plain.rglob("mixed-*/0/00000000000000000583-*")):
-        place = plain / "other" / path.parent.parent.name / "0"
-        place.mkdir(parents=True, exist_ok=True)
-        path.rename(place / path.name)
-    run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, run.document["totals"]["right"]) == (0, 4)
-    assert [each["topic"] for each in run.document["partitions"]].count("mixed") == 1
 
 
 def test_as_a_table() -> None:

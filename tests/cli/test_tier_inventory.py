@@ -150,25 +150,6 @@ def test_an_object_of_a_finished_copy_is_gone(tiered: Path, suffix: str) -> None
     assert (alone.exit_code, states(alone.document)["unreadable"]) == (1, 1)
 
 
-def test_a_finished_copy_without_any_object_is_lost(tiered: Path) -> None:
-    for path in tiered.rglob("00000000000000001151-*"):
-        path.unlink()
-    run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
-    assert (run.exit_code, states(run.document)) == (4, {"live": 11, "phantom": 13, "lost": 1})
-
-
-def test_all_objects_are_gone(tmp_path: Path) -> None:
-    run = in_json("tier inventory", tmp_path, "--metadata-log", TIERED / "logs")
-    assert (run.exit_code, states(run.document)) == (4, {"phantom": 13, "lost": 12})
-    assert run.document["partitions"][0]["layout"] is None
-
-
-def test_objects_that_the_metadata_log_does_not_know(plain: Path) -> None:
-    run = in_json("tier inventory", plain, "--metadata-log", TIERED / "logs")
-    assert states(run.document) == {"orphan": 6, "lost": 12, "phantom": 13}
-    assert run.codes == {"tier-orphan": 4, "tier-lost": 1, "tier-phantom": 1}
-
-
 def test_gaps_and_overlaps(plain: Path) -> None:
     directory = only(plain, "mixed-*/0")
     for path in directory.glob("00000000000000000583-*"):
@@ -230,24 +211,6 @@ def test_a_segment_of_another_size(tiered: Path) -> None:
     run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
     assert "its .log has 65414 bytes, and the metadata log has 65415" in run.messages("tier-bad-copy")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nowhere",), "nowhere: does not exist"),
-        (("README.md",), "README.md: is no directory"),
-        (("fixtures/kafka27-mixed",), "has no copy of a segment"),
-        (
-            ("fixtures/tiered-local/remote", "--metadata-log", "fixtures/kafka27-mixed"),
-            "has no partition of __remote_log_metadata",
-        ),
-    ],
-)
-def test_what_is_no_store(arguments: tuple[str, ...], message: str) -> None:
-    run = snaprebuild("tier", "inventory", *arguments)
-    assert run.exit_code == 2
-    assert message in run.stderr
 
 
 def test_a_version_of_the_metadata_that_is_not_known(tmp_path: Path) -> None:

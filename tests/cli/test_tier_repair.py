@@ -290,21 +290,6 @@ def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
     assert tree(diseased) == before
 
 
-def test_an_empty_snapshot_behind_which_others_know_more(diseased: Path, tmp_path: Path) -> None:
-    """Its replay would lack producers of the copy that retention has removed, and which all later snapshots know."""
-    paths = [next(diseased.rglob(f"*00687-*.{suffix}")) for suffix in ("indexes", "rsm-manifest")]
-    sick = [path.read_bytes() for path in paths]
-    repair(diseased, undo=tmp_path / "undo.jsonl")
-    for path, data in zip(paths, sick, strict=True):
-        path.write_bytes(data)
-    for path in list(diseased.rglob("*00000-*")):
-        path.unlink()
-    run = repair(diseased, undo=tmp_path / "again.jsonl")
-    assert (run.exit_code, actions(run)) == (1, {687: "not-repaired"})
-    assert [path.read_bytes() for path in paths] == sick
-    assert {audit(diseased)[each["segment_id"]] for each in run.document["copies"]} == {"false-empty"}
-
-
 @pytest.mark.parametrize("name", ["diseased-zstd", "diseased-encrypted"])
 def test_bytes_behind_the_indexes_stay(name: str, tmp_path: Path) -> None:
     """Of an earlier run whose replay said something else, perhaps: the right snapshot goes behind them, once."""

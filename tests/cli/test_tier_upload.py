@@ -350,30 +350,6 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         assert run.codes["tier-never-uploaded"] == len(run.document["partitions"])
 
 
-@pytest.mark.parametrize(
-    ("options", "exit_code", "message"),
-    [
-        (("--topic-partition", "nobody-0"), 2, "no partition 'nobody-0' was found"),
-        (("--topic-id", "mixed"), 2, "expected TOPIC=ID"),
-        (("--topic-id", "mixed=x"), 2, "expected 22 characters"),
-        (("--uploader", "x" * 1001), 2, "--uploader: expected at most 1000 characters, found 1001"),
-        (("--set", "key_prefix=../"), 2, "key_prefix: a part of it is empty"),
-        (("--set", "key_prefix=/a"), 2, "key_prefix: a part of it is empty"),
-        (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),
-        (("--produce-to", "localhost"), 2, "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'"),
-        (("--produce-to", "a:9092,b:99999"), 2, "found 'b:99999'"),
-        (("--produce-to", "user@a:9092"), 2, "found 'user@a:9092'"),
-        (("--produce-to", "a:9092", "--records-file", "r"), 2, "neither --records-file nor --metadata-log go with it"),
-        (("--produce-to", "a:9092", "--producer-config", "/nowhere"), 2, "/nowhere: the settings cannot be read"),
-        (("--producer-config", "x"), 2, "--produce-to, which is not given"),
-    ],
-)
-def test_options_that_make_no_sense(logs: Path, tmp_path: Path, options: tuple[str, ...], exit_code: int, message: str) -> None:
-    run = snaprebuild("tier", "upload", logs, tmp_path / "store", *options)
-    assert (run.exit_code, message in run.stderr) == (exit_code, True), run.stderr
-    assert not (tmp_path / "store").exists()
-
-
 def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
     for place in (logs, logs / "store", logs / "mixed-0"):
         run = snaprebuild("tier", "upload", logs, place)

@@ -14,15 +14,7 @@ from typing import Any
 import pytest
 from command import Run, live_broker, nonzero
 from in_process import in_json, snaprebuild
-from log_dirs import (
-    EMPTY_SNAPSHOT,
-    changes,
-    copy_of,
-    files_below,
-    flip,
-    snapshot_name,
-    tree,
-)
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, snapshot_name, tree
 from manifests import FIXTURES
 from receipts import one_partition, steps, what_appeared
 
