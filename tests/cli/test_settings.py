@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
-from every_verb import command
-from in_process import in_json, snaprebuild
+from in_process import command, in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
