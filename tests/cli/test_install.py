@@ -131,25 +131,6 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
 # --- what happened in between -----------------------------------------------------------------------------------------------
 
 
-def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
-    logs, other = copy_of("kafka27-mixed", tmp_path), copy_of("kafka27-mixed", tmp_path / "other")
-    for root in (logs, other):
-        remove_snapshots(root / "mixed-0")
-    in_json("rebuild", other, *AS_OF, "--receipt", tmp_path / "other.jsonl")
-    put_back = earlier(logs, "mixed-0", keep=8)
-    staged(logs, tmp_path / "staged", "--topic", "mixed")
-    put_back()
-    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
-    assert dry.totals == {"would_write": 15}
-    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert done.exit_code == 0, done.stderr
-    assert snapshots_below(logs / "mixed-0") == snapshots_below(other / "mixed-0")
-    bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
-    since = sum(path.stat().st_size for path in (logs / "mixed-0").glob("*.log") if int(path.stem) >= bases[8])
-    assert done.partition("mixed-0")["read_bytes"] == since, "and nothing below"
-    assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": 15}
-
-
 @pytest.mark.usefixtures("plan")
 def test_what_a_broker_of_2_7_deleted_since_is_installed_too(logs: Path, tmp_path: Path) -> None:
     """It keeps the snapshots of the last two segments alone, and goes on to the next: what stood there when it was staged may be gone."""

@@ -53,7 +53,6 @@ def test_the_moved_log() -> None:
     [
         (NOW, {"immediate": 812, "retention": None, "kafka-14932": 812}),
         (("--as-of", "2026-12-25"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
-        (("--as-of", "2026-12-25", "--assume", "max_retention_ms=-1"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
         ((*NOW, "--assume", "replica=2:650"), {"immediate": 812, "retention": None, "kafka-14932": None}),
         (
             (*NOW, "--assume", "replica=2:650", "--assume", "lag_time_max_ms=1000"),
@@ -108,7 +107,6 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
         ("metadata.log.max.record.bytes.between.snapshots=376", "2026-11-21T11:35:00Z", False),
         ("", "2026-11-21T14:00:00Z", True),
         ("metadata.log.max.snapshot.interval.ms=0", "2026-11-21T14:00:00Z", False),
-        ("metadata.log.max.snapshot.interval.ms=86400000", "2026-11-21T14:00:00Z", False),
     ],
 )
 def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str, is_due: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shlex
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import GROUPS, Run
+from command import Run
 from faulty_store import FaultyStore, faulty_store
 from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, truth
@@ -45,6 +45,8 @@ FIXTURES_READ = {
     "inspect stats": "inspect stats {txn-state/logs} --as-of 2026-11-21",
     "inspect transactions": "inspect transactions {kafka27-mixed/logs} --as-of 2026-11-21",
     "inspect explain": "inspect explain {kafka27-mixed/logs} --producer-id 0 --topic mixed --as-of 2026-11-21",
+    "inspect diff": "inspect diff {kafka27-mixed/logs}/mixed-0/00000000000000007045.snapshot"
+    " {kafka27-mixed/logs}/mixed-0/00000000000000008231.snapshot",
     "cluster source": "cluster source {kraft-cluster3/node1} --topic orders --purpose upload",
     "cluster image": "cluster image {kraft-cluster3/node1} --voter {kraft-cluster3/node2}",
     "follower offsets": "follower offsets {follower-lost-state/node1} {follower-lost-state/remote} --topic payments"
@@ -55,6 +57,7 @@ FIXTURES_READ = {
     "tier inventory (plugin)": "tier inventory {aiven-layout/encrypted-zstd/store}",
 }
 """Of each verb that reads: a command over bundled fixtures."""
+PLACE = re.compile(r"{(.*?)}")
 
 
 class Uploaded:
@@ -99,12 +102,10 @@ def compared(here: Run, there: Run, places: dict[str, str]) -> None:
 @pytest.mark.s3
 @pytest.mark.parametrize("name", FIXTURES_READ)
 def test_an_object_store_says_the_same(name: str, uploaded: Uploaded) -> None:
-    words = shlex.split(FIXTURES_READ[name])
-    names = [word[1:-1] for word in words if word.startswith("{")]
+    names = PLACE.findall(FIXTURES_READ[name])
 
     def run(places: Mapping[str, str]) -> Run:
-        filled = [places[word[1:-1]] if word.startswith("{") else word for word in words]
-        return in_json(" ".join(words[: 2 if words[0] in GROUPS else 1]), *filled[2 if words[0] in GROUPS else 1 :])
+        return in_json(*(PLACE.sub(lambda found: places[found[1]], word) for word in FIXTURES_READ[name].split()))
 
     local = {each: str(FIXTURES / each) for each in names}
     remote = {each: uploaded[each] for each in names}
@@ -142,19 +143,6 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
     assert dumped(f"{place}/unnamed", whole).exit_code == 1
     assert snaprebuild("inspect", "dump", "s3://", whole).exit_code == 2
     assert dumped(whole, "--set", "max_requests=1").exit_code == 3
-
-
-@pytest.mark.s3
-def test_diff_of_objects_and_files(object_store: ObjectStore, uploaded: Uploaded) -> None:
-    location, path = f"{uploaded['kafka27-mixed/logs']}/mixed-0", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
-    first, *_, last = sorted(each.name for each in path.glob("*.snapshot"))
-    assert in_json("inspect diff", f"{location}/{last}", path / last).document["status"] == "equal_bytes"
-    here, there = (in_json("inspect diff", f"{place}/{first}", f"{place}/{last}") for place in (path, location))
-    compared(here, there, {str(path): "DIR", location: "DIR"})
-    absent = in_json("inspect diff", f"{location}/absent", path / last)
-    assert (absent.exit_code, list(absent.codes)) == (5, ["storage-failed"])
-    object_store.put(broken := f"s3://{object_store.bucket()}/{last}", b"broken")
-    assert in_json("inspect diff", broken, path / last).exit_code == 4
 
 
 @pytest.mark.s3

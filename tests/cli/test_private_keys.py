@@ -33,7 +33,8 @@ def verdicts(store: Path, *options: object) -> tuple[int, dict[str, str], str]:
 def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[Path, Path, Path], level: str) -> None:
     store, manifest, key2 = rotated
     expected = verdicts(AIVEN / "encrypted" / "store", "--set", f"private_key={KEY1}", "--level", level)
-    for keys in ((f"key1={KEY1}", f"key2={key2}"), (KEY1, f"key2={key2}"), (key2, f"key1={KEY1}")):
+    pairs = ((f"key1={KEY1}", f"key2={key2}"), (KEY1, f"key2={key2}"), (key2, f"key1={KEY1}"))
+    for keys in pairs[: 1 if level == "full" else 3]:
         options = [text for key in keys for text in ("--set", f"private_key={key}")]
         assert verdicts(store, *options, "--level", level) == expected
     for keys, message in (

@@ -35,7 +35,6 @@ MISSING_IN_MIXED = {
 
 EXIT_CODES = {
     "kafka27-mixed": 0,
-    "magicup": 0,
     # Two partitions with a disease each: a flipped bit (4) and a torn tail, which is normal.
     "damaged": 4,
     # What the cleaner took cannot be replayed: UNSOUND.
@@ -132,27 +131,6 @@ def test_in_place_never_in_internal_compacted_or_metadata_partitions(
         assert all(partition["not_planned"] for partition in run.document["partitions"])
 
 
-def test_in_place_the_log_end_after_a_clean_stop(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0", 8231)
-    (logs / ".kafka_cleanshutdown").unlink()
-    run = in_json("rebuild", logs, "--topic", "mixed")
-    assert 8231 in {each["offset"] for each in run.partition("mixed-0")["not_planned"]}
-    assert 8231 not in snapshots_in(logs / "mixed-0")
-    (logs / ".kafka_cleanshutdown").write_bytes(b"")
-    run = in_json("rebuild", logs, "--topic", "mixed")
-    assert run.actions("mixed-0") == {8231: "written"}
-    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-
-
-def test_a_proven_empty_snapshot_is_no_finding(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "plain-0")
-    run = in_json("rebuild", logs, "--topic", "plain")
-    assert (run.exit_code, run.document["findings"]) == (0, [])
-    assert (logs / "plain-0" / snapshot_name(559)).read_bytes() == EMPTY_SNAPSHOT
-
-
 def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     logs, out = copy_of("kafka27-mixed", tmp_path), tmp_path / "out"
     (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
@@ -201,13 +179,3 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
     assert boundary["set_aside"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}
-
-
-@pytest.mark.parametrize(("fixture", "as_of"), [("kafka27-mixed", "0"), ("tiered-local", "2200-01-01")])
-def test_healthy_snapshots_are_never_set_aside(fixture: str, as_of: str, tmp_path: Path) -> None:
-    logs = copy_of(fixture, tmp_path)
-    before = tree(logs)
-    run = in_json("rebuild", logs, "--set-aside", "--boundaries", "all", "--as-of", as_of)
-    assert run.exit_code == 0
-    assert changes(before, tree(logs))[1:] == (set(), set())
-    assert not list(logs.rglob("*set-aside*"))

@@ -195,7 +195,7 @@ def test_every_damaged_value_is_one_line(tmp_path: Path) -> None:
     )
     outcomes, said = set(), set()
     for path in list(places(whole)):
-        for value in (None, -1, "x", [], {}, 1 << 80):
+        for value in (None, "x", [], 1 << 80):
             changed = json.loads(json.dumps(whole))
             place = changed
             for step in path[:-1]:

@@ -145,22 +145,6 @@ def test_staging_again_reads_only_what_closed_since(gone_on: tuple[Path, Callabl
     assert staged(logs, tmp_path / "staged", "--topic", "mixed").totals == {}, "nothing is missing any more"
 
 
-def test_staging_again_when_what_was_staged_is_installed(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
-    logs, put_back = gone_on
-    directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
-    assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
-    put_back()
-    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert (again.exit_code, again.totals) == (0, {"written": 6}), again.stderr
-    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[-1], bases_of(directory)[-1])
-    plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
-    assert plan["first_offset"] == 0, "what was replayed before it rests on the first segment"
-    done = installed(tmp_path / "staged", tmp_path / "second.jsonl")
-    assert (done.exit_code, done.totals) == (0, {"equal": 8, "written": 6}), done.stderr
-    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
-    assert found == {offset: expected[offset] for offset in bases_of(directory)[1:]}
-
-
 def test_staging_again_behind_a_window(tmp_path: Path) -> None:
     case = Aged(tmp_path, *LOG)
     first = case.stage().partition(case.name)["replay_from_offset"]

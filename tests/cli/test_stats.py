@@ -18,7 +18,7 @@ def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in names}
 
 
-@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-compacted", "magic1", "damaged"])
+@pytest.mark.parametrize("fixture", ["kafka4-compacted", "damaged"])
 def test_bundled_directories(fixture: str) -> None:
     """Every partition, every topic and everything, with every segment and every producer."""
     before = tree(bundled(fixture))

@@ -24,8 +24,8 @@ from snaprebuild.cli.main import main
 pytestmark = pytest.mark.full
 
 MIXED = "fixtures/kafka27-mixed"
-EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0, "inspect explain": 0, "inspect transactions": 1, "inspect stats": 0}
-"""Of the verbs on ``MIXED``: its snapshots are missing, and transactions hang in it."""
+EXIT_CODES = {"scan": 1, "rebuild": 0, "inspect explain": 0, "verify": 0}
+"""Of some verbs on ``MIXED``: its snapshots are missing."""
 ONE_OF_EACH = [(verb, ("json", "table")[number % 2]) for number, verb in enumerate(EXIT_CODES)]
 """Verbs and forms of output: what is printed goes through one place."""
 REQUIRED = {"rebuild": ("--dry-run",), "inspect explain": ("--producer-id", "33", "--topic", "mixed")}
@@ -47,19 +47,6 @@ def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProce
         timeout=SECONDS_MAX,
         env={**os.environ, **environment},
     )
-
-
-@pytest.mark.parametrize(("verb", "output"), ONE_OF_EACH)
-def test_a_reader_that_goes_away_changes_nothing(verb: str, output: str) -> None:
-    """The exit code is that of the result, and stderr tells the rest, also where both go into the pipe."""
-    arguments = arguments_of(verb, "--output", output)[len(COMMAND) :]
-    whole = snaprebuild(*arguments)
-    reader, pipe = os.pipe()
-    os.close(reader)
-    with open(pipe, "wb"):
-        done = warm_command.run(arguments, SECONDS_MAX, stdout=pipe)
-        assert (done.returncode, done.stderr) == (EXIT_CODES[verb], whole.stderr)
-        assert warm_command.run(arguments, SECONDS_MAX, stdout=pipe, stderr=pipe).returncode == EXIT_CODES[verb]
 
 
 @pytest.mark.parametrize(("verb", "output"), ONE_OF_EACH)

@@ -87,7 +87,7 @@ def test_the_store_alone_tells_what_is_there_and_no_more() -> None:
     assert {copy["end_offset"] for copy in partition["copies"]} == {None}, "no file of LocalTieredStorage tells it"
 
 
-@pytest.mark.parametrize("name", ["plain", "plain-chunks-api4", "epochs", "zstd-heuristic", "encrypted-zstd"])
+@pytest.mark.parametrize("name", ["plain", "epochs", "zstd-heuristic"])
 def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
     variant = READS["variants"][name]
     run = in_json("tier inventory", AIVEN / variant["store"])

@@ -24,7 +24,6 @@ from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.receipts.receipt_reader import ATTEMPTS_MAX, load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_of
 
 
 def rebuilt(logs: Path, receipt: Path, *options: object) -> Run:
@@ -254,24 +253,6 @@ def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
         assert "a volume that is not mounted" in run.messages("left-alone")
         told = snaprebuild("verify", "--receipt", receipt, "--output", "json")
         assert (told.exit_code, told.codes) == (1, {"lost-snapshot": 14})
-
-
-def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
-    rebuilt(logs, receipt)
-    theirs = b"of somebody without a lock"
-
-    def replaced(fd: int, path: str) -> Fingerprint:
-        found = fingerprint_of(fd, path)
-        if path.endswith(snapshot_name(3)):
-            Path(f"{path}.new").write_bytes(theirs)
-            os.replace(f"{path}.new", path)
-        return found
-
-    monkeypatch.setattr("snaprebuild.snapshots.receipts.undo.fingerprint_of", replaced)
-    result = undo(load_receipt(str(receipt)))
-    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
-    assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
 
 
 def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
