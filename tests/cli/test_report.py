@@ -247,17 +247,8 @@ def test_the_page_asks_nobody_for_anything() -> None:
     assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv"), (
         "the name of SVG is no address"
     )
-    for word in (
-        "fetch(",
-        "XMLHttpRequest",
-        "import(",
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "url(h",
-    ):
+    loads = "fetch( XMLHttpRequest import( innerHTML outerHTML insertAdjacentHTML document.write eval( url(h"
+    for word in loads.split():
         assert word not in text
     assert len(text) < 64_000, "small enough to be read"
 

@@ -83,7 +83,7 @@ def check(place: Place, files: Files, context: str) -> int:
             ran = snaprebuild(*filled(place.verb.arguments, place.root))
             assert ran.exit_code in (0, 1, 2, 3, 4, 5)
             assert "unforeseen" not in ran.stdout
-            assert SECRET not in ran.stdout + ran.stderr
+            assert SECRET not in ran.stdout + ran.error
             assert is_printable(ran.stdout), repr(ran.stdout)
             for path in (place.root / "out").rglob("*"):
                 assert path.is_symlink() or not path.is_file() or SECRET.encode() not in path.read_bytes(), path
