@@ -249,7 +249,7 @@ class _TaskQueue:
                     self.take(outcome)
 
     def next_parcel(self, most: int) -> _Parcel:
-        """The next segment that waits, and those after it that are small enough to go with it, up to so many segments."""
+        """The next segment that waits, and those after it that are small enough to go with it. At most this number together."""
         segments = [self.waiting.popleft()]
         left = PARCEL_BYTES_MAX - segments[0].identity.size_bytes
         while self.waiting and len(segments) < most and (left := left - self.waiting[0].identity.size_bytes) >= 0:
