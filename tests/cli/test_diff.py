@@ -10,7 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, cut, flip, snapshot_bytes, snapshot_name, truth
+from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -191,8 +191,3 @@ def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
     assert run.document["status"] == "unreadable"
     assert list(run.codes) == ["damaged-file"]
     assert "2300000011" in run.messages("damaged-file")
-
-
-def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
-    pair[0].write_bytes(EMPTY_SNAPSHOT)
-    assert in_json("inspect diff", *pair).exit_code == 2

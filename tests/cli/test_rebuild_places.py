@@ -85,13 +85,6 @@ def test_out_beside_a_bare_partition(tmp_path: Path) -> None:
     assert snaprebuild("rebuild", partition, "--out", partition / "out").exit_code == 3
 
 
-def test_out_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("text")
-    run = snaprebuild("rebuild", "fixtures/magic0", "--out", tmp_path / "out")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert (tmp_path / "out").read_text() == "text"
-
-
 def test_existing_files_in_out(tmp_path: Path) -> None:
     target = tmp_path / "mixed-0"
     target.mkdir()

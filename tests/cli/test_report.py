@@ -234,12 +234,6 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"
 
 
-def test_named_twice_and_not_at_all(tmp_path: Path) -> None:
-    scan = written(scan_document([scanned("orders")]), tmp_path / "scan.json")
-    assert "is named twice" in snaprebuild("report", scan, scan, "--html", tmp_path / "p.html").stderr
-    assert "name at least one document" in snaprebuild("report", "--html", tmp_path / "p.html").stderr
-
-
 def test_the_page_asks_nobody_for_anything() -> None:
     """Nothing of what the page is made of names another place."""
     assets = REPOSITORY / "snaprebuild/report/assets"

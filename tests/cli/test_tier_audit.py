@@ -79,16 +79,12 @@ def test_producers_that_differ_are_those_that_differ() -> None:
         assert all(each["consequence"] for each in copy["differences"])
 
 
-def test_encrypted_segments_need_their_key(tmp_path: Path) -> None:
+def test_encrypted_segments_need_their_key() -> None:
     store = AIVEN / "diseased-encrypted" / "store"
     run = in_json("tier audit", store, *LONG_AGO)
     assert run.exit_code == 3
     assert "is encrypted for the key 'key1': the setting private_key names the file" in run.messages("refused")
     assert sorted(verdicts(run.document).values()) == ["not-read", "zero-bytes"]
-    missing = snaprebuild("tier", "audit", store, "--set", f"private_key={tmp_path / 'none.pem'}")
-    assert (missing.exit_code, "the private key cannot be read" in missing.stderr) == (2, True)
-    public = snaprebuild("tier", "audit", store, "--set", f"private_key={AIVEN / 'keys' / 'key1.public.pem'}")
-    assert (public.exit_code, "expected an RSA key in PEM" in public.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["plain", "diseased", "diseased-encrypted"])
@@ -277,11 +273,6 @@ def test_a_selection() -> None:
     assert run.document["estimate"]["copies"] == len(run.document["partitions"][0]["copies"])
 
 
-def test_a_selection_that_takes_nothing() -> None:
-    run = snaprebuild("tier", "audit", AIVEN / "plain" / "store", "--partition", "7")
-    assert (run.exit_code, "has no copy of a segment that the selection takes" in run.stderr) == (2, True)
-
-
 def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     """By a local log start, and by a log directory; the last copy is judged whatever was said, as a follower may always start there."""
     store = AIVEN / "diseased" / "store"
@@ -296,8 +287,6 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     above = in_json("tier audit", store, *LONG_AGO, "--level", "reachable", "--local-log-start", "mixed-0=99999")
     found = [copy["verdict"] for copy in above.document["partitions"][0]["copies"]]
     assert (above.exit_code, found) == (0, ["unreachable"] * 5 + ["right"])
-    wrong = snaprebuild("tier", "audit", store, "--local-log-start", "mixed-0=1")
-    assert (wrong.exit_code, "go with --level reachable" in wrong.stderr) == (2, True)
     remote, logs = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
     told = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
     first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))

@@ -150,12 +150,6 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
 
 
-def test_two_ways_to_say_late() -> None:
-    run = snaprebuild("inspect", "transactions", MIXED, "--assume", "late_after_ms=1", "--assume", "max_timeout_ms=1")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "give one of them" in run.stderr
-
-
 # ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)
 
 NEVER_MS = 2**31 - 1
