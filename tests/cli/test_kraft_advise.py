@@ -58,8 +58,8 @@ def test_the_moved_log() -> None:
             (*NOW, "--assume", "replica=2:650", "--assume", "lag_time_max_ms=1000"),
             {"immediate": 812, "retention": None, "kafka-14932": 812},
         ),
+        (("--as-of", "2026-12-25", "--assume", "max_retention_ms=-1"), {"immediate": 812, "retention": None, "kafka-14932": 812}),
         ((*NOW, "--assume", "listener=controller:760"), {"immediate": 812, "retention": None, "kafka-14932": 760}),
-        ((*NOW, "--assume", "max_retention_bytes=0"), {"immediate": 812, "retention": 812, "kafka-14932": 812}),
     ],
 )
 def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, int | None]) -> None:
@@ -134,7 +134,6 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), None),
         (("--assume", "leader_start=200:4"), 195),
         (("--assume", "leader_start=200:4", "--followers", "literal"), 200),
         (("--assume", "leader_start=200:4", "--assume", "listener=broker:199"), None),

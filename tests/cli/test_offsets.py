@@ -74,34 +74,6 @@ def test_committed_records_alone() -> None:
     assert run.document["partitions"][0]["last_stable"]["offset"] == 6913
 
 
-def open_at(partition: Path, mark: int) -> int:
-    """Where the oldest transaction begins that has no marker below ``mark``; else ``mark``. Of headers, one after another."""
-    opened: dict[int, int] = {}
-    for path in sorted(partition.glob("*.log")):
-        data, at = path.read_bytes(), 0
-        while at + 61 <= len(data):
-            offset, size = int.from_bytes(data[at : at + 8], "big"), int.from_bytes(data[at + 8 : at + 12], "big")
-            attributes, producer = int.from_bytes(data[at + 21 : at + 23], "big"), int.from_bytes(data[at + 43 : at + 51], "big")
-            if offset < mark and attributes & 0x20:
-                opened.pop(producer, None)
-            elif offset < mark and attributes & 0x10:
-                opened.setdefault(producer, offset)
-            at += 12 + size
-    return min([mark, *opened.values()])
-
-
-@pytest.mark.parametrize("mark", [1450, 5000])
-def test_a_marker_that_is_not_replicated_holds_the_last_stable_offset(mark: int) -> None:
-    """Kafka keeps a transaction as unreplicated until its marker lies below the high watermark."""
-    logs = FIXTURES / "kafka4-mixed" / "logs"
-    topic, expected = ("deleted", 1360) if mark == 1450 else ("mixed", open_at(logs / "mixed-0", mark))
-    arguments = (logs, "--topic", topic, "--isolation", "read_committed", "--assume", f"high_watermark={mark}", "--timestamp", "-1")
-    run = in_json("follower offsets", *arguments)
-    assert offsets_of(run.document) == {-1: expected}
-    (partition,) = run.document["partitions"]
-    assert partition["last_stable"]["offset"] == expected
-
-
 # ---------------------------------------------------------------------------------------------------------------- by time
 
 
@@ -222,14 +194,6 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
     }
 
 
-def test_what_is_never_tiered() -> None:
-    run = in_json(
-        "follower offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--assume", "remote_storage=on"
-    )
-    assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
-    assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
-
-
 def test_versions_and_isolations() -> None:
     """tests/examples/test_list_offsets.py has the rules."""
     run = in_json("follower offsets", *LEADER, "--api-version", "8")
@@ -259,12 +223,6 @@ def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
     run = in_json("follower offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
     assert offsets_of(run.document) == {-5: None, 1: None, -1: 8231}
-
-
-def test_a_metadata_log_of_other_partitions_tells_nothing() -> None:
-    run = in_json("follower offsets", *LEADER[:4], "--metadata-log", TIERED / "logs", *options_of([-5, -6, -4]))
-    assert (run.exit_code, run.codes) == (1, {"tier-orphan": 1})
-    assert offsets_of(run.document) == {-5: None, -6: None, -4: 456}
 
 
 def test_the_store_of_another_cluster() -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 from in_process import in_json, snaprebuild
@@ -14,8 +13,6 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 
-from snaprebuild.errors import SnaprebuildError
-from snaprebuild.report.make import make_report
 from snaprebuild.report.page_data import LINKS_MAX, PageData, PageFinding
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
@@ -186,38 +183,6 @@ def test_what_is_no_document(text: str, said: str, tmp_path: Path) -> None:
     assert run.stderr.startswith(f"snaprebuild: {path}: ")
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
-
-
-def test_every_damaged_value_is_one_line(tmp_path: Path) -> None:
-    """Each value of a document in turn replaced by others: a page or one line, never more."""
-    whole = scan_document(
-        [scanned("orders", missing=1)], [{"code": "c", "severity": "note", "path": "/kafka/orders-0", "message": "m", "offset": 1}]
-    )
-    outcomes, said = set(), set()
-    for path in list(places(whole)):
-        for value in (None, "x", [], 1 << 80):
-            changed = json.loads(json.dumps(whole))
-            place = changed
-            for step in path[:-1]:
-                place = place[step]
-            place[path[-1]] = value
-            scan = written(changed, tmp_path / "x.json")
-            try:
-                make_report([str(scan)], str(tmp_path / "page.html"))
-                outcomes.add(0)
-            except SnaprebuildError as error:
-                outcomes.add(error.exit_code)
-                said.add(str(error).replace("`object`", "").replace("object |", "").replace("object missing", ""))
-    assert outcomes == {0, 2}
-    assert not [each for each in said if re.search(r"NoneType|object|Error|attribute|argument", each)], "words of the language"
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
-    for key, each in items:
-        yield from places(each, (*path, key))
 
 
 def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:

@@ -71,11 +71,17 @@ TOPIC_STARTED, TOPIC_FINISHED = DeleteState.DELETE_PARTITION_STARTED, DeleteStat
 
 
 @pytest.mark.parametrize(
-    ("more", "state", "count", "exit_code", "said"),
+    ("more", "code", "count", "exit_code", "said"),
     [
-        (deleted(SEGMENT_STARTED), "deleting", 1, 0, "brokers continue it. Wait"),
-        (deleted(SEGMENT_STARTED, SEGMENT_FINISHED), "deleted", 1, 1, "1 copy whose deletion the metadata log records as finished"),
-        (topic_deleted(TOPIC_STARTED), "deleting", len(MIXED), 0, "brokers continue it. Wait"),
+        (deleted(SEGMENT_STARTED), "tier-deleting", 1, 0, "brokers continue it. Wait"),
+        (
+            deleted(SEGMENT_STARTED, SEGMENT_FINISHED),
+            "tier-deleted",
+            1,
+            1,
+            "1 copy whose deletion the metadata log records as finished",
+        ),
+        (topic_deleted(TOPIC_STARTED), "tier-deleting", len(MIXED), 0, "brokers continue it. Wait"),
         (
             topic_deleted(TOPIC_STARTED, TOPIC_FINISHED),
             "deleted",
@@ -86,16 +92,16 @@ TOPIC_STARTED, TOPIC_FINISHED = DeleteState.DELETE_PARTITION_STARTED, DeleteStat
     ],
     ids=["segment started", "segment finished", "topic started", "topic finished"],
 )
-def test_a_deletion(tmp_path: Path, more: list[RemoteLogRecord], state: str, count: int, exit_code: int, said: str) -> None:
+def test_a_deletion(tmp_path: Path, more: list[RemoteLogRecord], code: str, count: int, exit_code: int, said: str) -> None:
     """The audit names it too, and judges none of these copies."""
     logs = logs_with(tmp_path, *more)
     run = in_json("tier inventory", STORE, "--metadata-log", logs)
-    assert (run.exit_code, run.codes[f"tier-{state}"]) == (exit_code, 1)
+    assert (run.exit_code, run.codes[code]) == (exit_code, 1)
     assert run.codes.keys().isdisjoint(("tier-orphan", "tier-unknown"))
-    assert said in run.messages(f"tier-{state}")
-    assert sorted(states(run.document)) == [state] * count + ["live"] * (len(MIXED) - count)
+    assert said in run.messages(code)
+    assert sorted(states(run.document)) == [code.removeprefix("tier-")] * count + ["live"] * (len(MIXED) - count)
     audit = in_json("tier audit", STORE, "--metadata-log", logs, *AS_OF)
-    assert (audit.codes[f"tier-{state}"], audit.codes.get("tier-orphan", 0)) == (1, 0)
+    assert (audit.codes[code], audit.codes.get("tier-orphan", 0)) == (1, 0)
     judged = [copy for each in audit.document["partitions"] if each["topic"] == "mixed" for copy in each["copies"]]
     assert len(judged) == len(MIXED) - count
 
