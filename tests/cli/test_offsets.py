@@ -93,10 +93,10 @@ def expected(segments: list[list[tuple[int, int]]], timestamp: int) -> tuple[int
     return -1, -1
 
 
-def asked_for(segments: list[list[tuple[int, int]]]) -> list[int]:
+def asked_for(segments: list[list[tuple[int, int]]], count: int = 3) -> list[int]:
     """Timestamps around those of records, and beyond."""
     times = sorted({time for records in segments for _, time in records})
-    chosen = [times[0], times[-1], *times[:: max(len(times) // 6, 1)]]
+    chosen = [times[0], times[-1], *times[:: max(len(times) // count, 1)]]
     return sorted({0, times[-1] + 1, *chosen, *(time + 1 for time in chosen), *(time - 1 for time in chosen)})
 
 
@@ -111,7 +111,7 @@ def test_remote_storage_first_then_the_disk() -> None:
     bases = {int(each.name[:20]) for each in local}
     segments = [dumped(each) for each in remote if int(each.name[:20]) not in bases] + [dumped(each) for each in local]
     assert [offset for records in segments for offset, _ in records] == sorted({offset for each in segments for offset, _ in each})
-    timestamps = asked_for(segments)
+    timestamps = asked_for(segments, 12)
     run = in_json("follower offsets", *LEADER, *options_of(timestamps))
     assert {each: found[:2] for each, found in answers(run.document).items()} == {
         each: expected(segments, each) for each in timestamps

@@ -84,7 +84,7 @@ TOPIC_STARTED, TOPIC_FINISHED = DeleteState.DELETE_PARTITION_STARTED, DeleteStat
         (topic_deleted(TOPIC_STARTED), "tier-deleting", len(MIXED), 0, "brokers continue it. Wait"),
         (
             topic_deleted(TOPIC_STARTED, TOPIC_FINISHED),
-            "deleted",
+            "tier-deleted",
             len(MIXED),
             1,
             "whose deletion the metadata log records as finished",
