@@ -47,6 +47,20 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     assert snapshots_in(logs / "logappend-0") == before
 
 
+def test_what_a_later_run_does_not_allow_is_not_installed(tmp_path: Path) -> None:
+    """Below the first segment of the follower lies what only remote storage has, so that nothing proves the state there."""
+    node = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node2", tmp_path / "node"))
+    remove_snapshots(node / "payments-0")
+    options = ("--topic", "payments", "--replay-from", "window")
+    first = staged(node, tmp_path / "staged", *options, "--allow-unproven")
+    assert {each["class"] for each in first.partition("payments-0")["boundaries"]} == {"UNPROVEN"}
+    assert set(rows_of(tmp_path / "staged")) == {"payments-0"}
+    again = staged(node, tmp_path / "staged", *options)
+    assert set(again.actions("payments-0").values()) == {"refused"}
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.totals, snapshots_in(node / "payments-0")) == ({}, {})
+
+
 def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None:
     """Its own metadata log knows nothing of the later registration."""
     node = Path(shutil.copytree(CLUSTER / "old" / "node3-clean-stopped", tmp_path / "node"))

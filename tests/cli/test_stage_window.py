@@ -157,6 +157,23 @@ def test_staging_again_behind_a_window(tmp_path: Path) -> None:
     case.check(case.missing)
 
 
+def test_a_broker_of_2_7_deletes_snapshots_between_two_stagings(tmp_path: Path) -> None:
+    """One that stood there when it was staged first, and so was not staged, lies among others that were."""
+    logs = running(copy_of("kafka27-mixed", tmp_path))
+    directory = logs / "mixed-0"
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    remove_snapshots(directory, 7045, 7637)
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    actions = again.actions("mixed-0")
+    assert (actions.pop(7045), set(actions.values())) == ("written", {"equal"})
+    below = max(base for base in bases_of(directory) if base < 7045)
+    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, below, 7045)
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
+    assert all(found[offset] == expected[offset] for offset in bases_of(directory)[1:])
+
+
 def others(logs: Path, stage: Path, what: str) -> tuple[object, ...]:
     """Makes something another one than it was when it was staged; or gives options that do."""
     directory = logs / "mixed-0"

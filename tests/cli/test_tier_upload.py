@@ -324,6 +324,17 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
     assert (both.exit_code, actions(both, "t-0"), both.codes["tier-upload-overlap"]) == (0, ["uploaded"] * 2, 2)
 
 
+@pytest.mark.parametrize("suffix", ["log", "rsm-manifest"])
+def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
+    """Without all three objects, or with a manifest that is none, nobody has finished."""
+    store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
+    upload(logs, store, *mine, "first")
+    (path,) = store.rglob(f"{0:020d}-*.{suffix}")
+    path.write_bytes(b"{}") if suffix == "rsm-manifest" else path.unlink()
+    run = upload(logs, store, *mine, "second")
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
+
+
 def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
     """Brokers would take what is missing for uploaded."""
     store, path = tmp_path / "store", logs / "mixed-0" / f"{1231:020d}.index"

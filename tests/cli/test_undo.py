@@ -24,6 +24,8 @@ from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.receipts.receipt_reader import ATTEMPTS_MAX, load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_of
 
 
 def rebuilt(logs: Path, receipt: Path, *options: object) -> Run:
@@ -255,6 +257,43 @@ def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
         assert (told.exit_code, told.codes) == (1, {"lost-snapshot": 14})
 
 
+def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    theirs = b"of somebody without a lock"
+
+    def replaced(fd: int, path: str) -> Fingerprint:
+        found = fingerprint_of(fd, path)
+        if path.endswith(snapshot_name(3)):
+            Path(f"{path}.new").write_bytes(theirs)
+            os.replace(f"{path}.new", path)
+        return found
+
+    monkeypatch.setattr("snaprebuild.snapshots.receipts.undo.fingerprint_of", replaced)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
+    assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
+
+
+def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts between two files; also before the temporary name of a run that was killed."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    for offset in (3, 4):
+        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 1:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert [finding.code for finding in result.findings] == ["refused"]
+    assert exit_code_of(result.findings) == 3
+
+
 def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt, "--set-aside")
@@ -289,6 +328,19 @@ def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pyte
     result = undo(load_receipt(str(receipt)))
     assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
     assert exit_code_of(result.findings) == 5
+
+
+def test_a_removal_that_cannot_be_synced_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+
+    def broken(_self: FileCalls, _fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(FileCalls, "fsync", broken)
+    result = undo(load_receipt(str(receipt)))
+    assert exit_code_of(result.findings) == 5
+    assert "a power failure may bring back what was removed" in result.findings[0].message
 
 
 def test_the_order_of_two_undos(tmp_path: Path) -> None:
