@@ -46,7 +46,7 @@ def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
         install = shlex.split(staged.stdout.partition("Next: snaprebuild ")[2].splitlines()[0])
         assert install[0] == "install"
         assert snaprebuild(*install).exit_code == 3, "the broker runs"
-    assert snaprebuild(*install).exit_code == 0
+    assert snaprebuild(*install).text.startswith("14 snapshots installed in 2 partitions.")
     assert snaprebuild("rebuild", logs).text.startswith("Nothing was written; nothing to rebuild in 4 partitions.")
 
 

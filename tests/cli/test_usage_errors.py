@@ -71,7 +71,7 @@ CASES = [
     ("rebuild", "name at least one path, or the --server-properties of a broker"),
     ("rebuild --plan ''", "--plan: the path is empty"),
     ("rebuild --plan fixtures", "--plan: expected a file, found the directory fixtures"),
-    ("rebuild --plan README.md", "README.md: is not a saved plan"),
+    ("rebuild --plan README.md", "README.md: is not a saved plan: line 1: expected "),
     ("plan fixtures/magic0 --save nowhere/plan.json", "--save: the directory of nowhere/plan.json does not exist"),
     ("plan fixtures/magic0 --save one.json --save-json ./one.json", "--save-json and --save name one file"),
     ("rebuild --plan README.md --save-json README.md", "the plan and --save-json name one file"),
