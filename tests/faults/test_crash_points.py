@@ -261,7 +261,7 @@ def test_the_model_ends_where_the_run_ended():
 
 @pytest.mark.parametrize(("file", "left"), [(TEMPORARY, b""), (".", None)], ids=["of the file", "of the directory"])
 def test_a_missing_sync_is_seen(file, left):
-    """Broken steps of the writer itself are in `broken_steps.py`."""
+    """Broken steps of the writer itself are in `broken_steps.diff`."""
     disk = Disk(SCENARIOS["empty"].before)
     for call in SCENARIOS["empty"].record()[0]:
         if (call.method, call.file) != ("fsync", file):

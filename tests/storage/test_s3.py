@@ -67,7 +67,7 @@ def read(store: S3Store, location: str, identity: FileIdentity | None = None, bl
 # ---------------------------------------------------------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize("fault", ["503", "500", "drop", "short", "reset"])
+@pytest.mark.parametrize("fault", ["503", "drop", "short", "reset"])
 def test_a_read_that_fails_once(faulty: FaultyStore, fault: str) -> None:
     data = faulty.objects["bucket/log"] = random.Random(0).randbytes(RANGE_BYTES + 5_000_000)
     faulty.faults["GET"] = ["", fault, fault]
@@ -533,8 +533,9 @@ ASKS: dict[str, Callable[[S3Store], object]] = {
 }
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize("fault", ["drip", "drip-headers"])
+@pytest.mark.parametrize(
+    ("ask", "fault"), [("list", "drip"), ("names", "drip-headers"), ("small", "drip-headers"), ("range", "drip")]
+)
 def test_an_answer_that_drips_has_a_deadline(fault: str, ask: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
