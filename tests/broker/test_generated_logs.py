@@ -17,17 +17,7 @@ from compare import Comparison, Report, compare_generated, completed_by
 from fold_by_rules import Folded, fold
 from hypothesis import given, settings
 from kafka_classpath import KAFKA_VERSION, REPLAYED
-from log_writer import (
-    ABORT,
-    COMMIT,
-    CONTROL,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    marker_record,
-    message,
-    record,
-    record_batch,
-)
+from log_writer import ABORT, COMMIT, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, marker_record, message, record, record_batch
 from oracle import CompletedTransaction, Entry, Oracle
 from ours import ENGINES, specification_completed
 from strategies import BROKEN_MARKERS, GeneratedLog, GeneratedPartition, batch_of, header_of, partitions

@@ -258,11 +258,7 @@ def test_no_byte_is_written_where_the_owner_cannot_be_kept(tmp_path):
 
 def tell(command: list[str]) -> dict[str, object]:
     run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)

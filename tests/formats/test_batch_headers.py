@@ -484,9 +484,3 @@ def test_a_file_that_shrinks_is_a_format_error(check_crc: bool) -> None:
     with pytest.raises(TruncatedError) as caught:
         list(HeaderReader(source, block_bytes=1000, check_crc=check_crc))
     assert caught.value.file == "segment"
-
-
-def test_a_reader_is_for_one_walk() -> None:
-    reader = HeaderReader(segment(MIXED.data))
-    assert sum(map(len, reader)) == len(MIXED.batches)
-    assert list(reader) == []

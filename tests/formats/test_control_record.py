@@ -74,11 +74,7 @@ def log_with(payload: bytes | list[Record], **fields: int) -> GeneratedLog:
 def test_every_combination_of_attributes(read_headers: ReadHeaders, is_commit: bool, unusual: bool) -> None:
     """Only LogAppendTime and the codec matter. Brokers never compress a control batch, but their readers accept one."""
     record = build_end_transaction_marker(
-        commit=is_commit,
-        coordinator_epoch=17,
-        version=2 * unusual,
-        rest=b"more" * unusual,
-        timestamp_delta=40 * unusual,
+        commit=is_commit, coordinator_epoch=17, version=2 * unusual, rest=b"more" * unusual, timestamp_delta=40 * unusual
     )
     for bits in itertools.product((0, TRANSACTIONAL), (0, LOG_APPEND_TIME), (0, DELETE_HORIZON), range(8)):
         payload = compressed(bits[3], build_record(record))

@@ -581,8 +581,7 @@ def test_there_is_nothing_to_set_aside(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "left"),
-    [("rename_noreplace", WriteFailedError, NAME), ("fsync", OutcomeUnknownError, aside_name(1123))],
+    ("call", "error", "left"), [("rename_noreplace", WriteFailedError, NAME), ("fsync", OutcomeUnknownError, aside_name(1123))]
 )
 def test_set_aside_on_a_failing_disk(tmp_path, call, error, left):
     (tmp_path / NAME).write_bytes(b"wrong")

@@ -21,14 +21,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
 from formats.log.batch_headers import HeaderReader
-from snaprebuild.errors import (
-    AlreadyExistsError,
-    OutcomeUnknownError,
-    ReadFailedError,
-    RefusedError,
-    SnaprebuildError,
-    UsageError,
-)
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.log_dir import find_partitions
