@@ -22,7 +22,7 @@ from oracle import CompletedTransaction, Entry, Oracle
 from ours import ENGINES, specification_completed
 from strategies import BROKEN_MARKERS, GeneratedLog, GeneratedPartition, batch_of, header_of, partitions
 
-LOGS, LOGS_OF_OTHERS = 300, 40
+LOGS, LOGS_OF_OTHERS, SEEDS_MAX = 250, 40, 12
 T = 1_790_000_000_000
 
 
@@ -120,10 +120,13 @@ def test_kafka_ours_and_the_rules_agree(oracle: Oracle, tmp_path: Path) -> None:
         log = GeneratedLog((batch_of(header_of(0, attributes=CONTROL, producer_id=7, producer_epoch=0), [marker]),))
         comparison.take(GeneratedPartition(((0, log),)).write)
     comparison.from_strategy(LOGS, seed=1)
+    for seed in range(2, SEEDS_MAX):  # chance may leave out a rare rule
+        if comparison.fewest(1):
+            comparison.from_strategy(LOGS // 5, seed)
     report = comparison.reports[oracle.version]
     assert report.differences == []
     assert comparison.fewest(1) == []
-    assert report.logs == len(BROKEN_MARKERS) + LOGS
+    assert report.logs == comparison.logs >= len(BROKEN_MARKERS) + LOGS
     assert (report.boundaries > 3 * LOGS, report.entries > 5 * LOGS) == (True, True)
     assert report.replays_differ > LOGS // 100
     assert list(tmp_path.iterdir()) == []
