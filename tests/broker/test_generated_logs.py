@@ -127,7 +127,8 @@ def test_kafka_ours_and_the_rules_agree(oracle: Oracle, tmp_path: Path) -> None:
     assert report.differences == []
     assert comparison.fewest(1) == []
     assert report.logs == comparison.logs >= len(BROKEN_MARKERS) + LOGS
-    assert (report.boundaries > 3 * LOGS, report.entries > 5 * LOGS) == (True, True)
+    assert report.boundaries > 2 * LOGS
+    assert report.entries > 4 * LOGS
     assert report.replays_differ > LOGS // 100
     assert list(tmp_path.iterdir()) == []
 
