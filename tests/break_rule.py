@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-from broken_code import BrokenCode, broken
+from broken_code import broken
+from broken_rule_runs import BROKEN_RULES, BROKEN_STEPS
 from budgets import TIER
 from hypothesis import Phase, settings
 
-sys.path += [str(Path(__file__).parent / directory) for directory in ("faults", "broker")]
-
 _stack = ExitStack()
-
-
-def broken_code_of(name: str) -> BrokenCode:
-    """The rule or step of this name."""
-    from broken_steps import BROKEN_STEPS
-
-    for each in BROKEN_STEPS:
-        if each.name == name:
-            return each
-    from broken_replays import BROKEN_RULES  # imports the code of the replays
-
-    return next(each for each in BROKEN_RULES if each.name == name)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,7 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("first failure")
     name = os.environ.get("TEST_BROKEN_RULE")
     if name:
-        _stack.enter_context(broken(broken_code_of(name)))
+        code = next(each for each in (*BROKEN_STEPS, *BROKEN_RULES) if each.name == name)
+        _stack.enter_context(broken(code))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -18,13 +19,13 @@ from types import CodeType, FunctionType
 
 @dataclass(frozen=True)
 class BrokenCode:
-    """A part of a module's text, which occurs there once, and a wrong one for its place.
+    """Lines of a module's text, which occur there once, and wrong ones for their place.
 
     Attributes:
         name: what the wrong code does.
         module: its full name.
-        right: the part.
-        wrong: what takes its place.
+        right: the lines.
+        wrong: what takes their place.
     """
 
     name: str
@@ -33,9 +34,15 @@ class BrokenCode:
     wrong: str
 
 
-def broken_codes(table: Mapping[str, Mapping[str, tuple[str, str]]]) -> tuple[BrokenCode, ...]:
-    """Of a table: by the module and by the name, the right part and the wrong one."""
-    return tuple(BrokenCode(name, module, *parts) for module, rows in table.items() for name, parts in rows.items())
+def read_broken_codes(file: Path) -> tuple[BrokenCode, ...]:
+    """Reads a list in the form of a diff: ``@@`` and a module, ``#`` and a name, then lines with ``-``, ``+`` or a blank before them."""
+    found = []
+    for section in re.split(r"^@@ ", file.read_text(), flags=re.MULTILINE)[1:]:
+        module, *entries = re.split(r"^# ", section, flags=re.MULTILINE)
+        for name, *lines in (entry.strip("\n").split("\n") for entry in entries):
+            right, wrong = (["", *(line[1:] for line in lines if line[:1] != left_out), ""] for left_out in "+-")
+            found.append(BrokenCode(name, module.strip(), "\n".join(right), "\n".join(wrong)))
+    return tuple(found)
 
 
 def function_codes(code: CodeType) -> dict[str, CodeType]:

@@ -16,9 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "tests" / directory) for directory in ("faults", "broker")]
 
-from broken_code import BrokenCode  # noqa: E402
-from broken_replays import BROKEN_RULES  # noqa: E402
-from broken_steps import BROKEN_STEPS  # noqa: E402
+from broken_code import BrokenCode, read_broken_codes  # noqa: E402
+
+BROKEN_RULES = read_broken_codes(ROOT / "tests" / "broker" / "broken_replays.diff")
+BROKEN_STEPS = read_broken_codes(ROOT / "tests" / "faults" / "broken_steps.diff")
 
 RULES_SEEN_MIN = 45
 """Of the 51 rules, by the quick tier."""

@@ -1,37 +1,27 @@
 """Compares our states with Kafka's, at every boundary of generated logs and of real partition directories.
 
-Generated logs come of the Hypothesis strategy that the unit tests use, or, longer ones, of a writer that shares nothing with the code under
-test. Each is replayed by the classes of every release that is asked, by ours, and by rules that are counted (``fold_by_rules``): all
-have to agree, and every rule has to be met often enough.
+Generated logs come from the Hypothesis strategy that the unit tests use. Each is replayed by the classes of every release that is asked,
+by ours, and by rules that are counted (``fold_by_rules``). All must agree, and every rule must be met often enough.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import shutil
-import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import hypothesis
 from fold_by_rules import RULES, Folded, fold
 from hypothesis import HealthCheck, Phase, given, settings
-from kafka_classpath import KAFKA_VERSION, REPLAYED
-from log_writer import write_random_log
+from kafka_classpath import KAFKA_VERSION
 from oracle import CompletedTransaction, Entry, Oracle, Replay
 from ours import ENGINES, specification_completed
 from strategies import GeneratedPartition, partitions
 
 States = Mapping[int, Mapping[int, Entry]]
 StatesOf = Callable[[Path], States]
-DIFFERENCES_SHOWN = 5
-LOGS, LOGS_FOR_A_HIT = 10_000, 100
 
 
 @dataclass
@@ -156,11 +146,6 @@ class Comparison:
         generated(lambda partition: self.take(partition.write), logs, seed)
         assert self.logs == before + logs, f"{self.logs - before} logs were generated"
 
-    def from_writer(self, logs: int, seed: int) -> None:
-        """Of the writer of bytes: each has a seed of its own."""
-        for each in range(seed, seed + logs):
-            self.take(partial(write_random_log, seed=each))
-
     def take(self, write: Callable[[Path], object]) -> None:
         """Compares what ``write`` makes of a directory that is not there yet."""
         self.logs += 1
@@ -183,74 +168,3 @@ class Comparison:
     def fewest(self, least: int) -> list[str]:
         """Rules that were met less often."""
         return [rule for rule in RULES if self.hits[rule] < least]
-
-
-def told(reports: Mapping[str, Report]) -> str:
-    """A table, a line for each release."""
-    lines = ["| Kafka | logs | boundaries | producers there | transactions completed | logs at which Kafka throws |"]
-    lines[0] += " logs in which its two replays differ | differences to ours |"
-    lines.append("|---|---|---|---|---|---|---|---|")
-    for version, each in reports.items():
-        counts = (
-            each.logs,
-            each.boundaries,
-            each.entries,
-            each.completed,
-            each.stopped,
-            each.replays_differ,
-            len(each.differences),
-        )
-        lines.append(f"| {version} | " + " | ".join(f"{count:,}" for count in counts) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="compare-with-kafka", description=__doc__)
-    parser.add_argument("directory", nargs="*", type=Path, help="partition directories to compare; without any: generated logs")
-    parser.add_argument("--logs", type=int, default=LOGS, help="number of generated logs (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the generator, or of the writer's first log (default: %(default)s)")
-    parser.add_argument(
-        "--writer", action="store_true", help="logs of the writer of bytes, in place of the strategy of the unit tests"
-    )
-    parser.add_argument("--least", type=int, help="fail where a rule is met less often (default: once in a hundred logs)")
-    parser.add_argument("--out", type=Path, help="write the logs below this directory and keep them all")
-    known = ", ".join(REPLAYED)
-    parser.add_argument("--kafka-version", action="append", metavar="VERSION", help=f"may be given again; default: {known}")
-    parser.add_argument("--engine", choices=sorted(ENGINES), help="one of our replays (default: all)")
-    options = parser.parse_args(arguments)
-    started = time.monotonic()
-    root = options.out or Path(tempfile.mkdtemp(prefix="compare-with-kafka-"))
-    engines = [options.engine] if options.engine else sorted(ENGINES)
-    write, missed = sys.stdout.write, []
-    with contextlib.ExitStack() as running:
-        oracles = [running.enter_context(Oracle(version)) for version in options.kafka_version or REPLAYED]
-        if options.directory:
-            reports = {oracle.version: Report() for oracle in oracles}
-            for oracle in oracles:
-                for directory in options.directory:
-                    chosen = {engine: ENGINES[engine] for engine in engines}
-                    compare_directory(oracle, directory, chosen, reports[oracle.version])
-        else:
-            comparison = Comparison(oracles, engines, root, keep=options.out is not None)
-            (comparison.from_writer if options.writer else comparison.from_strategy)(options.logs, options.seed)
-            reports, least = comparison.reports, options.logs // LOGS_FOR_A_HIT if options.least is None else options.least
-            write("| rule | batches |\n|---|---|\n" + "".join(f"| {rule} | {comparison.hits[rule]:,} |\n" for rule in RULES) + "\n")
-            missed = comparison.fewest(least)
-    write(told(reports))
-    write(f"\n{time.monotonic() - started:.0f} s; Hypothesis {hypothesis.__version__}, seed {options.seed}\n")
-    for rule in missed:
-        write(f"MET LESS THAN {least} TIMES: {rule}\n")
-    different = [f"Kafka {version}: {line}" for version, report in reports.items() for line in report.differences]
-    for line in different[:DIFFERENCES_SHOWN]:
-        write(f"DIFFERENT {line}\n")
-    if different:
-        write(f"{len(different)} differences; the logs are kept\n")
-    elif options.out is None:
-        shutil.rmtree(root)
-    if not different and not missed:
-        write("ours and Kafka's agree at every boundary\n")
-    return 1 if different or missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

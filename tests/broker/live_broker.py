@@ -36,12 +36,7 @@ TOPIC = {"internal.segment.bytes": SEGMENT_BYTES, "segment.index.bytes": 4096, "
 TOPICS = {
     "sized": {**TOPIC, "retention.bytes": RETAINED_BYTES},
     "timed": {**TOPIC, "retention.ms": RETAINED_MS},
-    COMPACTED: {
-        **TOPIC,
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": 0.01,
-        "delete.retention.ms": 1_000,
-    },
+    COMPACTED: {**TOPIC, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": 1_000},
 }
 assert TOPICS.keys() == {*RETAINED, COMPACTED}
 

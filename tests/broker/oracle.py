@@ -107,10 +107,9 @@ class OracleDiedError(Exception):
 
 
 class Oracle:
-    """The running process. Use as a context manager. Of a release before 3.0 only replays can be asked for, and no snapshots of them."""
+    """The running process. Use as a context manager. Of a release before 3.0 only replays can be asked for."""
 
-    def __init__(self, version: str = KAFKA_VERSION, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self.answer_seconds = answer_seconds
+    def __init__(self, version: str = KAFKA_VERSION) -> None:
         self._pending = b""
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -123,10 +122,9 @@ class Oracle:
             self.close()
             raise
 
-    def replay(self, directory: Path, mode: Mode, *, write_snapshots_to: Path | None = None) -> Replay:
-        """Folds a partition directory from its first segment on; Kafka can also write its own snapshot of each boundary."""
-        out = None if write_snapshots_to is None else str(write_snapshots_to)
-        answer = self._ask(op="replay", dir=str(directory), mode=mode, out=out)
+    def replay(self, directory: Path, mode: Mode) -> Replay:
+        """Folds a partition directory from its first segment on."""
+        answer = self._ask(op="replay", dir=str(directory), mode=mode)
         boundaries = []
         for row in answer["segments"]:
             entries = tuple(Entry.of(entry) for entry in row.pop("entries"))
@@ -150,11 +148,6 @@ class Oracle:
     def snapshot(self, file: Path) -> list[Entry]:
         """`ProducerStateManager.readSnapshot`. Raises OracleError where Kafka rejects the file."""
         return [Entry.of(row) for row in self._ask(op="snapshot", file=str(file))]
-
-    def dump(self, file: Path, options: Sequence[str] = ()) -> str:
-        """What kafka-dump-log prints about a file."""
-        text: str = self._ask(op="dump", file=str(file), options=list(options))
-        return text
 
     def close(self) -> None:
         """Ends the process: the end of its input is its order to stop; it is killed if it does not obey."""
@@ -183,7 +176,7 @@ class Oracle:
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise self._died(f"takes no request: {error}") from None
-        return self._answer(self.answer_seconds)
+        return self._answer(ANSWER_SECONDS)
 
     def _answer(self, seconds: float) -> Any:
         answer = json.loads(self._line(seconds))

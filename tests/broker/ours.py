@@ -35,11 +35,9 @@ BLOCK_BYTES = 1 << 13
 """Small, so that long segments consist of several blocks."""
 
 
-def states_of(
-    partition_dir: Path, cuts: Sequence[int] = (), *, block_bytes: int = BLOCK_BYTES, from_the_end: bool = False
-) -> States:
+def states_of(partition_dir: Path, *, block_bytes: int = BLOCK_BYTES, from_the_end: bool = False) -> States:
     """Our state at every boundary of a partition directory, by the replay of the command: boundary offset -> producer id -> entry.
-    With ``cuts`` also at those offsets inside segments. What was read is asked for its states at once, or ``from_the_end``, when
+    What was read is asked for its states at once, or ``from_the_end``, when
     everything was read: then effects are composed with each other before they are with what lies below them.
 
     Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
@@ -51,7 +49,7 @@ def states_of(
     boundaries = []
     states: States = {}
     indices = replay.begin()
-    for index, task in zip(indices, read_tasks(directory, indices, check_crc=False, cuts=cuts), strict=True):
+    for index, task in zip(indices, read_tasks(directory, indices, check_crc=False), strict=True):
         if replay.damage is not None:
             break
         with SegmentFile(task.path) as source:

@@ -17,13 +17,7 @@ from formats.metadata.replication_messages import (
     write_alter_partition_request,
     write_alter_partition_response,
 )
-from snaprebuild.simulations.isr.controller import (
-    AlterPartitionError,
-    BrokerState,
-    PartitionKey,
-    PartitionState,
-    alter_partition,
-)
+from snaprebuild.simulations.isr.controller import AlterPartitionError, BrokerState, PartitionKey, PartitionState, alter_partition
 
 pytestmark = pytest.mark.kafka
 

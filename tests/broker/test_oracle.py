@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_classpath import OTHER_VERSIONS
-from oracle import Entry, Mode, Oracle, OracleDiedError, OracleError, Replay
+from oracle import Entry, Mode, Oracle, OracleError, Replay
 
 pytestmark = pytest.mark.kafka
 
@@ -120,21 +119,6 @@ def test_completed_transactions_are_those_of_the_transaction_indexes(oracle: Ora
     assert [t._replace(last_stable_offset=None) for t in completed] == list(rebuilt)
 
 
-def test_open_transactions_are_reported(oracle: Oracle) -> None:
-    """Two transactions hang in this log, from 6913 and 8226 on: the first holds the last stable offset."""
-    boundaries = oracle.replay(directory("kafka27-mixed", "mixed-0"), "rebuild").boundaries
-    assert boundaries[-1].first_undecided_offset == 6913
-    open_at_end = sorted(e.current_txn_first_offset for e in boundaries[-1].entries if e.current_txn_first_offset >= 0)
-    assert open_at_end == [6913, 8226]
-
-
-def test_kafka_writes_snapshots_of_its_replay(oracle: Oracle, tmp_path: Path) -> None:
-    replay = oracle.replay(directory("kafka4-mixed", "mixed-0"), "recover", write_snapshots_to=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{b.snapshot_offset:020}.snapshot" for b in replay.boundaries]
-    for boundary in replay.boundaries:
-        assert sorted(oracle.snapshot(tmp_path / f"{boundary.snapshot_offset:020}.snapshot")) == sorted(boundary.entries)
-
-
 def test_replay_of_remote_and_local_segments_together(oracle: Oracle, tmp_path: Path) -> None:
     """`right_entries` of this manifest were made over the whole log: remote segments, then the leader's local ones."""
     manifest = MANIFESTS["follower-lost-state"]
@@ -149,35 +133,6 @@ def test_replay_of_remote_and_local_segments_together(oracle: Oracle, tmp_path: 
         assert states[int(offset)] == {row["producer_id"]: Entry.of(row) for row in truth["right_entries"]}
 
 
-def test_reading_leaves_the_directory_as_it_was(oracle: Oracle, tmp_path: Path) -> None:
-    copy = tmp_path / "mixed-0"
-    shutil.copytree(directory("kafka27-mixed", "mixed-0"), copy)
-
-    def content() -> dict[str, int]:
-        return {path.name: zlib.crc32(path.read_bytes()) for path in copy.iterdir()}
-
-    before = content()
-    for mode in MODES:
-        oracle.replay(copy, mode)
-    oracle.dump(copy / "00000000000000000000.log")
-    assert content() == before
-
-
-def test_dump_of_a_snapshot_and_of_a_log(oracle: Oracle) -> None:
-    partition = directory("kafka27-mixed", "mixed-0")
-    text = oracle.dump(partition / "00000000000000007045.snapshot")
-    (at,) = [s for s in MANIFESTS["kafka27-mixed"]["partitions"]["mixed-0"]["segments"] if s["snapshot_offset"] == 7045]
-    dumped = {}
-    for line in text.splitlines()[1:]:
-        words = line.replace(": ", ":").split()
-        fields = dict(word.split(":", 1) for word in words)
-        dumped[int(fields["producerId"])] = (fields["producerEpoch"], fields["coordinatorEpoch"], fields["lastTimestamp"])
-    assert dumped == {e["producer_id"]: (str(e["epoch"]), str(e["coordinator_epoch"]), str(e["timestamp"])) for e in at["entries"]}
-    batches = [line for line in oracle.dump(partition / "00000000000000000000.log").splitlines() if line.startswith("baseOffset")]
-    assert len(batches) == 187
-    assert all("isvalid: true" in line for line in batches)
-
-
 @pytest.mark.parametrize("damage", ["bit", "cut", "empty"])
 def test_a_damaged_snapshot_is_rejected(oracle: Oracle, tmp_path: Path, damage: str) -> None:
     data = bytearray((directory("kafka27-mixed", "mixed-0") / "00000000000000007045.snapshot").read_bytes())
@@ -187,20 +142,6 @@ def test_a_damaged_snapshot_is_rejected(oracle: Oracle, tmp_path: Path, damage: 
     file.write_bytes(bytes(data) if damage == "bit" else bytes(data[: -1 if damage == "cut" else 0]))
     with pytest.raises(OracleError, match="CorruptSnapshotException"):
         oracle.snapshot(file)
-
-
-def test_a_failed_request_does_not_end_the_oracle(oracle: Oracle, tmp_path: Path) -> None:
-    with pytest.raises(OracleError, match="NoSuchFileException"):
-        oracle.replay(tmp_path / "absent-0", "rebuild")
-    assert oracle.replay(tmp_path, "rebuild") == Replay((), 0, None, ())
-
-
-def test_silence_ends_the_oracle() -> None:
-    with Oracle(answer_seconds=0.0) as impatient:
-        with pytest.raises(OracleDiedError, match="did not answer"):
-            impatient.replay(directory("kafka27-mixed", "mixed-0"), "recover")
-        with pytest.raises(OracleDiedError):
-            impatient.replay(directory("kafka27-mixed", "mixed-0"), "recover")
 
 
 @pytest.mark.parametrize("version", OTHER_VERSIONS)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from command import Run, in_json, snaprebuild
 from kafka_node import KafkaNode
-from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name
-from planted_log import LOG_END_OFFSET, MISSING, TRUTH, plant_old_log
+from planted_log import MISSING, plant_old_log
 
 pytestmark = pytest.mark.broker
 
@@ -69,33 +68,3 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         undone = in_json("undo", receipt)
         assert (undone.exit_code, undone.totals) == (0, {"absent": len(taken), "removed": len(written) - len(taken)})
         assert {path.name: path.read_bytes() for path in partition.glob("*.snapshot")} == before
-
-
-def test_what_the_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
-    """It recovers the last segment, and so writes the snapshot at the log end itself."""
-    receipt = tmp_path / "receipt.jsonl"
-    with KafkaNode(tmp_path / "node") as node:
-        partition = plant_old_log(node, TOPIC_SETTINGS)
-        for offset in (7637, LOG_END_OFFSET):
-            (partition / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
-        written = rebuilt(node, receipt, "--set-aside")
-        assert written[-2:] == [7637, LOG_END_OFFSET]
-        node.start()
-        node.kill()
-        node.start()
-        node.stop()
-        assert offsets_in(partition) == sorted(TRUTH)
-        assert entries_in((partition / snapshot_name(LOG_END_OFFSET)).read_bytes()) == TRUTH[LOG_END_OFFSET]
-
-        run = told(receipt)
-        assert run.exit_code == 0, run.stdout
-        assert set(statuses(run).values()) <= {"kept", "replaced"}
-        assert [offset for offset, status in statuses(run).items() if status == "replaced"] in ([], [LOG_END_OFFSET])
-        # What the broker wrote is the broker's: it stays, and what was set aside for ours stays with it.
-        undone = in_json("undo", receipt)
-        assert undone.exit_code == 1
-        about = {each["offset"]: (each["action"], each["set_aside"]) for each in undone.document["files"]}
-        assert {offset for offset, (action, _) in about.items() if action != "removed"} == {LOG_END_OFFSET}
-        assert about[7637][1]["action"] == "put_back"
-        assert (partition / snapshot_name(7637)).read_bytes() == EMPTY_SNAPSHOT
-        assert about[LOG_END_OFFSET][1]["action"] == "left"

@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import in_json
 from kafka_classpath import java_output
+
+from snaprebuild.followers import Profile
+from snaprebuild.followers.list_offsets import Isolation
+from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
+from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.source.source import open_source
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SPECIAL = [-1, -2, -3, -4]
@@ -39,14 +44,12 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
     return found
 
 
-def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-    """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
-    asked = [word for each in timestamps for word in ("--timestamp", each)]
-    run = in_json("follower offsets", partition_dir, "--isolation", "replica", "--assume", "remote_storage=off", *asked)
-    (partition,) = run.document["partitions"]
-    return {
-        each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"]) for each in partition["answers"]
-    }
+def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, Answer]:
+    """What we say that a leader without remote storage answers to a follower; -1 each for none."""
+    question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA, remote_storage=False)
+    (partition,) = list_offsets(open_source([str(partition_dir)]), None, question, Clock(0, 1)).partitions
+    found = {each.timestamp: each.listed for each in partition.answers}
+    return {at: (-2, -2, -2) if each is None else (each.offset, each.timestamp, each.leader_epoch) for at, each in found.items()}
 
 
 def checkpointed(log_dir: Path, name: str, partition: str) -> int:

@@ -37,7 +37,6 @@ class RecordedCalls(FileCalls):
     after: Callable[[int, str, str], None] = lambda _index, _method, _file: None
     trace: list[Call] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict)
-    is_looking_at_created_files: bool = True  # costs a system call of its own
 
     def made(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         file = self._file(method, arguments)
@@ -53,7 +52,7 @@ class RecordedCalls(FileCalls):
             self.trace[index] = Call(method, file, arguments, error=error.errno)
             raise
         is_created = method == "open" and arguments[1] & os.O_CREAT
-        created = os.fstat(result) if is_created and self.is_looking_at_created_files else None
+        created = os.fstat(result) if is_created else None
         arguments = tuple(bytes(a) if isinstance(a, memoryview) else a for a in arguments)
         self.trace[index] = Call(method, file, arguments, result, status=created)
         return result
@@ -119,18 +118,3 @@ class NoRenameWithoutReplace(FileCalls):
 
     def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name, None, new_name)
-
-
-class PretendedOwners(FileCalls):
-    """Owners as root could set them: kept in memory, for runs that are not root."""
-
-    def __init__(self) -> None:
-        self.owners: dict[int, tuple[int, int]] = {}
-
-    def fchown(self, fd: int, uid: int, gid: int) -> None:
-        self.owners[os.fstat(fd).st_ino] = (uid, gid)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        status = os.fstat(fd)
-        uid, gid = self.owners.get(status.st_ino, (status.st_uid, status.st_gid))
-        return os.stat_result([*status[:4], uid, gid, *status[6:10]])

@@ -29,8 +29,8 @@ def test_each_can_be_broken() -> None:
 def test_the_page_has_the_numbers() -> None:
     rows = re.findall(r"`(tests/\S+)` \| (\d+) \|", PAGE.read_text())
     assert rows == [
-        ("tests/broker/broken_replays.py", str(len(BROKEN_RULES))),
-        ("tests/faults/broken_steps.py", str(len(BROKEN_STEPS))),
+        ("tests/broker/broken_replays.diff", str(len(BROKEN_RULES))),
+        ("tests/faults/broken_steps.diff", str(len(BROKEN_STEPS))),
     ]
 
 

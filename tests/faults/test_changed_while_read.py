@@ -13,7 +13,7 @@ from typing import Any
 
 import in_process
 import pytest
-from every_verb import VERBS, all_verbs, filled, words_of, written
+from every_verb import VERBS, filled, written
 
 import snaprebuild
 from formats.partition.file_names import FileKind
@@ -76,11 +76,6 @@ def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert changed
     assert ran.exit_code in (1, 3), ran
     assert not list((tmp_path / "out").rglob("*.snapshot")), "nothing was made of it"
-
-
-def test_no_verb_is_forgotten() -> None:
-    assert {words_of(name) for name in VERBS} | {"completion"} == all_verbs() | {"completion"}
-    assert set(VERBS) > NO_SEGMENT_IS_READ
 
 
 @pytest.mark.parametrize("function", ["ensure_snapshot", "validate_snapshot", "prepare_upload"])
@@ -147,19 +142,6 @@ def test_a_file_whose_mode_alone_changes_is_read_once_more(tmp_path: Path, monke
         (found,) = read_segment(task)
     assert changed
     assert entries_of(found.effect).tobytes() == entries_of(expected[0].effect).tobytes()
-
-
-def test_one_more_system_call_for_each_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, fstat, calls = tasks_of(tmp_path)[0], os.fstat, []
-    monkeypatch.setattr(os, "fstat", lambda fd: calls.append(fd) or fstat(fd))
-    with LOCAL.open_bytes(task.path, task.identity) as source:
-        for position in range(0, source.size_bytes, 100):
-            source.read_into(position, memoryview(bytearray(100)))
-        assert len(calls) == 1
-    assert len(calls) == 2, "before the first block and after the last one"
-    with LOCAL.open_bytes(task.path, task.identity):
-        pass
-    assert len(calls) == 3, "nothing was read"
 
 
 # ------------------------------------------------------------------------------------------------------------ the active segment

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_matrix_writers import WRITERS, Figures, bare_log, explored, faults, recorded
+from crash_matrix_writers import WRITERS, explored
 from traced_run import Change, UnknownCallError, changes_of
 from tree_model import File, TreeDisk
 
@@ -25,45 +24,7 @@ def test_no_state_breaks_a_promise_and_another_run_finishes(name: str) -> None:
     assert figures.states >= STATES_MIN.get(name, 30), figures
 
 
-def test_figures_add_up() -> None:
-    assert Figures("all", 1, 2, 3, ["a"], 1.0).plus(Figures("one", 1, 2, 3, ["b"], 1.0)) == Figures("all", 2, 4, 6, ["a", "b"], 2.0)
-
-
 # --- the proof can fail -----------------------------------------------------------------------------------------------------
-
-
-def without_syncs_of_files(changes: list[Change]) -> Iterator[Change]:
-    files: set[int] = set()
-    for change in changes:
-        if change.kind == "create":
-            files.add(change.fd)
-        elif change.kind in ("open", "close"):
-            files.discard(change.fd)
-        if not (change.kind == "sync" and change.fd in files):
-            yield change
-
-
-def test_a_writer_that_does_not_sync_is_found() -> None:
-    """The calls of a real run, and the same without the syncs of files."""
-    writer = WRITERS["rebuild in place"]
-    with recorded(writer) as (_, run):
-        fresh = run.root.with_name("fresh")
-        (fresh / "receipts").mkdir(parents=True)
-        bare_log(fresh)
-
-        def found(changes: list[Change]) -> set[str]:
-            disk, rng, wrong = TreeDisk(fresh), random.Random(1), set()
-            for change in changes:
-                disk.follow(change)
-                for tree in disk.states(rng, 4):
-                    wrong |= {each.split(" ", 1)[1] for each in faults(writer, run, tree)}
-            return wrong
-
-        assert found(run.changes) == set()
-        assert found(list(without_syncs_of_files(run.changes))) == {
-            "is half a file, or may not be read by the broker",
-            "has its name, and is not in the receipt",
-        }
 
 
 def test_an_unknown_call_is_an_error() -> None:

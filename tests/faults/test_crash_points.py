@@ -1,23 +1,22 @@
 """Power failures after each call of a real run, with every loss and reordering that a file system may make of it.
 
-The calls are those of real runs, recorded through the seam; `test_system_calls` shows that they are all there are. For each
+The calls are those of real runs, recorded through the seam; `test_crash_matrix` has the same under strace. For each
 state that may be left, built for real: no half file under a real name, nothing replaced, every file readable to the broker, and
 a run that is started again finishes with exactly the wanted bytes.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from crash_model import Content, Disk, State, build_state, read_state
-from recorded_calls import Call, NoHardLinks, NoRenameWithoutReplace, PretendedOwners, RecordedCalls, ShortWrites
+from recorded_calls import Call, NoHardLinks, NoRenameWithoutReplace, RecordedCalls, ShortWrites
 
 from snaprebuild.errors import AlreadyExistsError
 from snaprebuild.storage.local.file_calls import OS, FileCalls
@@ -28,7 +27,7 @@ from snaprebuild.storage.store import Ownership
 NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"
 ASIDE = aside_name(42)
-DATA = bytes(range(1, 241))  # as long as a snapshot of five producers: 10 + 5 * 46
+DATA = bytes(range(1, 103))  # as long as a snapshot of two producers: 10 + 2 * 46
 OTHER = b"an older file, not ours to replace"
 SEGMENT = "00000000000000000000.log"
 IS_ROOT = os.getuid() == 0
@@ -95,13 +94,12 @@ class Scenario:
 
 SCENARIOS = {
     "empty": Scenario(state_of({})),
-    "leftover": Scenario(state_of({TEMPORARY: Content(DATA[:50], os.getuid(), os.getgid(), 0o644)})),
+    "leftover": Scenario(state_of({TEMPORARY: Content(DATA[:30], os.getuid(), os.getgid(), 0o644)})),
     "killed-after-link": Scenario(state_of({NAME: content(DATA)}, same=(NAME, TEMPORARY))),
     "name-taken": Scenario(state_of({NAME: content(OTHER)})),
     "name-taken-meanwhile": Scenario(state_of({NAME: content(OTHER)}), NameAppearsLate),
-    "short-writes": Scenario(state_of({}), lambda: ShortWrites(50)),
+    "short-writes": Scenario(state_of({}), lambda: ShortWrites(30)),
     "no-hard-links": Scenario(state_of({}), NoHardLinks),
-    "no-hard-links-leftover": Scenario(state_of({TEMPORARY: Content(b"", os.getuid(), os.getgid(), 0o644)}), NoHardLinks),
     "second-name": Scenario(state_of({NAME: content(DATA)}, same=(NAME, TEMPORARY)), is_removing_second_name=True),
     "set-aside": Scenario(state_of({NAME: content(OTHER)}), is_setting_aside=True),
     "set-aside-by-link": Scenario(state_of({NAME: content(OTHER)}), NoRenameWithoutReplace, is_setting_aside=True),
@@ -201,7 +199,7 @@ def test_every_state_that_a_power_failure_may_leave(name):
     elif scenario.is_setting_aside or name in ("killed-after-link", "second-name"):
         assert count >= 2
     else:
-        assert count >= 500
+        assert count >= 200
 
 
 @pytest.mark.parametrize("name", ["leftover", "no-hard-links"])
@@ -220,7 +218,7 @@ def test_a_second_name_is_removed_and_nothing_else(name):
         if is_second:
             assert state.content(NAME) == content(DATA)
         removed, seen = removed + is_second, seen + 1
-    assert seen >= 500
+    assert seen >= 200
     assert removed == (0 if name == "no-hard-links" else 1)
 
 
@@ -257,104 +255,16 @@ def test_the_model_ends_where_the_run_ended():
         assert {n: model.content(n) for n, _ in model.names} == {n: real.content(n) for n, _ in real.names}, name
 
 
-# --- the proof can fail: each of these is a writer with one mistake ----------------------------------------------------
+# --- the model -------------------------------------------------------------------------------------------------------------
 
 
-def without(method: str, file: str) -> Callable[[list[Call]], list[Call]]:
-    return lambda trace: [call for call in trace if (call.method, call.file) != (method, file)]
-
-
-def named_before_it_is_synced(trace: list[Call]) -> list[Call]:
-    link = next(call for call in trace if call.method == "link")
-    synced = next(i for i, call in enumerate(trace) if call.method == "fsync" and call.file == TEMPORARY)
-    rest = [call for call in trace if call is not link]
-    return [*rest[:synced], link, *rest[synced:]]
-
-
-def mode_before_owner(trace: list[Call]) -> list[Call]:
-    owner = next(i for i, call in enumerate(trace) if call.method == "fchown")
-    mode = next(i for i, call in enumerate(trace) if call.method == "fchmod")
-    trace = list(trace)
-    trace[owner], trace[mode] = trace[mode], trace[owner]
-    return trace
-
-
-def created_under_a_umask(trace: list[Call]) -> list[Call]:
-    closed = {call: os.stat_result([0o100600, *call.status[1:10]]) for call in trace if call.status is not None}
-    return [replace(call, status=closed[call]) if call in closed else call for call in trace]
-
-
-def written_in_place(trace: list[Call]) -> list[Call]:
-    """As Kafka's own `writeSnapshot`: under the real name from the start."""
-    kept = [call for call in trace if call.method not in {"link", "unlink", "stat"}]
-    return [
-        replace(call, arguments=(NAME, *call.arguments[1:])) if call.file == TEMPORARY and call.method == "open" else call
-        for call in kept
-    ]
-
-
-def not_owned_before_the_name(trace: list[Call]) -> list[Call]:
-    """Owner and mode after the sync: a crash leaves the real name with the owner of the run."""
-    late = [call for call in trace if call.method in {"fchown", "fchmod"}]
-    rest = [call for call in trace if call not in late]
-    synced = next(i for i, call in enumerate(rest) if call.method == "fsync" and call.file == TEMPORARY)
-    return [*rest[: synced + 1], *late, *rest[synced + 1 :]]
-
-
-def left_after(trace: list[Call]) -> set[str]:
-    scenario = SCENARIOS["empty"]
-    return set(itertools.chain.from_iterable(faults(scenario, state) for _, state in left_states(scenario, trace)))
-
-
-@pytest.fixture
-def trace_as_root():
-    """The calls with which root gives a file to the broker, whoever runs the test."""
-    if IS_ROOT:
-        return SCENARIOS["empty"].record()[0]
-    with directory_of(state_of({})) as directory:
-        calls = RecordedCalls(PretendedOwners())
-        owner = Ownership(BROKER_UID, BROKER_GID + 1, OWNER.mode)
-        create_file(directory, NAME, DATA, owner=owner, temporary_name=TEMPORARY, calls=calls)
-    trace = []
-    for call in calls.trace:
-        arguments = (call.arguments[0], BROKER_UID, BROKER_GID) if call.method == "fchown" else call.arguments
-        status = None if call.status is None else os.stat_result([*call.status[:4], 0, 0, *call.status[6:10]])
-        trace.append(replace(call, arguments=arguments, status=status))
-    return trace
-
-
-def test_the_real_order_has_no_fault(trace_as_root):
-    assert left_after(trace_as_root) == set()
-
-
-@pytest.mark.parametrize(
-    ("mistake", "seen_as"),
-    [
-        (without("fsync", TEMPORARY), "half a file under the real name"),
-        (named_before_it_is_synced, "half a file under the real name"),
-        (not_owned_before_the_name, "half a file under the real name"),
-        (written_in_place, "half a file under the real name"),
-        (mode_before_owner, f"the broker may not read {TEMPORARY}"),
-        (created_under_a_umask, f"the broker may not read {TEMPORARY}"),
-    ],
-    ids=["no fsync", "link before fsync", "owner after fsync", "in place", "mode before owner", "umask"],
-)
-def test_a_mistake_is_seen(trace_as_root, mistake, seen_as):
-    changed = mistake(trace_as_root)
-    assert changed != trace_as_root
-    assert seen_as in left_after(changed)
-
-
-def test_a_directory_that_is_not_synced_is_seen(trace_as_root):
+@pytest.mark.parametrize(("file", "left"), [(TEMPORARY, b""), (".", None)], ids=["of the file", "of the directory"])
+def test_a_missing_sync_is_seen(file, left):
+    """Broken steps of the writer itself are in `broken_steps.diff`."""
     disk = Disk(SCENARIOS["empty"].before)
-    for call in without("fsync", ".")(trace_as_root):
-        disk.follow(call)
-    assert {state.content(NAME) for state in disk.states()} == {None, content(DATA)}
-
-
-def test_a_rename_that_replaces_is_seen():
-    scenario = SCENARIOS["name-taken"]
-    disk = Disk(scenario.before)
     for call in SCENARIOS["empty"].record()[0]:
-        disk.follow(replace(call, method="rename_noreplace") if call.method == "link" else call)
-    assert "an existing file was replaced" in faults(scenario, disk.running_state())
+        if (call.method, call.file) != ("fsync", file):
+            disk.follow(call)
+    found = {state.content(NAME) for state in disk.states()}
+    assert content(DATA) in found
+    assert left in {None if each is None else each.data for each in found}

@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from command import GROUPS, Run, in_json, snaprebuild
+from command import GROUPS, Run
 from documents import check_lines
+from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 

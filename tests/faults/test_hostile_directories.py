@@ -5,13 +5,12 @@ Odd files and names in the trees of all verbs are in `test_hostile_verbs.py`; da
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import changes, remove_snapshots, tree
 from manifests import FIXTURES
 
@@ -90,24 +89,3 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     run = in_json("rebuild", logs, *AS_OF, "--receipt", tmp_path / "receipt")
     assert (run.exit_code, set(run.codes)) == (1, {"not-known-to-be-due"})
     assert changes(before, tree(tmp_path))[0] <= {"logs/.lock"}
-
-
-@pytest.mark.full
-def test_a_hundred_thousand_files(tmp_path: Path) -> None:
-    """Names that are none of Kafka's, and stray snapshots: the partition is judged as it is without them."""
-    logs = tmp_path / "logs"
-    shutil.copytree(HEALTHY, logs)
-    directory = logs / "payments-0"
-    here = os.open(directory, os.O_RDONLY)
-    try:
-        for number in range(FILES_MANY):
-            odd = f"{number:020d}.snapshot.old" if number % 100 else f"{1_000_000 + number:020d}.timeindex.bak"
-            os.close(os.open(odd, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=here))
-    finally:
-        os.close(here)
-    run, healthy = in_json("scan", logs), in_json("scan", HEALTHY)
-    assert run.exit_code == healthy.exit_code == 0
-    (here_told,), (there,) = run.document["partitions"], healthy.document["partitions"]
-    assert here_told["files"].pop("unknown") == FILES_MANY
-    assert there["files"].pop("unknown") == 0
-    assert json.dumps(here_told).replace(str(logs), "") == json.dumps(there).replace(str(HEALTHY), "")

@@ -23,7 +23,3 @@ def test_every_line_is_shown_by_a_test() -> None:
         assert named, row
         for file, test in named:
             assert test in names_in(file), f"{file} has no {test}"
-
-
-def test_it_is_one_page() -> None:
-    assert len(PAGE.splitlines()) <= 50

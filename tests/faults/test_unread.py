@@ -19,22 +19,11 @@ from in_process import snaprebuild
 from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
 
-READING = (
-    *(
-        "scan",
-        "plan",
-        "rebuild",
-        "verify",
-        "inspect stats",
-        "inspect explain",
-        "inspect transactions",
-        "follower offsets",
-        "follower fetch-path",
-        "follower plan",
-    ),
-    *("cluster source", "cluster isr", "tier inventory", "tier audit", "tier audit (plugin)", "follower check", "cluster image"),
-    *("cluster history", "cluster check", "cluster advise", "fleet", "report"),
-)
+WRITING = ("before-start", "follower build", "follower repair", "install", "rebuild --plan", "rebuild in place")
+WRITING += ("stage", "tier repair", "tier upload", "undo", "verify --receipt")
+TOLD_ONCE = ("inspect diff", "inspect dump", "simulate isr", "simulate metadata-log")
+"""They read the files that they are given, or a scenario: what cannot be read is their one error."""
+READING = [name for name in VERBS if name not in (*WRITING, *TOLD_ONCE)]
 
 HEALTH = (
     *("o snapshot is missing", "nothing to rebuild", "No broker has to be treated", "No snapshot is wrong", "nothing to repair"),

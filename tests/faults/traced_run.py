@@ -20,41 +20,14 @@ ROOT = Path(__file__).parents[2]
 STRACE = shutil.which("strace")
 SECONDS_MAX = 300
 
-HARMLESS = {
-    *("access", "faccessat", "faccessat2", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs", "readlink"),
-    *(
-        "readlinkat",
-        "getcwd",
-        "chdir",
-        "fchdir",
-        "getdents64",
-        "read",
-        "pread64",
-        "readv",
-        "preadv",
-        "preadv2",
-        "lseek",
-        "mmap",
-        "fadvise64",
-    ),
-    *("fcntl", "flock", "ioctl", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_ctl", "epoll_create1", "execve"),
-    *(
-        "dup",
-        "dup2",
-        "dup3",
-        "pipe2",
-        "eventfd2",
-        "getxattr",
-        "lgetxattr",
-        "fgetxattr",
-        "listxattr",
-        "llistxattr",
-        "flistxattr",
-        "readahead",
-    ),
-    *("socket", "connect", "sendto", "recvfrom", "recvmsg", "sendmsg", "getsockopt", "setsockopt", "getsockname", "shutdown"),
-    *("socketpair", "bind", "getpeername", "memfd_create", "inotify_init1", "utimensat"),
-}
+NO_CHANGE = """
+    access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat getcwd chdir fchdir
+    getdents64 read pread64 readv preadv preadv2 lseek mmap fadvise64 fcntl flock ioctl poll ppoll select pselect6
+    epoll_wait epoll_ctl epoll_create1 execve dup dup2 dup3 pipe2 eventfd2 getxattr lgetxattr fgetxattr listxattr
+    llistxattr flistxattr readahead socket connect sendto recvfrom recvmsg sendmsg getsockopt setsockopt getsockname
+    shutdown socketpair bind getpeername memfd_create inotify_init1 utimensat
+"""
+HARMLESS = frozenset(NO_CHANGE.split())
 """What changes nothing on disk; ``utimensat`` changes times, on which no promise rests."""
 
 LINE = re.compile(r"^(?:\[pid +)?(\d+)\]? +(\w+)\((.*)\) += (-?\d+|\?)(.*)$", re.DOTALL)

@@ -9,7 +9,6 @@ from recorded_calls import RecordedCalls
 
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local.publish import create_file
-from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
 
@@ -18,26 +17,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
     parser.add_argument("--bytes", type=int, default=100)
-    parser.add_argument("--owner", type=int)
-    parser.add_argument("--uid", type=int)
     parser.add_argument("--file-size-limit", type=int)
     asked = parser.parse_args()
     if asked.file_size_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked.file_size_limit, asked.file_size_limit))
-    directory_fd = os.open(asked.directory, os.O_RDONLY)  # before the change of user: the way to it may be closed to others
-    if asked.uid is not None:
-        os.setgroups([])
-        os.setresgid(asked.uid, asked.uid, asked.uid)
-        os.setresuid(asked.uid, asked.uid, asked.uid)
-
     calls = RecordedCalls()
-    owner = None if asked.owner is None else Ownership(asked.owner, asked.owner, 0o644)
     told = {"error": None, "errno": None, "text": ""}
     try:
-        create_file(directory_fd, NAME, b"x" * asked.bytes, owner=owner, temporary_name=f"{NAME}.tmp", calls=calls)
+        create_file(asked.directory, NAME, b"x" * asked.bytes, owner=None, temporary_name=f"{NAME}.tmp", calls=calls)
     except SnaprebuildError as error:
         told = {"error": type(error).__name__, "errno": getattr(error, "errno", None), "text": str(error)}
-    told["left"] = os.listdir(directory_fd)
+    told["left"] = os.listdir(asked.directory)
     told["written_bytes"] = sum(call.result for call in calls.trace if call.method == "write" and call.result)
     print(json.dumps(told))  # noqa: T201
 

@@ -101,7 +101,7 @@ def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> N
     assert {entry.key: entry.value for entry in read_properties(text.encode("latin-1")).entries} == expected
 
 
-@pytest.mark.parametrize("word", ["\\a", "a", "=", "\\u4e2d", "\\ud83d"])
+@pytest.mark.parametrize("word", ["\\a", "=", "\\ud83d"])
 def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
     count = (256 << 10) // len(word)
     data = (word * count).encode()
@@ -111,7 +111,7 @@ def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
     assert len(found.key + found.value) == count - (word == "=")
 
 
-@pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), ("#a\n", True), ("\n", False), ("a\\\n", False)])
+@pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), ("a\\\n", False)])
 def test_short_lines_are_only_so_many(line: str, is_refused: bool) -> None:
     data = (line * 110_000).encode()
     with measured() as peak, pytest.raises(LimitExceededError) if is_refused else contextlib.nullcontext():

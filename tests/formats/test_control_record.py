@@ -1,20 +1,16 @@
-"""Control records: markers under every attribute, everything on which a broker throws, and KRaft's records as Kafka dumps them."""
+"""Control records: markers under every attribute, everything on which a broker throws, and what brokers wrote."""
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
-import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import cramjam
 import pytest
 from compressed_batches import packed
-from fixture_files import broker_files, dumped_files
+from fixture_files import broker_files
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -78,11 +74,7 @@ def log_with(payload: bytes | list[Record], **fields: int) -> GeneratedLog:
 def test_every_combination_of_attributes(read_headers: ReadHeaders, is_commit: bool, unusual: bool) -> None:
     """Only LogAppendTime and the codec matter. Brokers never compress a control batch, but their readers accept one."""
     record = build_end_transaction_marker(
-        commit=is_commit,
-        coordinator_epoch=17,
-        version=2 * unusual,
-        rest=b"more" * unusual,
-        timestamp_delta=40 * unusual,
+        commit=is_commit, coordinator_epoch=17, version=2 * unusual, rest=b"more" * unusual, timestamp_delta=40 * unusual
     )
     for bits in itertools.product((0, TRANSACTIONAL), (0, LOG_APPEND_TIME), (0, DELETE_HORIZON), range(8)):
         payload = compressed(bits[3], build_record(record))
@@ -348,64 +340,3 @@ def test_control_records_of_brokers_are_written_back_byte_by_byte() -> None:
         (ControlRecordType.KRAFT_VERSION, KRaftVersion),
         (ControlRecordType.KRAFT_VOTERS, Voters),
     }
-
-
-def _uuid(directory_id: bytes | None) -> str:
-    assert directory_id is not None
-    return base64.urlsafe_b64encode(directory_id).decode().rstrip("=")
-
-
-def _voter(voter: Voter, *, with_directory: bool, with_endpoints: bool) -> dict[str, object]:
-    shown: dict[str, object] = {"voterId": voter.voter_id}
-    if with_directory:
-        shown["voterDirectoryId"] = _uuid(voter.directory_id)
-    if with_endpoints:
-        versions = {"minSupportedVersion": voter.kraft_version_min, "maxSupportedVersion": voter.kraft_version_max}
-        shown |= {"endpoints": [asdict(each) for each in voter.endpoints], "kRaftVersionFeature": versions}
-    return shown
-
-
-def _as_dumped(control: ControlRecord) -> tuple[str, object]:
-    """As ``kafka-dump-log`` prints it."""
-    match control.value:
-        case EndTransactionMarker(_, epoch):
-            return "endTxnMarker", f"{ControlRecordType(control.type_id).name} coordinatorEpoch: {epoch}"
-        case SnapshotHeader(version, timestamp):
-            return "SnapshotHeader", {"version": version, "lastContainedLogTimestamp": timestamp}
-        case SnapshotFooter(version):
-            return "SnapshotFooter", {"version": version}
-        case KRaftVersion(version, kraft_version):
-            return "KRaftVersion", {"version": version, "kRaftVersion": kraft_version}
-        case Voters(version, found):
-            shown = [_voter(each, with_directory=True, with_endpoints=True) for each in found]
-            return "KRaftVoters", {"version": version, "voters": shown}
-        case LeaderChange(version, leader_id, found, granting):
-            lists = (
-                [_voter(each, with_directory=version > 0, with_endpoints=False) for each in some] for some in (found, granting)
-            )
-            return "LeaderChange", {"version": version, "leaderId": leader_id} | dict(
-                zip(("voters", "grantingVoters"), lists, strict=True)
-            )
-    raise AssertionError(control)
-
-
-DUMPED = re.compile(
-    r"^\| offset: (?P<offset>\d+) .*(?:(?P<marker>endTxnMarker): (?P<text>\w+ coordinatorEpoch: -?\d+)"
-    r"|(?P<name>SnapshotHeader|SnapshotFooter|KRaftVersion|KRaftVoters|LeaderChange):? (?P<json>\{.*\}))$",
-    re.MULTILINE,
-)
-
-
-def test_control_records_are_those_that_kafka_dumps() -> None:
-    compared = set()
-    for dump, path in dumped_files():
-        lines = {
-            int(line["offset"]): (line["marker"], line["text"]) if line["marker"] else (line["name"], json.loads(line["json"]))
-            for line in DUMPED.finditer(dump.read_text())
-        }
-        ours = {offset: _as_dumped(control) for offset, control in _control_records(path).items()}
-        assert {offset: ours[offset] for offset in lines} == lines
-        missing = {name for offset, (name, _) in ours.items() if offset not in lines}
-        assert missing <= {"LeaderChange"}, "a dump may leave those out"
-        compared |= {name for name, _ in lines.values()}
-    assert compared >= {"endTxnMarker", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "KRaftVoters"}

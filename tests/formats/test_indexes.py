@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fixture_files import broker_files, each_broker_file
+from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
-from manifests import FIXTURES
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
-from formats.partition.index_entries import Index, used_bytes
+from formats.partition.index_entries import Index
 from formats.partition.offset_index import OffsetIndexEntry, read_offset_index, read_offset_index_reference, write_offset_index
 from formats.partition.time_index import TimeIndexEntry, read_time_index, read_time_index_reference, write_time_index
 from formats.partition.transaction_index import (
@@ -98,15 +95,6 @@ def test_files_of_brokers_round_trip(kind: Kind) -> None:
             assert kind.write(index, **({"preallocated_bytes": zeros} if zeros else {})) == data, path
 
 
-@pytest.mark.parametrize(("kind", "size"), [("offset", 10485760), ("time", 10485756)])
-def test_the_fixtures_hold_preallocated_indexes(kind: str, size: int) -> None:
-    """10 MiB, in whole entries."""
-    ending = KINDS[kind].patterns[0][1:]
-    index = KINDS[kind].readers[0]((FIXTURES / f"damaged/logs/torn-tail-0/00000000000000002136{ending}").read_bytes())
-    assert len(index) > 0
-    assert index.preallocated_bytes == size - KINDS[kind].entry_bytes * len(index)
-
-
 @each_kind
 def test_hand_computed_bytes(kind: Kind) -> None:
     for read in kind.readers:
@@ -133,17 +121,6 @@ def test_zeros_behind_the_entries_are_no_entries(name: str, zeros: int) -> None:
             assert len(index) == len(entries) // kind.entry_bytes
             assert index.preallocated_bytes == zeros
             assert kind.write(index, preallocated_bytes=zeros) == entries + bytes(zeros)
-
-
-@pytest.mark.parametrize("entry_bytes", [8, 12])
-@pytest.mark.parametrize("zeros", [0, 24, 65_520, 65_544, 3 * 65_536, 3 * 65_536 + 24])
-def test_used_bytes(entry_bytes: int, zeros: int) -> None:
-    assert used_bytes(bytes(zeros), entry_bytes) == 0
-    for at in range(entry_bytes):
-        # One byte of the last entry is not zero, whichever it is.
-        entry = bytes(at) + b"\1" + bytes(entry_bytes - at - 1)
-        for used in (entry, bytes(entry_bytes) + entry, b"\xff" * 70 * entry_bytes + entry):
-            assert used_bytes(used + bytes(zeros), entry_bytes) == len(used)
 
 
 def entries(kind: str, *rows: tuple[int, ...]) -> bytes:
@@ -272,65 +249,3 @@ def test_both_engines_agree_on_any_bytes(name: str, data: st.DataObject) -> None
     if isinstance(outcomes[0], Index):
         zeros = {"preallocated_bytes": outcomes[0].preallocated_bytes} if name in PREALLOCATED else {}
         assert kind.write(outcomes[0], **zeros) == given_bytes
-
-
-# ---------------------------------------------------------------------------------------------------------------- beside the log
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What an index may say of a batch, read without the package's own grammar."""
-
-    position: int
-    first_offset: int
-    last_offset: int
-    timestamp: int | None
-    marks: int | None
-
-
-def batches_beside(index: Path) -> Iterator[Batch]:
-    """The batches of the log of an index; ``marks`` is the producer of a control batch."""
-    log = index.with_name(re.sub(r"\.[a-z]*index", ".log", index.name)).read_bytes()
-    position = 0
-    while position + 17 <= len(log):
-        offset, length, _, magic = struct.unpack_from(">qiib", log, position)
-        if length <= 0 or position + 12 + length > len(log):
-            return
-        if magic == 2:
-            (attributes,) = struct.unpack_from(">h", log, position + 21)
-            delta, _, timestamp, producer_id = struct.unpack_from(">iqqq", log, position + 23)
-            yield Batch(position, offset, offset + delta, timestamp, producer_id if attributes & 0x20 else None)
-        else:
-            timestamp = struct.unpack_from(">q", log, position + 18)[0] if magic else None
-            yield Batch(position, offset, offset, timestamp, None)
-        position += 12 + length
-
-
-@each_broker_file(*KINDS["offset"].patterns)
-def test_offset_entries_point_at_batches_of_the_log(path: Path) -> None:
-    """Several batches appended at once get one entry: the position of the first and the offset of the last."""
-    batches = list(batches_beside(path))
-    for entry in read_offset_index(path.read_bytes()):
-        assert entry.position in {batch.position for batch in batches}
-        appended = {batch.last_offset for batch in batches if batch.position >= entry.position}
-        assert int(path.name[:20]) + entry.relative_offset in appended
-
-
-@each_broker_file(*KINDS["time"].patterns)
-def test_time_entries_agree_with_the_batches_of_the_log(path: Path) -> None:
-    batches = [batch for batch in batches_beside(path) if batch.timestamp is not None]
-    for entry in read_time_index(path.read_bytes()):
-        offset = int(path.name[:20]) + entry.relative_offset
-        assert [batch.timestamp for batch in batches if batch.first_offset <= offset <= batch.last_offset] == [entry.timestamp]
-        assert all(batch.timestamp <= entry.timestamp for batch in batches if batch.last_offset < offset)
-
-
-@each_broker_file(*KINDS["transaction"].patterns)
-def test_transaction_entries_name_abort_markers_of_the_log(path: Path) -> None:
-    markers = {batch.first_offset: batch.marks for batch in batches_beside(path) if batch.marks is not None}
-    for entry in read_transaction_index(path.read_bytes()):
-        assert markers[entry.last_offset] == entry.producer_id
-
-
-def test_the_fixtures_hold_aborted_transactions() -> None:
-    assert any(path.stat().st_size > 34 for path in broker_files("*.txnindex"))

@@ -27,15 +27,11 @@ EVERY_MESSAGE = [
     for schema in load_schemas(name).values()
     for version in range(schema.versions.lowest, schema.versions.highest + 1)
 ]
+NEWEST = [each for each in EVERY_MESSAGE if each.values[1] == each.values[0].versions.highest]
 
 # Written by the classes of Kafka 4.3.1.
 KAFKA_BYTES = {
-    "topic": (
-        "0102000274959eafbe66a34d62830544d5e92400b500",
-        "TopicRecord",
-        0,
-        {"name": "t", "topicId": TOPIC_ID},
-    ),
+    "topic": ("0102000274959eafbe66a34d62830544d5e92400b500", "TopicRecord", 0, {"name": "t", "topicId": TOPIC_ID}),
     "partition": (
         "01030100000000959eafbe66a34d62830544d5e92400b5030000000100000002020000000101010000000100000003000000040369d87d7fc04c4b86a76949c3f0a59f5a"
         "69d87d7fc04c4b86a76949c3f0a59f5a00",
@@ -139,7 +135,7 @@ def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.D
     ]
 
 
-@pytest.mark.parametrize(("schema", "version"), EVERY_MESSAGE)
+@pytest.mark.parametrize(("schema", "version"), NEWEST)
 @given(data=st.data())
 def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.DataObject) -> None:
     written = write_message(schema, data.draw(messages_of(schema.body, version)), version)
@@ -184,8 +180,7 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tagged", "expected", "found"),
-    [("01 01 05 00000002 00", 4, 5), ("01 01 03 000000", "more", 3), ("01 01 00", "more", 0)],
+    ("tagged", "expected", "found"), [("01 01 05 00000002 00", 4, 5), ("01 01 03 000000", "more", 3), ("01 01 00", "more", 0)]
 )
 def test_a_tagged_field_must_be_as_long_as_it_says(tagged: str, expected: object, found: int) -> None:
     with pytest.raises(BadLengthError, match="length of the tagged field leader") as caught:

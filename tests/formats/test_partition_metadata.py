@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import pytest
 from fixture_files import each_broker_file
-from hypothesis import given
-from hypothesis import strategies as st
 
 from formats.errors import BadValueError, BadVersionError, FormatError, TruncatedError
 from formats.partition.partition_metadata import (
@@ -61,11 +58,6 @@ def test_what_is_no_uuid(text: str) -> None:
         uuid_from_text(text)
 
 
-@given(st.uuids())
-def test_uuids_round_trip(value: uuid.UUID) -> None:
-    assert uuid_from_text(uuid_to_text(value.bytes)) == value.bytes
-
-
 ID = b"hVLXsV0ZSTSJwjeZBRZyLg"
 
 
@@ -99,12 +91,7 @@ def test_faults(data: bytes, error: type[FormatError], line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [
-        PartitionMetadata(-1, bytes(range(16))),
-        PartitionMetadata(0, ZERO_UUID),
-        PartitionMetadata(0, b"short"),
-    ],
+    "metadata", [PartitionMetadata(-1, bytes(range(16))), PartitionMetadata(0, ZERO_UUID), PartitionMetadata(0, b"short")]
 )
 def test_what_could_not_be_read_back(metadata: PartitionMetadata) -> None:
     with pytest.raises(BadValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from construct import Bytes, Construct, GreedyBytes, SizeofError, Struct
+from construct import Bytes, Construct, GreedyBytes, Struct
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import INT32, INT64
@@ -129,12 +129,6 @@ def test_varlong_round_trip_reads_no_byte_more(value: int, rest: bytes) -> None:
     stream = io.BytesIO(VARLONG.build(value) + rest)
     assert VARLONG.parse_stream(stream) == value
     assert stream.read() == rest
-
-
-@pytest.mark.parametrize("grammar", [VARINT, VARLONG, UNSIGNED_VARINT])
-def test_a_varint_has_no_fixed_size(grammar: Construct) -> None:
-    with pytest.raises(SizeofError):
-        grammar.sizeof()
 
 
 class TestParseWhole:

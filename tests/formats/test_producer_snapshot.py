@@ -17,14 +17,7 @@ from strategies import INT16, INT32, INT64
 
 from formats import limits
 from formats.checksum import crc32c_reference
-from formats.errors import (
-    BadChecksumError,
-    BadLengthError,
-    BadVersionError,
-    FormatError,
-    LimitExceededError,
-    TruncatedError,
-)
+from formats.errors import BadChecksumError, BadLengthError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.partition.producer_snapshot import (
     ENTRY_DTYPE,
     ProducerEntry,

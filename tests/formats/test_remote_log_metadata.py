@@ -110,11 +110,7 @@ def test_a_record_of_a_snapshot_has_no_partition() -> None:
 
 @pytest.mark.parametrize(
     ("topic_id", "partition", "partitions", "expected"),
-    [
-        ("lZ6vvmajTWKDBUTV6SQAtQ", 42, 5, 3),
-        ("lZ6vvmajTWKDBUTV6SQAtQ", 42, 50, 33),
-        ("AAAAAAAAAAAAAAAAAAAAAQ", 0, 50, 35),
-    ],
+    [("lZ6vvmajTWKDBUTV6SQAtQ", 42, 5, 3), ("lZ6vvmajTWKDBUTV6SQAtQ", 42, 50, 33), ("AAAAAAAAAAAAAAAAAAAAAQ", 0, 50, 35)],
 )
 def test_partition_of_the_metadata_topic(topic_id: str, partition: int, partitions: int, expected: int) -> None:
     """Told by ``RemoteLogMetadataTopicPartitioner`` of Kafka 4.3.1."""

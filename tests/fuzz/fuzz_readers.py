@@ -32,14 +32,7 @@ from formats.partition import (
     time_index,
     transaction_index,
 )
-from formats.remote import (
-    aiven_encryption,
-    aiven_key,
-    aiven_manifest,
-    local_tier_name,
-    remote_log_metadata,
-    upload_claim,
-)
+from formats.remote import aiven_encryption, aiven_key, aiven_manifest, local_tier_name, remote_log_metadata, upload_claim
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
 AIVEN = FIXTURES / "aiven-layout" / "plain" / "store"

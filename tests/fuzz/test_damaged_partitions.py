@@ -22,7 +22,7 @@ from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
 pytestmark = pytest.mark.full
 
 PARTITIONS = (("kafka27-mixed", "mixed-0"), ("kafka4-mixed", "mixed-0"), ("kafka27-killed", "k-magicup-0"))
-ROUNDS = scaled(60)
+ROUNDS = scaled(24)
 """For each partition."""
 AS_OF_MS = 1_795_262_000_000
 

@@ -103,11 +103,6 @@ def test_a_reader_asks_without_write_access(tmp_path):
         os.close(fd)
 
 
-def test_flock_is_another_kind_of_lock(tmp_path):
-    with held_by_other(tmp_path, "flock"):
-        assert lock_holder(tmp_path) is None
-
-
 def test_we_hold_it_ourselves(tmp_path):
     with hold(tmp_path):
         assert lock_holder(tmp_path) == HOLDER_NOT_VISIBLE
@@ -141,31 +136,14 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     assert caught.value.exit_code == 3
 
 
-def test_a_lock_file_that_we_may_not_open(tmp_path):
-    script = """
-import os, sys
-sys.path[:0] = [sys.argv[2]]
-from snaprebuild.errors import LockUnknownError
-from snaprebuild.storage.local.broker_lock import hold, lock_holder
-import contextlib
-os.chdir(sys.argv[1])
-if os.getuid() == 0:
-    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-for attempt in (lambda: lock_holder("."), lambda: hold(".").__enter__()):
-    try:
-        attempt()
-    except LockUnknownError as error:
-        print(error)
-"""
-    tmp_path.chmod(0o755)
+def test_a_lock_file_that_we_may_not_open(tmp_path, monkeypatch):
     (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
-    (tmp_path / LOCK_FILE_NAME).chmod(0)
-    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    told = subprocess.run([sys.executable, "-c", script, tmp_path, root], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines() == [
-        "./.lock: cannot be opened to ask who holds it: Permission denied",
-        "./.lock: cannot be opened for locking: Permission denied",
-    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", raising(errno.EACCES))
+        with pytest.raises(LockUnknownError, match=r"/\.lock: cannot be opened to ask who holds it: Permission denied"):
+            lock_holder(tmp_path)
+        with pytest.raises(LockUnknownError, match=r"/\.lock: cannot be opened for locking: Permission denied"), hold(tmp_path):
+            pass
 
 
 # --- holding ------------------------------------------------------------------------------------------------------------
@@ -179,12 +157,6 @@ def test_others_are_kept_out_and_let_in_again(tmp_path):
             pass  # a POSIX lock of ours would be gone with this
         lock_holder(tmp_path)
         assert others_try(tmp_path) == "kept out"
-    assert others_try(tmp_path) == "taken"
-
-
-def test_it_is_released_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), hold(tmp_path):
-        _ = 1 / 0
     assert others_try(tmp_path) == "taken"
 
 

@@ -30,12 +30,7 @@ def file(tmp_path: Path) -> int:
     ],
 )
 def test_calls_without_a_visible_effect(
-    file: int,
-    method: str,
-    function: str,
-    arguments: tuple[int, ...],
-    expected: tuple[int, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    file: int, method: str, function: str, arguments: tuple[int, ...], expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     monkeypatch.setattr(os, function, lambda *given: seen.append(given))

@@ -13,7 +13,6 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
 from formats.log.batch_headers import HeaderReader
-from snaprebuild.errors import (
-    AlreadyExistsError,
-    OutcomeUnknownError,
-    ReadFailedError,
-    RefusedError,
-    SnaprebuildError,
-    UsageError,
-)
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.log_dir import find_partitions
@@ -67,7 +59,7 @@ def read(store: S3Store, location: str, identity: FileIdentity | None = None, bl
 # ---------------------------------------------------------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize("fault", ["503", "500", "drop", "short", "reset"])
+@pytest.mark.parametrize("fault", ["503", "drop", "short", "reset"])
 def test_a_read_that_fails_once(faulty: FaultyStore, fault: str) -> None:
     data = faulty.objects["bucket/log"] = random.Random(0).randbytes(RANGE_BYTES + 5_000_000)
     faulty.faults["GET"] = ["", fault, fault]
@@ -533,8 +525,9 @@ ASKS: dict[str, Callable[[S3Store], object]] = {
 }
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize("fault", ["drip", "drip-headers"])
+@pytest.mark.parametrize(
+    ("ask", "fault"), [("list", "drip"), ("names", "drip-headers"), ("small", "drip-headers"), ("range", "drip")]
+)
 def test_an_answer_that_drips_has_a_deadline(fault: str, ask: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
@@ -597,17 +590,6 @@ def test_a_listing_without_end(faulty: FaultyStore, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.s3
-def test_more_keys_than_a_page_holds(object_store: ObjectStore) -> None:
-    root = f"s3://{object_store.bucket()}/logs"
-    bases = list(range(0, 3300, 3))
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda base: object_store.put(f"{root}/t-0/{base:020d}.log"), bases))
-    (log_dir,) = find_partitions([root]).log_dirs
-    (partition,) = log_dir.partitions
-    assert [segment.base_offset for segment in partition.segments] == bases
-
-
-@pytest.mark.s3
 def test_a_segment_is_never_held_whole(object_store: ObjectStore) -> None:
     location = f"s3://{object_store.bucket()}/log"
     one = batch(0, payload_bytes=64 << 10)
@@ -658,14 +640,3 @@ def test_one_of_two_writers_wins(object_store: ObjectStore) -> None:
         assert len(outcomes) == 4
         assert object_store.get(f"{place}/{number:020d}.snapshot") == winner
     assert len(object_store.files(place)) == 25
-
-
-@pytest.mark.s3
-def test_an_object_changed_between_listing_and_reading(object_store: ObjectStore) -> None:
-    root = f"s3://{object_store.bucket()}"
-    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0))
-    (log_dir,) = find_partitions([root]).log_dirs
-    (partition,) = log_dir.partitions
-    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0, timestamp=2_000))
-    with partition.open_segment(partition.segments[0]) as source, pytest.raises(RefusedError, match="changed since it was listed"):
-        source.read_into(0, memoryview(bytearray(100)))

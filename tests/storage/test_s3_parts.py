@@ -1,11 +1,13 @@
-"""Large objects in parts at a store that fails on demand; `test_s3_multipart` does this at a real one."""
+"""Large objects in parts, at a store that fails on demand and at a real one."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore
+from object_store import ObjectStore, split
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -133,3 +135,22 @@ def test_the_probe(faulty: FaultyStore) -> None:
     with pytest.raises(RefusedError, match="ignores If-None-Match where a large object is completed"):
         large(faulty).prepare_writes("s3://bucket/other", len(DATA))
     assert faulty.objects == {}
+
+
+@pytest.mark.s3
+def test_created_once_at_a_real_store(object_store: ObjectStore, tmp_path: Path) -> None:
+    part_bytes = 5 << 20  # S3 takes no smaller ones
+    data = random.Random(6).randbytes(2 * part_bytes + 1000)
+    (tmp_path / "log").write_bytes(data)
+    bucket = object_store.bucket()
+    place, store = f"s3://{bucket}/a", S3LargeObjects(S3Store(), part_bytes)
+    store.prepare_writes(place, len(data))
+    with SegmentFile(str(tmp_path / "log")) as source:
+        assert store.holds(f"{place}/large.log", source) is None
+        store.create(f"{place}/large.log", source)
+        assert store.holds(f"{place}/large.log", source) is True
+        with pytest.raises(AlreadyExistsError):
+            store.create(f"{place}/large.log", source)
+    assert object_store.files(place).keys() == {"large.log"}
+    assert object_store.get(f"{place}/large.log") == data
+    assert "Uploads" not in object_store.client.list_multipart_uploads(Bucket=split(place)[0])

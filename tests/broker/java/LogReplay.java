@@ -42,8 +42,6 @@ final class LogReplay {
         /** The next boundary. */
         void endsAt(long offset);
 
-        void takeSnapshot() throws IOException;
-
         /** Null where no transaction is open. */
         Long firstUndecidedOffset();
 
@@ -73,7 +71,7 @@ final class LogReplay {
         answers.flush();
     }
 
-    static Map<String, Object> replay(List<File> segments, boolean recover, State state, boolean snapshots) throws IOException {
+    static Map<String, Object> replay(List<File> segments, boolean recover, State state) throws IOException {
         List<Object> boundaries = new ArrayList<>();
         List<Object> completed = new ArrayList<>();
         Map<String, Object> stopped = null;
@@ -101,8 +99,6 @@ final class LogReplay {
             boolean last = i + 1 == segments.size() || stopped != null;
             long boundary = last ? segment.nextOffset : baseOffset(segments.get(i + 1));
             state.endsAt(boundary);
-            if (snapshots)
-                state.takeSnapshot();
             boundaries.add(segment.row(boundary, state));
         }
         Map<String, Object> result = new LinkedHashMap<>();

@@ -38,7 +38,7 @@ public final class OracleBefore3 {
         try {
             TopicPartition partition = new TopicPartition(LogReplay.topic(dir), 0);
             State state = new State(new ProducerStateManager(partition, scratch.toFile(), 86_400_000));
-            return LogReplay.replay(LogReplay.segments(dir), LogReplay.isRecover(request), state, false);
+            return LogReplay.replay(LogReplay.segments(dir), LogReplay.isRecover(request), state);
         } finally {
             Files.delete(scratch);
         }
@@ -90,11 +90,6 @@ public final class OracleBefore3 {
         @Override
         public void endsAt(long offset) {
             manager.updateMapEndOffset(offset);
-        }
-
-        @Override
-        public void takeSnapshot() {
-            throw new UnsupportedOperationException();
         }
 
         @Override

@@ -17,13 +17,9 @@ import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 
-import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
-import java.io.PrintStream;
-import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -39,15 +35,14 @@ import java.util.stream.Stream;
 /**
  * Asks Kafka's own classes what a log says about its producers. One JSON request a line on stdin, one JSON answer a line on stdout:
  *
- *   {"op": "replay", "dir": D, "mode": "rebuild" | "recover", "out": DIR or absent}
+ *   {"op": "replay", "dir": D, "mode": "rebuild" | "recover"}
  *       folds every segment of a partition directory, from the first on disk and with empty state. "rebuild" follows
  *       UnifiedLog.rebuildProducerState (one ProducerAppendInfo per producer and segment read), "recover" follows LogSegment.recover
- *       (one per batch, CRC checked). With "out", ProducerStateManager also writes its snapshot of every boundary there.
+ *       (one per batch, CRC checked).
  *   {"op": "answer", "log": HEX, "reload": BOOL, "attempts": [{"batch": HEX, "bumps_epochs": BOOL}, ...]}
  *       what a leader does with each of the batches after the log, as UnifiedLog.analyzeAndValidateProducerState: "accepted",
  *       "duplicate N" with the offset that it acknowledges, or the name of the exception. With "reload" it has taken a snapshot before, and loaded it.
  *   {"op": "snapshot", "file": F}       ProducerStateManager.readSnapshot
- *   {"op": "dump", "file": F, "options": [...]}    the text of DumpLogSegments
  *
  * An answer is {"ok": ...} or {"error": "class: message"}. The directory that is read is never written to.
  */
@@ -65,8 +60,7 @@ public final class ProducerStateOracle {
         String op = request.required("op").asText();
         switch (op) {
             case "replay":
-                File out = request.hasNonNull("out") ? new File(request.get("out").asText()) : null;
-                return replay(new File(request.required("dir").asText()), LogReplay.isRecover(request), out);
+                return replay(new File(request.required("dir").asText()), LogReplay.isRecover(request));
             case "answer":
                 return answers(request);
             case "snapshot":
@@ -74,10 +68,6 @@ public final class ProducerStateOracle {
                 for (ProducerStateEntry entry : ProducerStateManager.readSnapshot(new File(request.required("file").asText())))
                     rows.add(row(entry));
                 return rows;
-            case "dump":
-                List<String> options = new ArrayList<>();
-                request.path("options").forEach(option -> options.add(option.asText()));
-                return dump(request.required("file").asText(), options);
             default:
                 throw new IllegalArgumentException("unknown op " + op);
         }
@@ -85,16 +75,15 @@ public final class ProducerStateOracle {
 
     // ---- replay ----
 
-    private static Object replay(File dir, boolean recover, File out) throws IOException {
-        Path scratch = out != null ? null : Files.createTempDirectory("producer-state-oracle");
+    private static Object replay(File dir, boolean recover) throws IOException {
+        Path scratch = Files.createTempDirectory("producer-state-oracle");
         try {
             // The expiration is never applied here: only loading a snapshot and the periodic task look at it.
             ProducerStateManager manager = new ProducerStateManager(new TopicPartition(LogReplay.topic(dir), 0),
-                out != null ? out : scratch.toFile(), 900_000, new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
-            return LogReplay.replay(LogReplay.segments(dir), recover, new State(manager), out != null);
+                scratch.toFile(), 900_000, new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
+            return LogReplay.replay(LogReplay.segments(dir), recover, new State(manager));
         } finally {
-            if (scratch != null)
-                Files.delete(scratch);
+            Files.delete(scratch);
         }
     }
 
@@ -139,11 +128,6 @@ public final class ProducerStateOracle {
         @Override
         public void endsAt(long offset) {
             manager.updateMapEndOffset(offset);
-        }
-
-        @Override
-        public void takeSnapshot() throws IOException {
-            manager.takeSnapshot();
         }
 
         @Override
@@ -258,58 +242,6 @@ public final class ProducerStateOracle {
             }
         } catch (ReflectiveOperationException error) {
             throw new IllegalStateException(error);
-        }
-    }
-
-    // ---- DumpLogSegments ----
-
-    private static String dump(String file, List<String> options) throws Throwable {
-        Class<?> tool;
-        try {
-            tool = Class.forName("org.apache.kafka.tools.DumpLogSegments");
-        } catch (ClassNotFoundException before4) {
-            tool = Class.forName("kafka.tools.DumpLogSegments");
-        }
-        List<String> args = new ArrayList<>(List.of("--files", file));
-        args.addAll(options);
-        ByteArrayOutputStream text = new ByteArrayOutputStream();
-        PrintStream before = System.out;
-        PrintStream captured = new PrintStream(text, true, StandardCharsets.UTF_8);
-        try {
-            System.setOut(captured);
-            callMain(tool, captured, args.toArray(new String[0]));
-        } catch (InvocationTargetException error) {
-            throw error.getCause();
-        } finally {
-            System.setOut(before);
-        }
-        captured.flush();
-        return text.toString(StandardCharsets.UTF_8);
-    }
-
-    private static void callMain(Class<?> tool, PrintStream captured, String[] args) throws ReflectiveOperationException {
-        Class<?> scalaConsole;
-        try {
-            scalaConsole = Class.forName("scala.Console$");
-        } catch (ClassNotFoundException noScala) {
-            tool.getMethod("main", String[].class).invoke(null, (Object) args);
-            return;
-        }
-        // The Scala tool of 3.x prints through scala.Console, which keeps the stream it found first.
-        Object console = scalaConsole.getField("MODULE$").get(null);
-        var method = scalaConsole.getMethod("withOut", java.io.OutputStream.class, Class.forName("scala.Function0"));
-        Object body = java.lang.reflect.Proxy.newProxyInstance(tool.getClassLoader(), new Class<?>[] {Class.forName("scala.Function0")},
-            (proxy, called, values) -> {
-                tool.getMethod("main", String[].class).invoke(null, (Object) args);
-                return null;
-            });
-        try {
-            method.invoke(console, captured, body);
-        } catch (InvocationTargetException error) {
-            Throwable cause = error;
-            while (cause.getCause() != null && (cause instanceof InvocationTargetException || cause instanceof java.lang.reflect.UndeclaredThrowableException))
-                cause = cause.getCause();
-            throw new InvocationTargetException(cause);
         }
     }
 }
