@@ -44,7 +44,7 @@ def of_session(leader: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("where", ["segments are read", "snapshots are written"])
+@pytest.mark.parametrize("where", [pytest.param("segments are read", marks=pytest.mark.night), "snapshots are written"])
 def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
     """The store does not answer any more when the signal comes: tasks wait for it, and are not waited for."""
     method, ending = ("GET", ".log") if where == "segments are read" else ("PUT", ".snapshot")

@@ -141,12 +141,12 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     assert len(store.objects) == len(before) + 14
 
 
-@pytest.mark.parametrize("verb", ["scan", "verify", "rebuild"])
+@pytest.mark.parametrize("verb", ["scan", "rebuild"])
 def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[..., Run], verb: str) -> None:
     """Whether the driver or its tasks send the requests: those that a run takes suffice, and with one less no more are sent."""
     before = dict(store.objects)
     options = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, "--output", "json", "--engine", "spark")
-    options += {"scan": (), "verify": AS_OF, "rebuild": (*AS_OF, "--out", "s3://b/out", *ALL)}[verb]
+    options += {"scan": (), "rebuild": (*AS_OF, "--out", "s3://b/out", *ALL)}[verb]
 
     def run_with(most: int) -> Run:
         store.objects = dict(before)
@@ -224,20 +224,6 @@ def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run],
     }
     assert {name: frozenset(entries_in(data)) for name, data in files.items()} == wanted
     assert store.objects == before
-
-
-@pytest.mark.parametrize("verb", ["scan", "plan", "rebuild", "verify"])
-def test_a_store_that_does_not_list_in_order(store: FaultyStore, command: Callable[..., Run], tmp_path: Path, verb: str) -> None:
-    """S3 lists keys in ascending order, and both engines refuse a store that does not."""
-    store.order = lambda keys: sorted(keys, reverse=True)
-    options = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, "--output", "json")
-    options += {"scan": (), "rebuild": (*AS_OF, "--out", tmp_path / "out")}.get(verb, AS_OF)
-    for engine in ("process", "spark"):
-        run = command(verb, "s3://b/logs", *options, "--engine", engine)
-        assert run.exit_code == 5
-        (finding,) = run.document["findings"]
-        assert finding["message"] == "the store does not list keys in ascending order, so that it cannot be used"
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyStore, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch
-from strategies import INT64, cuts_of, logs
+from strategies import INT64, logs
 
 from formats import errors as format_errors
 from formats.errors import BadChecksumError, FormatError
@@ -207,19 +207,6 @@ def test_ranges_of_a_segment(task: ReadTask, target_bytes: int) -> None:
         assert len(rows) == 1
     elif len(rows) < RANGES_MAX:
         assert all(row.size_bytes <= target_bytes for row in rows)
-
-
-@given(logs(min_batches=1).flatmap(lambda log: st.tuples(st.just(log), cuts_of(log))))
-def test_segments_of_one_partition_come_apart(cut_log: tuple[object, list[int]]) -> None:
-    log, cuts = cut_log
-    parts = [part for part in log.segments(cuts) if part.batches]  # type: ignore[attr-defined]
-    bases = [part.headers[0].base_offset for part in parts]
-    if sorted(set(bases)) != bases:
-        return  # messages of old formats may share an offset
-    rows = []
-    for part, base in zip(parts, bases, strict=True):
-        rows += rows_of_pieces(0, summarise_pieces(BytesSegment(part.data), base, (), is_last=False))
-    assert [base for _, base, _ in outcomes(through_arrow(rows, 2))] == bases
 
 
 @given(st.data(), st.integers(1, 7))

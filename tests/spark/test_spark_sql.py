@@ -54,8 +54,8 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_spark_gets_what_the_readers_give(sql: SparkSession) -> None:
-    """Every column of every row of all bundled partitions, which ``test_data_sources.py`` compares with the grammar."""
-    paths = [str(each.directory) for each in partition_fixtures()]
+    """Every column of every row of some partitions; ``test_data_sources.py`` compares those of all with the grammar."""
+    paths = [str(each.directory) for each in partition_fixtures() if each.fixture in ("kafka4-mixed", "magicup", "txn-state4")]
     for source, tasks in ((BatchHeaders, "7"), (ProducerSnapshots, "3")):
         frame = sql.read.format(source.name()).option("numPartitions", tasks).load(paths)
         assert frame.rdd.getNumPartitions() == int(tasks)
