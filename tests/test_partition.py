@@ -212,12 +212,6 @@ def test_nothing_weaker_than_a_broker_uploads(options: dict[str, Any]) -> None:
             call()
 
 
-def test_a_directory_that_a_broker_deletes_is_no_partition(tmp_path: Path) -> None:
-    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
-    with pytest.raises(SnapshotRefusedError, match="will delete"):
-        Partition(mixed.rename(mixed.with_name(f"mixed-0.{'0' * 32}-delete")))
-
-
 def test_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(MIXED, monkeypatch) as (reads, _), Partition(MIXED, EARLY) as partition:
         segments = list(partition.closed_segments()) * 2

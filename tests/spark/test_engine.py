@@ -20,7 +20,7 @@ import pytest
 from command import Run
 from documents import check
 from engine_results import all_bytes
-from event_logs import new_tasks, overlap, reading_tasks
+from event_logs import new_tasks, reading_tasks
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
@@ -33,7 +33,6 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
-from plans import make_plan
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild
@@ -43,14 +42,11 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import chunks, job, packing
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_partition import Shape, make_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -317,24 +313,6 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     load = np.bincount(placed, weights=items)
     assert len(load) == job.TASKS_PER_CORE * 2
     assert load.max() / load.mean() <= 1.5
-
-
-def test_one_segment_is_read_by_several_tasks_at_once(
-    spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A partition of one segment: Spark's log tells when its tasks ran, and that several had something to read."""
-    make_partition(tmp_path / "logs" / "t-0", Shape(batch_bytes=16 << 10, total_bytes=64 << 20, segment_bytes=64 << 20))
-    monkeypatch.setattr(job, "TASK_BYTES_MIN", 4 << 20)
-    request = Request((str(tmp_path / "logs"),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start")
-    plan = make_plan(request)
-    with new_tasks(spark, event_log) as ended:
-        result = rebuild(plan, engine=SparkEngine(spark))
-    ((whole,),) = (partition.boundaries for partition in rebuild(plan, jobs=1, dry_run=True).partitions)
-    ((boundary,),) = (partition.boundaries for partition in result.partitions)
-    assert (boundary.action, boundary.entries, boundary.snapshot_class) == ("written", whole.entries, whole.snapshot_class)
-    reading = reading_tasks(ended)
-    assert len(reading) == job.TASKS_PER_CORE * 2
-    assert overlap(reading), reading
 
 
 # ------------------------------------------------------------------------------------------------------------------------- stopped

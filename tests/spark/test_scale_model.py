@@ -10,7 +10,7 @@ from manifests import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import scale_model
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.night
 
 BALANCE_MAX = 1.5
 
