@@ -57,11 +57,10 @@ class Cluster:
         self.workers += [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("worker")]
         return done.stdout.splitlines()
 
-    def kill_one(self) -> int:
-        """The process id of a worker that a test is going to kill, one of two."""
+    def fill_up(self) -> None:
+        """Starts a worker in the place of one that a test has killed."""
         if len(self.workers) < WORKERS:
             self.script("add")
-        return self.workers.pop(0)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,8 @@ def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path, tasks: int) -> None:
     """What it read is read again. What it wrote is whole, and the task that does its work again finds it there."""
-    victim = cluster.kill_one()
+    cluster.fill_up()
+    victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
     done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks))
     assert done.returncode == 0, done.stderr
@@ -206,6 +206,7 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
 
 @pytest.fixture
 def drivers(cluster: Cluster, store: FaultyStore) -> Iterator[Drivers]:
+    cluster.fill_up()
     drivers = Drivers(cluster, store)
     yield drivers
     for each in drivers.started:
