@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,6 @@ from log_dirs import (
     flip,
     make_log_dir,
     remove_snapshots,
-    snapshot_bytes,
     snapshot_name,
     tree,
     truth,
@@ -43,9 +41,7 @@ from snaprebuild import (
     SnapshotClass,
     SnapshotRefusedError,
     UsageError,
-    Validity,
     ensure_snapshot,
-    prepare_upload,
     validate_snapshot,
 )
 from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
@@ -207,29 +203,6 @@ def test_out(mixed: Path, tmp_path: Path) -> None:
         with pytest.raises(SnapshotRefusedError, match="leads into"):
             ensure_snapshot(mixed, 583, options=EARLY, out=inside)
     assert tree(mixed) == before
-
-
-def test_many_threads_at_once(mixed: Path, tmp_path: Path) -> None:
-    """No state is shared but what the caller shares: all functions, and many that go on from one result."""
-    remove_snapshots(mixed)
-    expected, out = truth("kafka27-mixed", "mixed-0"), tmp_path / "out"
-    after = ensure_snapshot(mixed, 583, options=EARLY)
-
-    def work(number: int) -> None:
-        offset = list(expected)[number % len(expected)]
-        match number % 3:
-            case 0:
-                assert entries_in(ensure_snapshot(mixed, offset, options=EARLY, out=out).data) == expected[offset]
-            case 1:
-                right = snapshot_bytes(expected[offset])
-                assert validate_snapshot(mixed, right, offset, options=EARLY, after=after).validity is Validity.EQUAL
-            case _:
-                upload = prepare_upload(mixed / f"{1151:020d}.log", options=EARLY, topic_id=TOPIC_ID, after=after)
-                assert entries_in(upload.snapshot.data) == expected[1662]
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, range(6 * len(expected))))
-    assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, [*expected][::3]))
 
 
 # --- one boundary after the other -------------------------------------------------------------------------------------------

@@ -161,9 +161,7 @@ def test_with_nothing_but_glibc_and_proc(one_file: Path, tmp_path: Path) -> None
     root = tmp_path / "root"
     for folder in ("proc", "tmp"):
         (root / folder).mkdir(parents=True)
-    for line in subprocess.run(
-        ["ldd", shutil.which("python3") or sys.executable], capture_output=True, text=True, check=True
-    ).stdout.splitlines():
+    for line in subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout.splitlines():
         for place in re.findall(r"(/\S*ld-linux\S*|/\S+/libc\.so\.6)", line):
             loader_or_libc = Path(place)
             (root / loader_or_libc.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
@@ -203,8 +201,7 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
         partition.mkdir(parents=True)
         shutil.copy(segment, partition)
     seen = ""
-    local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("inspect", "stats", logs))
-    for arguments in (*local, ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
+    for arguments in (("verify", logs), ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
         told = run(one_file, cache, *arguments, before=before)
         assert told.returncode in (0, 1), told.stderr
         seen += trace.read_text()

@@ -68,19 +68,6 @@ def test_third_state_it_has_fetched_the_rest(tmp_path: Path) -> None:
     }
 
 
-def test_third_state_of_a_broker_that_forgot(tmp_path: Path) -> None:
-    """The same as a broker makes it: producer 8, which wrote only below 6, is lost."""
-    directory, _ = made(tmp_path)
-    (directory / f"{6:020d}.log").write_bytes(REST)
-    (directory / "leader-epoch-checkpoint").write_text(epochs_text(EPOCHS))
-    (directory / snapshot_name(6)).write_bytes(snapshot_bytes([]))
-    (directory / snapshot_name(9)).write_bytes(snapshot_bytes(AT_9[:1]))
-    run = in_json("follower check", directory.parent, tmp_path / "remote", *NOW)
-    (replica,) = run.document["replicas"]
-    lost = {each["offset"]: [one["producer_id"] for one in each["lost"]] for each in replica["snapshots"]}
-    assert (run.exit_code, lost) == (1, {6: [7, 8], 9: [8]})
-
-
 @pytest.mark.parametrize(
     ("target", "next_offset", "epochs", "entries"),
     [(3, 3, EPOCHS[:1], AT_3), (4, 6, EPOCHS[:3], AT_6), (5, 6, EPOCHS[:3], AT_6), (6, 6, EPOCHS[:3], AT_6)],

@@ -20,7 +20,6 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError, StorageError
 from snaprebuild.replay.segment_effect import COLUMNS
-from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
@@ -109,17 +108,6 @@ def test_a_row_is_not_large() -> None:
     ((_, _, found),) = outcomes(through_arrow([first, second], 1))
     assert isinstance(found, tuple)
     assert_same(found[0], many)
-
-
-def test_bad_checksums_are_listed_as_far_as_a_summary_does() -> None:
-    data = bytearray(b"".join(batch(at) for at in range(BAD_CRC_LISTED_MAX + 5)))
-    step = len(data) // (BAD_CRC_LISTED_MAX + 5)
-    data[step - 1 :: step] = bytes(byte ^ 1 for byte in data[step - 1 :: step])
-    pieces = summarise_pieces(BytesSegment(bytes(data)), 0, (), is_last=True)
-    assert pieces[0].facts.bad_crc_count == BAD_CRC_LISTED_MAX + 5
-    ((_, _, found),) = outcomes(through_arrow(list(rows_of_pieces(0, pieces))))
-    assert isinstance(found, tuple)
-    assert_same(found[0], pieces[0])
 
 
 def _subclasses(root: type) -> list[type]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib.util
 import json
@@ -275,24 +274,3 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
 
     shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
     assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/spark-questions prints"
-
-
-def test_what_the_questions_are_asked_with(
-    questions: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment is one of UTC; and where Spark does not start, one line says why."""
-    asked: list[dict[str, int]] = []
-    monkeypatch.setattr(questions, "ask", lambda *said: asked.append(said[-1]))
-    monkeypatch.setattr(questions, "opened_session", contextlib.nullcontext)
-    monkeypatch.setattr(sys, "argv", ["spark-questions", str(MIXED), "--as-of", "2026-11-21T14:00:00+02:00"])
-    questions.main()
-    assert [each["as_of_ms"] for each in asked] == [AS_OF_MS]
-
-    def fails(_: str | None) -> contextlib.nullcontext[None]:
-        raise UsageError("Spark needs Java 17 or newer")
-
-    monkeypatch.setattr(questions, "opened_session", fails)
-    with pytest.raises(SystemExit) as ended:
-        questions.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith("error: Spark needs Java 17 or newer\n")
