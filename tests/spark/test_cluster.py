@@ -8,9 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
 from plans import make_plan
+from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -34,7 +34,6 @@ from make_partition import Shape, make_partition
 
 pytestmark = pytest.mark.spark
 
-SECONDS_MAX = 600
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 12
 WORKERS = 2
@@ -195,13 +194,6 @@ class Drivers:
         assert driver.returncode == 0, errors
         document: dict[str, Any] = json.loads(told)
         return document
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 @pytest.fixture

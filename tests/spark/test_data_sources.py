@@ -52,6 +52,11 @@ pytestmark = pytest.mark.full
 
 Rows = list[dict[str, Any]]
 
+AS_IN_THE_HEADER = (
+    *("size_bytes", "base_offset", "last_offset", "last_offset_delta", "record_count", "partition_leader_epoch", "magic", "crc"),
+    *("attributes", "is_transactional", "is_control", "base_timestamp", "max_timestamp"),
+    *("producer_id", "producer_epoch", "base_sequence"),
+)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CRC32C = crcmod.predefined.mkCrcFun("crc-32c")
 
@@ -90,33 +95,18 @@ def expected_rows(path: Path) -> Rows:
         covered = data[position + (21 if header.magic == 2 else 16) : position + header.size_bytes]
         marker = markers.get(index)
         rows.append(
-            {
+            {name: getattr(header, name) for name in AS_IN_THE_HEADER}
+            | {
                 "topic": topic,
                 "partition": int(partition),
                 "directory": str(path.parent),
                 "segment_base_offset": int(path.stem),
                 "position_bytes": position,
-                "size_bytes": header.size_bytes,
-                "base_offset": header.base_offset,
-                "last_offset": header.last_offset,
-                "last_offset_delta": header.last_offset_delta,
-                "record_count": header.record_count,
-                "partition_leader_epoch": header.partition_leader_epoch,
-                "magic": header.magic,
-                "crc": header.crc,
                 "crc_ok": (CRC32C if header.magic == 2 else zlib.crc32)(covered) == header.crc,
-                "attributes": header.attributes,
                 "codec": CODECS[header.attributes % 8],
                 "timestamp_type": "NoTimestampType"
                 if header.magic == 0
                 else ("CreateTime", "LogAppendTime")[header.attributes // 8 % 2],
-                "is_transactional": header.is_transactional,
-                "is_control": header.is_control,
-                "base_timestamp": header.base_timestamp,
-                "max_timestamp": header.max_timestamp,
-                "producer_id": header.producer_id,
-                "producer_epoch": header.producer_epoch,
-                "base_sequence": header.base_sequence,
                 "marker_type": None if marker is None else ("ABORT", "COMMIT")[marker.is_commit],
                 "coordinator_epoch": None if marker is None else marker.coordinator_epoch,
                 "error": None,

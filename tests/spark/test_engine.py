@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from cluster_driver import where
 from command import Run
 from documents import check
 from engine_results import all_bytes
@@ -150,14 +151,6 @@ def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None
 
 
 def test_the_code_that_the_workers_import(spark: SparkSession) -> None:
-    import pyarrow as pa
-
-    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import snaprebuild
-
-        for each in batches:
-            yield pa.RecordBatch.from_pylist([{"at": snaprebuild.__file__}] * each.num_rows)
-
     assert {row.at for row in spark.range(2).mapInArrow(where, "at string").collect()} == {snaprebuild.__file__}
 
 

@@ -7,28 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faulty_store import faulty_store
 from log_dirs import files_below
 from manifests import FIXTURES, REPOSITORY
+from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
 
 pytestmark = pytest.mark.spark
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
-SECONDS_MAX = 300
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def of_session(leader: int) -> dict[int, str]:
