@@ -23,7 +23,7 @@ from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.spark import notebook
 from snaprebuild.spark.job import SparkEngine
-from snaprebuild.spark.session import _check_master, _settings_of, code_archive, ship_code
+from snaprebuild.spark.session import STORE_VARIABLES, _check_master, _settings_of, code_archive, ship_code
 
 pytestmark = pytest.mark.full
 
@@ -119,6 +119,8 @@ def test_a_master_that_does_not_answer() -> None:
 
 def test_executors_get_the_address_of_the_store_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark shows its settings to everybody; on this machine executors have the environment of the driver."""
+    for name in STORE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://store:9000")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:password@store:9000")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -208,10 +210,17 @@ def test_a_master_that_is_none() -> None:
     assert run.stderr.count("\n") == 1
 
 
+FAILED_STAGE = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/spark/pyspark/worker.py", line 1, in main
+ModuleNotFoundError: No module named 'crc32c'
+"""
+
+
 def test_a_failed_job_names_the_package_that_executors_lack() -> None:
     """Of the last lines that Spark reports of a failed stage."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), pythonExec="/opt/python"))
-    failed = SparkEngine(session)._failure(RuntimeError("Job aborted\nModuleNotFoundError: No module named 'crc32c'\n"))
+    failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
     told = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
     assert told in str(failed)
 
