@@ -32,17 +32,7 @@ def test_no_ratio_is_far_from_what_was_promised() -> None:
     assert done.stdout.count(", to a loop that only reads") == 4
 
 
-@pytest.mark.full  # compiles C
-def test_a_ratio_that_is_missed_is_told_and_fails() -> None:
-    if COMPILER is None:
-        pytest.skip("there is no C compiler for the floor")
-    arguments = ["--mib", "8", "--repeat", "1", "--only", "350 B", "--check", "--margin", "0.001"]
-    done = subprocess.run([sys.executable, SCRIPTS / "bench.py", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "MISSED" in done.stdout
-
-
-@pytest.mark.parametrize(("producers", "bumps", "batch_bytes"), [(50, True, 350), (5000, False, 350), (20, True, 16384)])
+@pytest.mark.parametrize(("producers", "bumps", "batch_bytes"), [(50, True, 350), (20, False, 16384)])
 def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bumps: bool, batch_bytes: int, tmp_path: Path) -> None:
     """Else the benchmark would measure the reading of something else."""
     sys.path.insert(0, str(SCRIPTS))
@@ -79,6 +69,7 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
 
 
 @pytest.mark.kafka
+@pytest.mark.night
 def test_kafka_is_timed_on_the_same_files() -> None:
     """A small run of what docs/internals/speed.md tells; Kafka's classes find the producers, and every row is there."""
     arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]

@@ -11,7 +11,7 @@ import pytest
 from manifests import REPOSITORY
 from object_store import missing
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.night
 
 
 def run(name: str, tmp_path: Path) -> str:

@@ -9,11 +9,10 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from log_dirs import (
@@ -24,7 +23,6 @@ from log_dirs import (
     flip,
     make_log_dir,
     remove_snapshots,
-    snapshot_bytes,
     snapshot_name,
     tree,
     truth,
@@ -43,9 +41,7 @@ from snaprebuild import (
     SnapshotClass,
     SnapshotRefusedError,
     UsageError,
-    Validity,
     ensure_snapshot,
-    prepare_upload,
     validate_snapshot,
 )
 from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
@@ -55,9 +51,6 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.storage import log_dir
 from snaprebuild.storage.local import segment_file
-
-if TYPE_CHECKING:
-    pass
 
 EARLY = ReplayOptions(as_of_ms=0)
 """As of a time when nothing had expired."""
@@ -212,34 +205,11 @@ def test_out(mixed: Path, tmp_path: Path) -> None:
     assert tree(mixed) == before
 
 
-def test_many_threads_at_once(mixed: Path, tmp_path: Path) -> None:
-    """No state is shared but what the caller shares: all functions, and many that go on from one result."""
-    remove_snapshots(mixed)
-    expected, out = truth("kafka27-mixed", "mixed-0"), tmp_path / "out"
-    after = ensure_snapshot(mixed, 583, options=EARLY)
-
-    def work(number: int) -> None:
-        offset = list(expected)[number % len(expected)]
-        match number % 3:
-            case 0:
-                assert entries_in(ensure_snapshot(mixed, offset, options=EARLY, out=out).data) == expected[offset]
-            case 1:
-                right = snapshot_bytes(expected[offset])
-                assert validate_snapshot(mixed, right, offset, options=EARLY, after=after).validity is Validity.EQUAL
-            case _:
-                upload = prepare_upload(mixed / f"{1151:020d}.log", options=EARLY, topic_id=TOPIC_ID, after=after)
-                assert entries_in(upload.snapshot.data) == expected[1662]
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, range(6 * len(expected))))
-    assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, [*expected][::3]))
-
-
 # --- one boundary after the other -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("replay_from", "as_of_ms"), [("auto", 0), ("auto", None), ("log-start", 0)])
+@pytest.mark.parametrize(("replay_from", "as_of_ms"), [("auto", None), ("log-start", 0)])
 def test_a_walk_gets_what_a_whole_replay_gives(replay_from: str, as_of_ms: int | None, partition_fixture: PartitionFixture) -> None:
     """In every field but what was read. From the log start each segment is read once, and Kafka's classes say what is right."""
     if partition_fixture.partition == METADATA:
@@ -369,15 +339,7 @@ def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("fixture", "replay_from"),
-    [
-        ("kafka27-mixed", "auto"),
-        ("kafka27-mixed", "window"),
-        ("kafka27-mixed", "log-start"),
-        ("kafka4-mixed", "window"),
-        ("magicup", "auto"),
-        ("follower-lost-state", "auto"),
-        ("follower-lost-state", "log-start"),
-    ],
+    [("kafka27-mixed", "auto"), ("kafka27-mixed", "window"), ("magicup", "auto"), ("follower-lost-state", "log-start")],
 )
 def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: Path) -> None:
     """For each boundary asked for by itself, with a window that spares most of the log: the same entries and class."""

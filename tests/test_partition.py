@@ -175,21 +175,6 @@ def test_what_the_log_start_passed_is_left_out(tmp_path: Path) -> None:
         assert [each.base_offset for each in partition.closed_segments()] == [2]
 
 
-def test_a_segment_that_retention_deletes_meanwhile(tmp_path: Path) -> None:
-    """What was read is still known. A segment that is gone before it was read is refused."""
-    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
-    with Partition(mixed, EARLY) as partition:
-        segments = partition.closed_segments()
-        segments[2].snapshot()
-        for segment in segments[:3]:
-            Path(segment.log_path).unlink()
-        later = segments[3].snapshot()
-        assert (later.snapshot_class, entries_in(later.data)) == (SnapshotClass.EXACT, truth("kafka27-mixed", "mixed-0")[2181])
-        Path(segments[4].log_path).unlink()
-        with pytest.raises(SnapshotRefusedError):
-            segments[4].snapshot()
-
-
 def test_everything_for_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(MIXED, monkeypatch) as (reads, listings), Partition(MIXED, EARLY) as partition:
         *segments, open_transaction, _ = partition.closed_segments()
@@ -210,12 +195,6 @@ def test_nothing_weaker_than_a_broker_uploads(options: dict[str, Any]) -> None:
     for call in (segment.prepare_upload, lambda: prepare_upload(segment.log_path, options=weaker)):
         with pytest.raises(UsageError, match="prepare_upload takes neither allow_unsound"):
             call()
-
-
-def test_a_directory_that_a_broker_deletes_is_no_partition(tmp_path: Path) -> None:
-    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
-    with pytest.raises(SnapshotRefusedError, match="will delete"):
-        Partition(mixed.rename(mixed.with_name(f"mixed-0.{'0' * 32}-delete")))
 
 
 def test_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:

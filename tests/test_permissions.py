@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Run
+import warm_command
+from command import SECONDS_MAX, Run
 from log_dirs import copy_of, snapshots_in
-from manifests import REPOSITORY
 from staged_logs import AS_OF
 
 pytestmark = [pytest.mark.full, pytest.mark.root, pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")]
 
 USER = 65534
-AS_USER = f"""
-import importlib, os, pkgutil, sys
-sys.path.insert(0, sys.argv[1])
-import formats, snaprebuild
-for package in (formats, snaprebuild):
-    for each in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not each.name.startswith("snaprebuild.spark") and not each.name.endswith("__main__"):
-            importlib.import_module(each.name)
-import asyncio, encodings.idna, json, multiprocessing.resource_tracker, tomllib
-os.setgroups([]); os.setresgid({USER}, {USER}, {USER}); os.setresuid({USER}, {USER}, {USER})
-sys.argv = ["snaprebuild", *sys.argv[2:]]
-snaprebuild.cli.main.main()
-"""
-"""Everything is imported as root, because the checkout may be in a directory that others cannot enter."""
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that every user can enter."""
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory that every user can enter, with one for receipts."""
     with tempfile.TemporaryDirectory(prefix="permissions-") as path:
         Path(path).chmod(0o755)
         (Path(path) / "state").mkdir()
         os.chown(Path(path) / "state", USER, USER)
+        monkeypatch.setenv("XDG_STATE_HOME", f"{path}/state")
         yield Path(path)
 
 
@@ -51,12 +36,9 @@ def logs(place: Path) -> Path:
     return copy_of("kafka27-mixed", place)
 
 
-def run(place: Path, *words: object) -> Run:
-    command = [sys.executable, "-c", AS_USER, REPOSITORY, *words]
-    environment = {**os.environ, "XDG_STATE_HOME": str(place / "state")}
-    done = subprocess.run(
-        list(map(str, command)), cwd="/", capture_output=True, text=True, check=False, timeout=300, env=environment
-    )
+def run(*words: object) -> Run:
+    """The command as the user."""
+    done = warm_command.run(list(map(str, words)), SECONDS_MAX, user=USER)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 
@@ -80,11 +62,11 @@ READING = {
 @pytest.mark.parametrize("name", READING)
 def test_reading(name: str, place: Path, logs: Path) -> None:
     words = READING[name]
-    whole = run(place, *words, logs, "--output", "json")
+    whole = run(*words, logs, "--output", "json")
     assert whole.exit_code in (0, 1)
     assert '"unread": 0' in re.sub(r'"unread":(?=\d)', '"unread": ', whole.stdout)
     (logs / "mixed-0").chmod(0o700)
-    less = run(place, *words, logs)
+    less = run(*words, logs)
     assert less.exit_code == 5
     assert "mixed-0" in less.stderr
     assert "ermission denied" in less.stderr
@@ -95,12 +77,12 @@ def test_writing_as_the_owner(words: tuple[str, ...], place: Path, logs: Path) -
     give(logs)
     before = {name: set(snapshots_in(logs / name)) for name in ("mixed-0", "logappend-0")}
     (logs / "mixed-0").chmod(0o555)
-    less = run(place, *words, logs)
+    less = run(*words, logs)
     assert less.exit_code == 5
     assert set(snapshots_in(logs / "mixed-0")) == before["mixed-0"]
     assert set(snapshots_in(logs / "logappend-0")) > before["logappend-0"], "the other partition is done"
     (logs / "mixed-0").chmod(0o755)
-    assert run(place, *words, logs).exit_code == 0
+    assert run(*words, logs).exit_code == 0
     written = [path for path in (logs / "mixed-0").glob("*.snapshot") if int(path.stem) not in before["mixed-0"]]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(USER, USER)}
     assert len(written) == 12
@@ -111,7 +93,7 @@ def test_writing_as_another_user(place: Path, logs: Path) -> None:
     for path in (logs, *(each for each in logs.rglob("*") if each.is_dir())):
         path.chmod(0o777)
     before = sorted(path.name for path in (logs / "mixed-0").iterdir())
-    done = run(place, "rebuild", logs, *AS_OF)
+    done = run("rebuild", logs, *AS_OF)
     assert done.exit_code in (3, 5)
     assert sorted(path.name for path in (logs / "mixed-0").iterdir()) == before
 
@@ -119,23 +101,23 @@ def test_writing_as_another_user(place: Path, logs: Path) -> None:
 def test_undo(place: Path, logs: Path) -> None:
     give(logs)
     receipt = place / "state" / "receipt.jsonl"
-    assert run(place, "rebuild", logs, "--receipt", receipt, *AS_OF).exit_code == 0
+    assert run("rebuild", logs, "--receipt", receipt, *AS_OF).exit_code == 0
     count = len(snapshots_in(logs / "mixed-0"))
     (logs / "mixed-0").chmod(0o555)
-    assert run(place, "undo", receipt).exit_code == 5
+    assert run("undo", receipt).exit_code == 5
     assert len(snapshots_in(logs / "mixed-0")) == count
     (logs / "mixed-0").chmod(0o755)
-    assert run(place, "undo", receipt).exit_code == 0
+    assert run("undo", receipt).exit_code == 0
     assert len(snapshots_in(logs / "mixed-0")) == 3
 
 
 def test_staging_and_installing(place: Path, logs: Path) -> None:
     give(logs)
     staged = place / "staged"
-    less = run(place, "stage", logs, "--to", staged, *AS_OF)
+    less = run("stage", logs, "--to", staged, *AS_OF)
     assert less.exit_code in (3, 5), "the directory above belongs to root"
     staged.mkdir()
     os.chown(staged, USER, USER)
-    assert run(place, "stage", logs, "--to", staged, *AS_OF).exit_code == 0
-    assert run(place, "install", staged / "plan.jsonl").exit_code == 0
+    assert run("stage", logs, "--to", staged, *AS_OF).exit_code == 0
+    assert run("install", staged / "plan.jsonl").exit_code == 0
     assert len(snapshots_in(logs / "mixed-0")) == 15

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, marker, remove_snapshots, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, marker, remove_snapshots, snapshot_name, truth
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 import snaprebuild
@@ -99,38 +99,9 @@ def outcome(path: Path, options: ReplayOptions = EARLY, **others: Any) -> Prepar
         return "snapshot"
 
 
-def test_every_closed_segment_of_every_bundled_directory(partition_fixture: PartitionFixture) -> None:
-    directory, before = partition_fixture.directory, tree(partition_fixture.directory)
-    if partition_fixture.partition == "__cluster_metadata-0":
-        with pytest.raises(UsageError, match="is the metadata log of the cluster"):
-            prepare_upload(partition_fixture.segments[0].path)
-        return
-    is_old = not (directory / "partition.metadata").exists()
-    checkpoint = directory / "leader-epoch-checkpoint"
-    epochs = checkpoint.read_text().split()[2:] if checkpoint.exists() else []
-    is_hurt = partition_fixture.fixture in ("kafka27-killed", "damaged")
-    stable, after = stable_offset(partition_fixture), None
-    for segment in partition_fixture.segments:
-        due = {
-            "active-segment": segment is partition_fixture.segments[-1],
-            "never-tiered": partition_fixture.partition.startswith("__") or partition_fixture.is_compacted,
-            "no-leader-epochs": not any(int(start) < segment.snapshot_offset for start in epochs[1::2]),
-            "above-last-stable-offset": segment.snapshot_offset > stable,
-            "above-high-watermark": is_hurt,
-            "unknown-high-watermark": is_hurt,
-            "snapshot": is_hurt or (segment.base_offset > 0 and partition_fixture.segments[0].base_offset > 0),
-        }
-        found = outcome(segment.path, topic_id=TOPIC_ID if is_old else None, after=after)
-        if isinstance(found, str):
-            assert due[found], found
-            continue
-        assert not any(due[reason] for reason in ("active-segment", "never-tiered", "no-leader-epochs", "above-last-stable-offset"))
-        after = found.snapshot
-        assert (found.start_offset, found.end_offset + 1) == (segment.base_offset, segment.snapshot_offset)
-        assert found.max_timestamp_ms == segment.max_timestamp
-        if partition_fixture.segments[0].base_offset == 0:
-            assert entries_in(found.snapshot.data) == segment.entries
-    assert tree(directory) == before
+@pytest.mark.parametrize("directory", ["kafka4-compacted/logs/compacted-0", "txn-state4/logs/__transaction_state-0"])
+def test_what_brokers_never_tier(directory: str) -> None:
+    assert outcome(log_of(FIXTURES / directory, 0)) == "never-tiered"
 
 
 def test_a_neighbour_spares_the_rest(tmp_path: Path) -> None:
@@ -307,8 +278,13 @@ def test_a_wrong_snapshot_is_rebuilt(logs: Path) -> None:
     assert entries_in(upload.snapshot.data) == truth("kafka4-mixed", "mixed-0")[687]
 
 
-@pytest.mark.parametrize("name", ["index", "timeindex", "txnindex", "log", "leader-epoch-checkpoint", "partition.metadata"])
-@pytest.mark.parametrize("what", ["touched", "gone"])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *(("index", "touched"), ("timeindex", "gone"), ("txnindex", "gone"), ("log", "touched"), ("log", "gone")),
+        *(("leader-epoch-checkpoint", "touched"), ("partition.metadata", "gone")),
+    ],
+)
 def test_changed_underfoot(logs: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
     directory = logs / "mixed-0"
     path = directory / (name if "-" in name or "." in name else f"{0:020d}.{name}")

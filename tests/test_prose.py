@@ -152,16 +152,3 @@ def test_docstrings_and_comments_stay_plain(part: str) -> None:
 def test_the_gate_sees_what_it_forbids() -> None:
     page = "* The file lies there.\n\n| a | " + "very " * 31 + "long |\n\n```\nit is told\n```\n\nIt has `what is told`."
     assert [each.split(": ")[1] for each in faults(iter([("page", page)]))] == ["word 'lies'", "32 words"]
-
-
-def test_items_of_a_docstring_are_sentences_of_their_own() -> None:
-    docstring = (
-        "Reads.\n\nArgs:\n    one: "
-        + "a " * 20
-        + "\n    two: "
-        + "b " * 20
-        + "\n\nRaises:\n    Fault: it is told\n        "
-        + "c " * 30
-    )
-    found = faults(iter([("module", by_item(docstring))]))
-    assert [each.split(": ")[1] for each in found] == ["word 'told'", "34 words"]

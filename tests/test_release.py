@@ -15,6 +15,7 @@ import sys
 import tarfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,14 +112,25 @@ def assert_as_kafka_says(out: Path) -> None:
 # --- the one file -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_help_with_an_empty_path(one_file: Path, cache: Path) -> None:
-    for words in ("", *all_verbs()):
-        arguments = [*words.split(), "--help"]
-        told = run(one_file, cache, *arguments)
-        assert (told.returncode, told.stderr) == (0, ""), words
-        here = CliRunner().invoke(app, arguments, prog_name="snaprebuild").stdout
-        assert len(here) > 200
-        assert "".join(told.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
+def test_every_module_and_every_table_is_inside(one_file: Path, cache: Path) -> None:
+    """Of both packages, but for those that need what the one file comes without."""
+    assert run(one_file, cache, "--version").returncode == 0
+    (packages,) = unpacked(cache).glob("lib/python3*/site-packages")
+    for package in ("formats", "snaprebuild"):
+        listed = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob("*") if path.is_file()}
+        wanted = {path for path in listed if not {"__pycache__", "spark", "py.typed"} & {*path.parts}}
+        inside = {path.relative_to(packages).with_suffix("") for path in (packages / package).rglob("*") if path.is_file()}
+        assert {path for path in wanted if path.with_suffix("") not in inside} == set()
+
+
+@pytest.mark.parametrize("words", ["", "inspect", "tier upload", "rebuild"])
+def test_help_with_an_empty_path(words: str, one_file: Path, cache: Path) -> None:
+    arguments = [*words.split(), "--help"]
+    told = run(one_file, cache, *arguments)
+    assert (told.returncode, told.stderr) == (0, "")
+    here = CliRunner().invoke(app, arguments, prog_name="snaprebuild").stdout
+    assert len(here) > 200
+    assert "".join(told.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
 
 
 def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path) -> None:
@@ -210,8 +222,7 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
     shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
     large = many_bytes(tmp_path / "large")
     seen = ""
-    local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("inspect", "stats", logs))
-    for arguments in (*local, ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
+    for arguments in (("verify", logs), ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
         told = run(one_file, cache, *arguments, before=before)
         assert told.returncode in (0, 1), told.stderr
         seen += trace.read_text()
@@ -259,8 +270,8 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
     assert list_at + list_size == len(whole) - 112
     spoiled = tmp_path / "spoiled"
     (tmp_path / "cache").mkdir()
-    places = [contents_at + contents_size * part // 4 for part in range(4)] + [list_at - 1]  # the last is of the sum itself
-    places += [list_at + list_size * part // 3 for part in range(3)] + [len(whole) - 112 + 8 * field for field in range(5)]
+    places = [contents_at, contents_at + contents_size // 2, list_at - 1]  # the last is of the sum itself
+    places += [list_at + list_size // 2] + [len(whole) - 112 + 8 * field for field in range(5)]
     for place in places:
         data = bytearray(whole)
         data[place] ^= 0x10
@@ -467,6 +478,13 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
     made = {path.name: path.read_bytes() for path in (tmp_path / "dist").iterdir()}
     assert sorted(Path(name).suffix for name in made) == [".gz", ".whl"]
     assert made == {name: (release / name).read_bytes() for name in made}
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for package in ("formats", "snaprebuild"):
+        assert {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / package).rglob("*.py")} <= names
+        assert f"{package}/py.typed" in names
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"formats", "snaprebuild"}
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         inside = {name.split("/")[1] for name in opened.getnames()}
@@ -475,7 +493,7 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
 
 
 @pytest.mark.root
-@pytest.mark.full  # pip download needs the network before the gap
+@pytest.mark.night  # pip download needs the network before the gap
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take the network away")
 def test_the_way_over_an_air_gap_as_it_is_written(release: Path, tmp_path: Path) -> None:
     """The commands of docs/guides/install.md; behind the gap there is no network device but a loopback that is down."""

@@ -6,7 +6,6 @@ The directories are those of a leader and of a follower that forgot its producer
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES
 from plans import make_plan
 from simulated_broker import listed
 
@@ -109,6 +108,12 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
 
 
+def test_once_its_producers_have_expired_nothing_below_matters(leader: Path) -> None:
+    put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
+    ensured = ensure_snapshot(leader / "payments-0", 561, options=replace(AT, as_of_ms=AS_OF_MS + DAY_MS + 1))
+    assert entries_in(ensured.data) == RIGHT[561]
+
+
 @pytest.mark.parametrize("offset", [508, 676, 833])
 def test_the_door_gives_what_the_first_snapshot_proves(offset: int, leader: Path) -> None:
     payments = leader / "payments-0"
@@ -131,25 +136,6 @@ def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
     assert own.validity is Validity.UNPROVEN
     right = validate_snapshot(payments, snapshot_bytes(RIGHT[offset]), offset, options=AT)
     assert right.validity is Validity.UNPROVEN
-
-
-def test_the_program_that_a_plugin_asks_says_no(
-    leader: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """It goes by the clock; once all producers here have expired, what lies below the window no longer matters to any broker."""
-    put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
-    program = str(REPOSITORY / "docs" / "examples" / "right-snapshot")
-    for directory, offset in ((leader / "payments-0", 561), (SOURCE / "node2" / "payments-0", 676)):
-        monkeypatch.setattr("sys.argv", [program, str(directory), str(offset), "60"])
-        monkeypatch.setattr("time.time", lambda: AS_OF_MS / 1000)
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(program, run_name="__main__")
-        assert (ended.value.code, capfdbinary.readouterr().out) == (3, b"")
-    after = AS_OF_MS + DAY_MS + 1
-    monkeypatch.setattr("sys.argv", [program, str(leader / "payments-0"), "561", "60"])
-    monkeypatch.setattr("time.time", lambda: after / 1000)
-    runpy.run_path(program, run_name="__main__")
-    assert entries_in(capfdbinary.readouterr().out) == RIGHT[561]
 
 
 def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> None:

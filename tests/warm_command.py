@@ -53,7 +53,12 @@ MAY_DIFFER = ("AWS_", "SNAPREBUILD_", "S3_SERVER_", "XDG_", "PYTEST_")
 
 
 def run(
-    arguments: Sequence[str], seconds_max: float, *, stdout: int | None = None, stderr: int | None = None
+    arguments: Sequence[str],
+    seconds_max: float,
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    user: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run`` in the repository, with output in text, but for a stream that has a place of its own.
 
@@ -62,11 +67,13 @@ def run(
         seconds_max: that it may take.
         stdout: open file that it goes to, and is not captured.
         stderr: likewise.
+        user: who runs it, with a group of the same number, in the root directory; root begins it. None for whoever runs the tests.
 
     Raises:
         subprocess.TimeoutExpired: it took longer; it was killed.
     """
     if _looked_at(os.environ) != _looked_at_first():
+        assert user is None
         command = [sys.executable, "-m", "snaprebuild", *arguments]
         places = (subprocess.PIPE if each is None else each for each in (stdout, stderr))
         streams = dict(zip(("stdout", "stderr"), places, strict=True))
@@ -78,7 +85,8 @@ def run(
     ):
         umask = os.umask(0o022)
         os.umask(umask)
-        request.write(json.dumps({"arguments": arguments, "environment": dict(os.environ), "umask": umask}).encode("ascii"))
+        wanted = {"arguments": arguments, "environment": dict(os.environ), "umask": umask, "user": user}
+        request.write(json.dumps(wanted).encode("ascii"))
         request.flush()
         places = [captured.fileno() if each is None else each for each, captured in ((stdout, output), (stderr, told))]
         code = _wait(_sent(request.fileno(), *places), arguments, seconds_max)
@@ -201,7 +209,20 @@ def _watch(files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.umask(wanted["umask"])
+    if wanted["user"] is not None:
+        _become(wanted["user"])
     sys.argv = ["", *wanted["arguments"]]
+
+
+def _become(user: int) -> None:
+    """Whoever it is may not read the checkout: what the command imports late is imported now."""
+    for module in ("asyncio", "encodings.idna", "multiprocessing.resource_tracker"):
+        importlib.import_module(module)
+    runpy.run_module = lambda *_, **__: importlib.import_module("snaprebuild.cli.main").main()
+    os.chdir("/")
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 
 
 def _open_streams() -> None:

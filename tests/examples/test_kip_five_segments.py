@@ -94,17 +94,3 @@ def test_the_retried_batch_of_producer_1(log_dir: Path) -> None:
     assert found == {boundary: state_at(boundary) for boundary in (10, 20, 30, 40, 50)}
     (last,) = [entry for entry in found[40] if entry.producer_id == 1]
     assert (last.last_sequence, last.last_offset) == (3, 13), "it is in the second segment, four segments' time ago or less"
-
-
-def test_nobody_whom_the_broker_would_drop_is_missed(log_dir: Path) -> None:
-    """The window rule: a broker loads the same of a file without the expired producers."""
-    as_of = END_MS + SEGMENT_MS // 2
-    found = {}
-    for name, options in (("full", ()), ("small", ("--drop-expired",))):
-        out = log_dir.parent / name
-        in_json("rebuild", log_dir, "--out", out, "--expiration-ms", EXPIRATION_MS, "--as-of", as_of, *options)
-        found[name] = snapshots_in(out / "orders-0")
-    assert {entry.producer_id for entry in found["full"][50] - found["small"][50]} == {10}, "it wrote into the first segment only"
-    for boundary, entries in found["full"].items():
-        loaded = {entry for entry in entries if as_of - entry.timestamp < EXPIRATION_MS}
-        assert loaded == found["small"][boundary]

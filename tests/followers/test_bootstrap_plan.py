@@ -21,17 +21,14 @@ MANIFEST: dict[str, Any] = json.loads((FOLLOWER / "manifest.json").read_text())
 FETCH, TRUNCATE, EMPTY_AT = "fetch", "truncate to the leader's end", "empty the log and start at"
 BUILD, RETRY, FOREVER = "build the state from remote storage and start after it", "retry later", "retry, and fail each time"
 
+# One or more for each option; all rows are in test_bootstrap_rules.py.
 # Row, options, what follows by the proposal with its offset, and what brokers of 4.3 do where that is something else.
 ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None]] = [
     (1, "--assume follower_end=500 --assume follower_offset=600", (FETCH, 600), None),
     (2, "--assume last_tiered_offset=off --assume log_start=100", (EMPTY_AT, 100), None),
-    (2, "--assume log_start=100 --assume follower_end=150 --assume follower_offset=50", (FETCH, 150), None),
-    (3, "--assume follower_end=20", (BUILD, 456), None),
     (4, "--assume follower_end=900", (TRUNCATE, 833), None),
     (5, "", (BUILD, 790), None),
     (6, "--assume log_start=456 --assume highest_remote=unknown", (EMPTY_AT, 456), (BUILD, 456)),
-    (7, "--assume highest_remote=unknown", (RETRY, None), None),
-    (8, "--assume log_start=500 --assume highest_remote=455", (EMPTY_AT, 500), (BUILD, 500)),
     (9, "--assume log_end=790", (BUILD, 790), (RETRY, None)),
     (10, "--assume follower_remote=off", (RETRY, None), None),
     (11, "--assume follower_metadata=off", (RETRY, None), None),
@@ -67,7 +64,6 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
     ("options", "asks"),
     [
         ("", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
-        ("--assume last_tiered_offset=off", [("-2 earliest", 0), ("-4 earliest local", 456), ("-1 latest", 833)]),
         ("--assume highest_remote=unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
         (
             "--profile kafka-4.3 --assume log_end=790",
@@ -84,7 +80,6 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
                 ("-1 latest", 833),
             ],
         ),
-        ("--assume follower_end=900", [("-1 latest", 833)]),
         ("--assume follower_end=500", []),
     ],
 )

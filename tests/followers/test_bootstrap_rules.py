@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from remote_records import copy, epochs, finished
 
-from formats.partition.checkpoint_file import LeaderEpochEntry
-from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
+from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
     Action,
     Follower,
@@ -88,45 +88,11 @@ def test_an_empty_follower_of_an_empty_leader_fetches() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- the example
 
-PARTITION = TopicIdPartition("t", bytes(15) + b"\x01", 0)
-
-
-def epochs(*pairs: tuple[int, int]) -> tuple[LeaderEpochEntry, ...]:
-    return tuple(LeaderEpochEntry(epoch, start) for epoch, start in pairs)
-
-
-def segment(number: int, start: int, end: int, *pairs: tuple[int, int]) -> RemoteSegment:
-    segment_id = bytes(15) + bytes((number,))
-    return RemoteSegment(
-        RemoteSegmentId(PARTITION, segment_id),
-        segment_id,
-        start,
-        end,
-        1,
-        0,
-        0,
-        epochs(*pairs),
-        100,
-        None,
-        SegmentState.COPY_SEGMENT_STARTED,
-        False,
-    )
-
-
-def remote_log(*segments: RemoteSegment) -> RemoteLog:
-    log = RemoteLog()
-    for each in segments:
-        assert each.id is not None
-        log.take(each)
-        log.take(RemoteSegmentUpdate(each.id, 1, 0, None, SegmentState.COPY_SEGMENT_FINISHED))
-    return log
-
-
 # seg-0-2 and seg-3-5 are uploaded; 6 was written in epoch 2, 7 is the first of epoch 3.
 LEADER_EPOCHS = epochs((0, 0), (1, 3), (2, 5), (3, 7))
-SEG_0_2 = segment(1, 0, 2, (0, 0))
-SEG_3_5 = segment(2, 3, 5, (1, 3), (2, 5))
-EXAMPLE = remote_log(SEG_0_2, SEG_3_5)
+SEG_0_2 = copy(1, 0, 2, (0, 0))
+SEG_3_5 = copy(2, 3, 5, (1, 3), (2, 5))
+EXAMPLE = finished(SEG_0_2, SEG_3_5)
 
 
 @pytest.mark.parametrize(

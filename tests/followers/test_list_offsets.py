@@ -74,15 +74,6 @@ NOTHING = (-1, -1, -1)
 @pytest.mark.parametrize(
     ("timestamp", "first"),
     [(LATEST, 1), (EARLIEST, 1), (MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (PENDING, 11), (1000, 1)],
-    ids=[
-        "-1 LATEST",
-        "-2 EARLIEST",
-        "-3 MAX_TIMESTAMP",
-        "-4 EARLIEST_LOCAL",
-        "-5 LATEST_TIERED",
-        "-6 EARLIEST_PENDING_UPLOAD",
-        "a time",
-    ],
 )
 def test_each_is_known_since_a_version(timestamp: int, first: int) -> None:
     answers = [list_offset(LOG, timestamp, UNCOMMITTED, Records(), version).error for version in range(12)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from budgets import scaled
 from played_steps import losses_of
 
 from snaprebuild.simulations.isr import Mode
-from snaprebuild.simulations.isr.search import search, shortened
+from snaprebuild.simulations.isr.search import random_history, search, shortened
+from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Cause, parse_steps
 from snaprebuild.simulations.isr.stories import STORIES
 
@@ -16,7 +20,7 @@ RUNS, STEPS, SEED = 1000, 60, 1
 SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.night), pytest.param(3, marks=pytest.mark.night)])
 def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
     """With a third of the default effort."""
     result = search(Mode.NO_EPOCHS, runs=RUNS, steps=STEPS, seed=seed)
@@ -39,6 +43,21 @@ def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
     assert result.losses[Cause.STALE_EPOCH] == result.losses[Cause.OTHER] == result.stale_joins == 0
     steps = result.found[Cause.LAST_MEMBER].steps
     assert losses_of(Mode.KIP_903, steps) == [Cause.LAST_MEMBER]
+
+
+@pytest.mark.parametrize("mode", [Mode.NO_EPOCHS, Mode.KIP_903])
+def test_in_any_history_the_partition_stays_whole(mode: Mode) -> None:
+    """Those in sync are replicas, one of them leads, and the fenced leave if others remain."""
+    random_ = random.Random(SEED)
+    for _ in range(scaled(200)):
+        cluster = Cluster(mode)
+        for _ in random_history(cluster, STEPS, random_):
+            view = cluster.view()
+            partition, brokers = view.partition, {each.broker: each for each in view.replicas}
+            assert partition.isr
+            assert set(partition.isr) <= set(partition.replicas)
+            assert partition.leader == -1 or partition.leader in partition.isr
+            assert len(partition.isr) == 1 or not any(brokers[each].fenced for each in partition.isr)
 
 
 def test_the_same_seed_gives_the_same() -> None:

@@ -113,7 +113,7 @@ def test_a_slow_reader_reads_no_faster_than_it_says() -> None:
     assert moves(slow)[:2] == [(123, 122), (125, 242)]
 
 
-@pytest.mark.parametrize(("policy", "seconds"), [(Policy.KAFKA_14932, 6_000), (Policy.IMMEDIATE, 2_000), (Policy.RETENTION, 2_000)])
+@pytest.mark.parametrize(("policy", "seconds"), [(Policy.KAFKA_14932, 6_000), (Policy.RETENTION, 2_000)])
 def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two batches each between two looks of the cleaner, and a checkpoint for each tenth: up to 25,000 events."""
     monkeypatch.setattr(log_start_simulation, "STEPS_KEPT_MAX", 1000)
@@ -160,20 +160,13 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ("", "object missing required field `duration`"),
         ("duration = 1.5", "duration: expected a time like"),
         ("duration = '101y'", "found '101y'"),
-        ("duration = true", "found True"),
         ("duration = " + "9" * 5000, "is not TOML"),
         ("duration = '1h'\nelections = ['30m', '10m']", "elections: expected ascending times"),
         ("duration = '1h'\nwhat = 1", "object contains unknown field `what`"),
-        (
-            "duration = '1h'\n[config]\nmetadata.max.retention.byte = 1",
-            "config: object contains unknown field `metadata.max.retention.byte`",
-        ),
         ("duration = '1h'\n[config]\n'metadata.max.retention.ms' = -2", "config.metadata.max.retention.ms: expected a time"),
         ("duration = '1h'\n[nodes]\nsegment_bytes = 0", "nodes.segment_bytes: expected `int` >= 1"),
-        ("duration = '1h'\nnodes = 1", "nodes: expected `object`, found `int`"),
         ("duration = '1h'\n[[append]]\nevery = 0", "append[0].every: expected a time"),
         ("duration = '1h'\n[[append]]\nevery = '1s'\nfrom = '2h'", "append[0].from: expected a time"),
-        ("duration = '1h'\n[[append]]\nevery = '1s'\nbytes = 60", "append[0].bytes: expected `int` >= 61"),
         ("duration = '1h'\n[[replica]]\nid = 2\n[[replica]]\nid = '2'", "replica: expected names that differ"),
         ("duration = '1h'\n[[replica]]\nid = 2\ndown = [['3m', '2m']]", "replica[0].down[0]: expected a time that ends after"),
         ("duration = '1h'\n[[replica]]\nid = 2\ndown = [['3m', '6m'], ['5m', '7m']]", "replica: expected spans in order"),

@@ -28,7 +28,7 @@ from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
 
 AS_OF_MS = 1_795_270_000_000
-TASKS_PER_CORE = 20
+TASKS_PER_CORE = 10
 JOB_TASKS_MAX = 4
 
 

@@ -1,6 +1,6 @@
 """A driver for tests: one rebuild, from objects to objects, on a cluster. Its argument is a JSON document, and it prints one.
 
-It has the ``master``, the ``endpoint`` of the store, the ``source``, and where it is to write (``out``, or next to the segments) and to
+It has the ``master``, the ``source``, and where it is to write (``out``, or next to the segments) and to
 keep its ``receipt``, if anywhere.
 """
 
@@ -58,7 +58,7 @@ def python_workers(below: list[int]) -> list[int]:
 
 def main(asked: dict[str, str]) -> None:
     job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
-    settings = S3Settings(endpoint_url=asked["endpoint"], path_style=True)
+    settings = S3Settings(path_style=True)
     mode = {"out": asked["out"], "boundaries": "all", "replay_from": "log-start"} if "out" in asked else {}
     with opened_session(asked["master"]) as session:
         wait_for_executors(session, EXECUTORS)

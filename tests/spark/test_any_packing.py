@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from budgets import each_seed, scaled
 from engine_results import all_bytes, outcomes_of
-from fixture_files import bundled_directories
-from log_dirs import EMPTY_SNAPSHOT, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
+from log_dirs import EMPTY_SNAPSHOT, copy_of, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
 from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
+from snaprebuild.findings import exit_code_of
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
@@ -100,7 +104,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
         *("wrong-snapshot", "transaction-index-differs", "snapshot-above-log-end"),
     )
 
-    @each_seed(scaled(60), met=lambda: all(reached[each] for each in wanted))
+    @each_seed(scaled(24), met=lambda: all(reached[each] for each in wanted))
     def holds(seed: int) -> None:
         rng = random.Random(seed)
         logs = make_log_dir(tmp_path / "logs")
@@ -143,7 +147,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_rows")
-@pytest.mark.parametrize(("seed", "rounds"), [(8, 2), (36, 5), (121, 6)])
+@pytest.mark.parametrize(("seed", "rounds"), [(8, 2), (121, 6)])
 def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None:
     """Each time that the evidence asks for more segments, another round reads those and no others."""
     logs = make_log_dir(tmp_path / "logs")
@@ -163,16 +167,14 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
 
 
 @pytest.mark.usefixtures("small_rows")
-@pytest.mark.parametrize("replay_from", ["log-start", "auto"])
-def test_any_packing_of_the_bundled_directories(tmp_path: Path, replay_from: str) -> None:
-    """Rebuilt, and then verified."""
-    places = bundled_directories()
-    plan = Request(places, out=str(tmp_path / "out"), boundaries="all", replay_from=replay_from, as_of_ms=NOW_MS)
+def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
+    """Rebuilt, and then verified: sound, damaged, compacted. All of them, on Spark, from the log start: ``test_engine.py``."""
+    places = tuple(str(FIXTURES / each) for each in ("kafka4-mixed", "damaged/logs", "kafka4-compacted"))
+    plan = Request(places, out=str(tmp_path / "out"), boundaries="all", replay_from="auto", as_of_ms=NOW_MS)
     assert rebuilt(plan, WithoutSpark(1)) == rebuilt(plan, None)
-    if replay_from == "auto":
-        clock = make_plan(Request(places, as_of_ms=NOW_MS)).clock
-        found, expected = (verify(open_source(places), clock, jobs=1, engine=each) for each in (WithoutSpark(2), None))
-        assert found == expected
+    clock = make_plan(Request(places, as_of_ms=NOW_MS)).clock
+    found, expected = (verify(open_source(places), clock, jobs=1, engine=each) for each in (WithoutSpark(2), None))
+    assert found == expected
 
 
 @pytest.mark.parametrize(("is_in_place", "boundaries"), [(True, "missing"), (False, "all")], ids=["in place", "out, all"])
@@ -235,9 +237,64 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
 
 
 def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attempt(tmp_path: Path) -> None:
-    request = Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", as_of_ms=NOW_MS)
+    request = Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", topics=("deleted",), as_of_ms=NOW_MS)
     actions = []
     for _ in range(2):
         result = rebuild(make_plan(request), jobs=1, engine=WithoutSpark(3))
         actions.append({boundary.action for partition in result.partitions for boundary in partition.boundaries})
     assert actions == [{"written"}, {"equal"}]
+
+
+# ------------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def same_where_it_goes_wrong(request: Request, spoil: Callable[[], None]) -> RebuildResult:
+    """Spoils the source between plan and run; both engines report the same."""
+    plan = make_plan(request)
+    spoil()
+    own, by_spark = (rebuild(plan, jobs=1, dry_run=True, engine=engine) for engine in (None, WithoutSpark(5)))
+    assert outcomes_of(by_spark) == outcomes_of(own)
+    assert exit_code_of(by_spark.findings) == exit_code_of(own.findings)
+    return by_spark
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _truncated(path: Path) -> None:
+    os.truncate(path, 100)
+
+
+def _replaced(path: Path) -> None:
+    data = path.read_bytes()
+    path.with_suffix(".kept").hardlink_to(path)
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("spoil", "exit_code", "action"), [(_fifo, 5, FAILED), (_truncated, 3, REFUSED)])
+def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, action: str) -> None:
+    """It ends its partition behind what lies before it; the three others are rebuilt."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+    result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert exit_code_of(result.findings) == exit_code
+    actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
+    assert actions.pop("mixed-0") == {WOULD_WRITE, action}
+    assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
+
+
+@pytest.mark.parametrize(("spoil", "exit_code", "unsound"), [(Path.unlink, 1, 11), (_replaced, 0, 0)])
+def test_a_segment_that_is_gone(tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, unsound: int) -> None:
+    """Its partition is listed again: without the segment nothing above the hole is proven, and another file is read instead."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+    result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert exit_code_of(result.findings) == exit_code
+    (mixed,) = [each for each in result.partitions if each.plan.source.topic_partition == "mixed-0"]
+    assert [each.snapshot_class is SnapshotClass.UNSOUND for each in mixed.boundaries] == [False] * (15 - unsound) + [
+        True
+    ] * unsound
+    assert {one.action for each in result.partitions for one in each.boundaries} == {WOULD_WRITE}

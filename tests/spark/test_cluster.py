@@ -8,9 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
 from plans import make_plan
+from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -34,33 +34,39 @@ from make_partition import Shape, make_partition
 
 pytestmark = pytest.mark.spark
 
-SECONDS_MAX = 600
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 12
-READING, WRITING = 2 * TASKS_PER_CORE, PARTITIONS
+WORKERS = 2
+READING, WRITING = WORKERS * TASKS_PER_CORE, PARTITIONS
 """Tasks of the two stages, by which they are known."""
 
 
 @dataclass
 class Cluster:
-    """A cluster that runs; ``workers`` are process ids."""
+    """A cluster that runs; ``workers`` are process ids. Java compiles once: its programs end before a second time would pay."""
 
     state: Path
     master: str = ""
     workers: list[int] = field(default_factory=list)
 
     def script(self, *arguments: str) -> list[str]:
-        environment = {**os.environ, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
+        environment = {**os.environ, **QUICK_JAVA, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
         command = [str(REPOSITORY / "scripts" / "spark-cluster"), *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS_MAX, check=True)
         self.workers += [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("worker")]
         return done.stdout.splitlines()
+
+    def fill_up(self) -> None:
+        """Starts a worker in the place of one that a test has killed."""
+        if len(self.workers) < WORKERS:
+            self.script("add")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("cluster") / "state")
     try:
-        running.master = running.script("start", "2")[0]
+        running.master = running.script("start", str(WORKERS))[0]
         yield running
     finally:
         running.script("stop")
@@ -89,7 +95,7 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def around(**more: str) -> dict[str, str]:
     places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests")))
-    return {**os.environ, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+    return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
 def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -104,14 +110,17 @@ def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("tasks", [READING, WRITING], ids=["segments are read", "snapshots are written"])
+@pytest.mark.parametrize(
+    "tasks",
+    [pytest.param(READING, id="segments are read", marks=pytest.mark.night), pytest.param(WRITING, id="snapshots are written")],
+)
 def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path, tasks: int) -> None:
     """What it read is read again. What it wrote is whole, and the task that does its work again finds it there."""
+    cluster.fill_up()
     victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
     done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks))
     assert done.returncode == 0, done.stderr
-    cluster.script("add")
     document = json.loads(done.stdout)
     assert len(document["killed"]) == 1, "the worker was killed in mid-job"
     assert document["executors"] == 1
@@ -154,10 +163,13 @@ ACCESS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEF
 
 
 class Drivers:
-    """Rebuilds of objects, each by a driver of its own; executors get keys to the store by the settings of the session."""
+    """Rebuilds of objects, each by a driver of its own.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    Executors get keys to the store by settings of Spark. Only the environment of the driver has the address of the store.
+    """
+
+    def __init__(self, cluster: Cluster, store: FaultyStore) -> None:
+        self.cluster, self.store = cluster, store
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, asked: dict[str, str], **settings: str) -> subprocess.Popen[str]:
@@ -168,7 +180,7 @@ class Drivers:
         self.started.append(
             subprocess.Popen(
                 [sys.executable, driver, json.dumps({"master": self.cluster.master, **asked})],
-                env=around(PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell", **ACCESS),
+                env=around(PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell", AWS_ENDPOINT_URL_S3=self.store.endpoint, **ACCESS),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -184,16 +196,10 @@ class Drivers:
         return document
 
 
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @pytest.fixture
-def drivers(cluster: Cluster) -> Iterator[Drivers]:
-    drivers = Drivers(cluster)
+def drivers(cluster: Cluster, store: FaultyStore) -> Iterator[Drivers]:
+    cluster.fill_up()
+    drivers = Drivers(cluster, store)
     yield drivers
     for each in drivers.started:
         each.kill()
@@ -226,17 +232,7 @@ def added(store: FaultyStore) -> dict[str, frozenset[Any]]:
     return {name: frozenset(entries_in(data)) for name, data in found.items() if not (MIXED / name).exists()}
 
 
-def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: FaultyStore, tmp_path: Path) -> None:
-    """Though no executor was told of it, by an option or by its environment; credentials are another matter."""
-    settings = ("--set", "s3_anonymous=true", "--set", "s3_path_style=true")
-    options = (*settings, "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
-    place = {"AWS_ENDPOINT_URL_S3": store.endpoint, "AWS_DEFAULT_REGION": "us-east-1"}
-    arguments = ("s3://b/logs", "--out", str(tmp_path), *options, "--engine", "spark", "--master", cluster.master)
-    done = run("-m", "snaprebuild", "rebuild", *arguments, **place)
-    assert done.returncode == 0, done.stderr
-    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == of_kafka(*MIXED_PARTITIONS)
-
-
+@pytest.mark.night
 def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
     """A range and an answer are late by far: other attempts at the same tasks come first, one of them to an object that is there."""
     late: set[str] = set()
@@ -256,7 +252,7 @@ def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyS
     store.choose = choose
     events = tmp_path.as_uri()
     document = drivers.run(
-        {"source": "s3://b/logs", "out": "s3://b/out", "endpoint": store.endpoint},
+        {"source": "s3://b/logs", "out": "s3://b/out"},
         spark_speculation="true",
         spark_speculation_interval="50ms",
         spark_speculation_quantile="0.5",
@@ -291,6 +287,7 @@ def announced(receipt: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.night
 def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
     """In mid-job, with objects on their way: its receipt lists what is there, and what comes late, and a second run does the rest."""
     before = dict(store.objects)
@@ -303,7 +300,7 @@ def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path:
         return ""
 
     store.choose = choose
-    asked = {"source": "s3://b/logs", "endpoint": store.endpoint}
+    asked = {"source": "s3://b/logs"}
     first = drivers.start({**asked, "receipt": str(tmp_path / "first")})
     wait_until(lambda: waiting.is_set() or first.poll() is not None, "nothing is written")
     first.kill()

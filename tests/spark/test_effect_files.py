@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from budgets import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, flip
@@ -114,7 +115,7 @@ def same(one: SegmentSummary | RangeSummary, other: SegmentSummary | RangeSummar
     assert tables[0] == tables[1]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=scaled(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(1, 4), st.integers(1, 3), st.data())
 def test_what_is_kept_is_what_was_read(
     tmp_path_factory: pytest.TempPathFactory, count: int, producers: int, data: st.DataObject
@@ -248,7 +249,7 @@ def test_what_is_not_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "effects").iterdir())) == 1
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=scaled(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_a_damaged_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Some byte of it is another one, or its end is missing: what is kept is what was read, or it is told."""

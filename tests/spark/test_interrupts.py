@@ -7,28 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faulty_store import faulty_store
 from log_dirs import files_below
 from manifests import FIXTURES, REPOSITORY
+from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
 
 pytestmark = pytest.mark.spark
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
-SECONDS_MAX = 300
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def of_session(leader: int) -> dict[int, str]:
@@ -44,7 +35,7 @@ def of_session(leader: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("where", ["segments are read", "snapshots are written"])
+@pytest.mark.parametrize("where", [pytest.param("segments are read", marks=pytest.mark.night), "snapshots are written"])
 def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
     """The store does not answer any more when the signal comes: tasks wait for it, and are not waited for."""
     method, ending = ("GET", ".log") if where == "segments are read" else ("PUT", ".snapshot")

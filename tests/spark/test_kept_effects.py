@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import sys
@@ -12,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 from command import Run
 from documents import check
 from engine_results import all_bytes
-from log_dirs import batch, flip, make_log_dir, tree, write_partition
+from log_dirs import batch, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
 from plans import make_plan
@@ -27,13 +25,9 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.spark import job
 from snaprebuild.spark.driver_channel import DriverChannel
-from snaprebuild.spark.effect_files import EffectCache
-from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_partition import Shape, make_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,12 +61,16 @@ def told(run: Run) -> tuple[int, int]:
     return sum(each["read_bytes"] for each in partitions), effects["segments"]
 
 
-def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path) -> None:
-    """And a verification, which takes what a rebuild has kept, but for segments inside which a snapshot stands."""
-    kept, line = ("--cache", tmp_path / "effects"), (*ALL, *OPTIONS)
-    plain = command("rebuild", FIXTURES, "--out", tmp_path / "plain", *line)
+KEPT = ("kafka27-mixed", "damaged/logs", "kafka4-compacted")
+"""Sound segments, damaged ones, which are read again, and segments with gaps."""
+
+
+def test_a_second_run_and_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    """A verification takes what a rebuild has kept, but for segments with a snapshot inside."""
+    places, kept, line = [FIXTURES / each for each in KEPT], ("--cache", tmp_path / "effects"), (*ALL, *OPTIONS)
+    plain = command("rebuild", *places, "--out", tmp_path / "plain", *line)
     assert json.loads(plain.stdout)["cache"] is None
-    runs = [command("rebuild", FIXTURES, "--out", tmp_path / name, *kept, *line) for name in ("one", "two")]
+    runs = [command("rebuild", *places, "--out", tmp_path / name, *kept, *line) for name in ("one", "two")]
     for name, run in zip(("one", "two"), runs, strict=True):
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "plain")
         assert document(run, tmp_path / name) == document(plain, tmp_path / "plain")
@@ -86,10 +84,10 @@ def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command:
         sizes = [each["size_bytes"] for each in each["inputs"]]
         most = sum(sizes) if "/damaged/" in each["path"] or "compacted" in each["path"] else sizes[-1] if sizes else 0
         assert each["read_bytes"] <= most, each["path"]
-    plain, with_effects = (command("verify", FIXTURES, *more, *OPTIONS) for more in ((), kept))
+    plain, with_effects = (command("verify", *places, *more, *OPTIONS) for more in ((), kept))
     assert document(with_effects) == document(plain)
     assert (with_effects.exit_code, with_effects.stderr) == (plain.exit_code, plain.stderr)
-    assert told(with_effects)[1] > 50
+    assert told(with_effects)[1] > 20
 
 
 SEGMENTS = {
@@ -135,10 +133,7 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
     new = b"".join(batch(at, producer_id=9) for at in range(60, 63))
     paths[0].with_name(f"{60:020d}.log").write_bytes(new)
     assert run() == (sizes[5] + len(new), 5)
-    assert run() == (len(new), 6)
-    # One that is touched, and one that is replaced by another of the same size and time.
-    os.utime(paths[1])
-    assert run() == (sizes[1] + len(new), 5)
+    # One that is replaced by another of the same size and time.
     status = paths[2].stat()
     aside = logs / "aside"  # while the old one is there, so that the inode is another one
     aside.write_bytes(SEGMENTS[20])
@@ -146,61 +141,6 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
     os.utime(paths[2], ns=(status.st_atime_ns, status.st_mtime_ns))
     assert paths[2].stat().st_ino != status.st_ino
     assert run() == (sizes[2] + len(new), 5)
-    assert run() == (len(new), 6)
-    # The log is cut at its start: what is gone is not asked for.
-    paths[0].unlink()
-    assert run() == (len(new), 5)
-
-
-def test_checksums_are_asked_for(run: Callable[..., tuple[int, int]]) -> None:
-    """What was kept without them serves no run that checks; ``test_effect_files.py`` has the reverse."""
-    assert run("--crc", "skip")[1] == 0
-    assert run("--crc", "check")[1] == 0
-    assert run("--crc", "check")[1] == 5
-
-
-def test_files_that_are_damaged(
-    run: Callable[..., tuple[int, int]], logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They are reported, and what was in them is read and kept again: damage that the driver meets, and that only tasks meet."""
-    sizes = [path.stat().st_size for path in sorted((logs / "t-0").glob("*.log"))]
-    everything, rest = (sum(sizes), 0), (sizes[5], 5)
-    with caplog.at_level(logging.WARNING):
-        assert run() == everything
-        for path in (tmp_path / "effects").iterdir():
-            os.truncate(path, path.stat().st_size // 2)
-        assert run() == everything
-        assert {"is passed over: " in line for line in caplog.messages} == {True}
-        caplog.clear()
-        assert run() == rest
-        for path in (tmp_path / "effects").glob("effects-*"):
-            for position in range(path.stat().st_size // 4, path.stat().st_size // 4 + 100):  # in a page of values, behind the keys
-                flip(path, position)
-        assert run() == everything
-        assert {"is read again" in line or "is passed over" in line for line in caplog.messages} == {True}
-    assert run() == rest, "what was read again was kept again, and the newer one counts"
-
-
-def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ranges are kept. Where one of them is gone, ``test_effect_files.py`` has it, the segment is read."""
-    monkeypatch.setattr(job, "TASK_BYTES_MIN", 20_000)
-    logs = tmp_path / "logs"
-    for name in ("t-0", "t-1"):
-        make_partition(logs / name, Shape(batch_bytes=1000, total_bytes=600_000, segment_bytes=200_000, producers=30))
-    own = rebuild(make_plan(request_of(logs, tmp_path / "own")), jobs=1)
-    effects = EffectCache.at(str(tmp_path / "effects"))
-    hits = []
-    for name in ("one", "two"):
-        plan = make_plan(request_of(logs, tmp_path / name))
-        result = rebuild(plan, engine=SparkEngine(spark, cache=effects))
-        assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "own")
-        for one, other in zip(result.partitions, own.partitions, strict=True):
-            assert one.findings == other.findings
-            assert [each.reasons for each in one.boundaries] == [each.reasons for each in other.boundaries]
-        hits.append([each.outcome.cache_hits.segments for each in result.partitions])
-    starts = [row["start_bytes"] for name in effects.names() for row in pq.read_table(tmp_path / "effects" / name).to_pylist()]
-    assert len([start for start in starts if start]) >= 4
-    assert hits == [[0, 0], [len(each.plan.source.directory.segments) - 1 for each in own.partitions]]
 
 
 @pytest.mark.s3
@@ -233,13 +173,12 @@ def test_in_an_object_store(
 
 def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> None:
     before = tree(logs)
-    for verb, more in (("rebuild", ("--out", tmp_path / "out")), ("verify", ())):
-        refused = command(verb, logs, *more, "--cache", logs / "t-0" / "effects", *OPTIONS)
-        assert (refused.exit_code, refused.stdout) == (3, "")
-        assert "--cache leads into" in refused.stderr
-        wrong = command(verb, logs, *more, "--cache", tmp_path / "effects", "--engine", "auto")
-        assert wrong.exit_code == 2
-        assert "--cache needs --engine spark" in wrong.stderr
+    refused = command("verify", logs, "--cache", logs / "t-0" / "effects", *OPTIONS)
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert "--cache leads into" in refused.stderr
+    wrong = command("verify", logs, "--cache", tmp_path / "effects", "--engine", "auto")
+    assert wrong.exit_code == 2
+    assert "--cache needs --engine spark" in wrong.stderr
     assert command("rebuild", logs, "--cache", "", *OPTIONS).exit_code == 2
     assert tree(logs) == before
     assert not (tmp_path / "effects").exists()

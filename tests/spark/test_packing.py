@@ -32,16 +32,6 @@ def test_no_task_has_more_than_its_share_and_one_item(sizes: list[int], tasks: i
         assert set(placed) == set(range(used)), "no task is idle, not even where items are empty"
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 3))
-def test_near_the_best_packing(sizes: list[int], tasks: int) -> None:
-    """Graham's bound for the largest first: 4/3 - 1/(3 tasks) of the best there is, which is found here by trying all."""
-    best = min(
-        max(loads(sizes, [number // tasks**item % tasks for item in range(len(sizes))], tasks))
-        for number in range(tasks ** len(sizes))
-    )
-    assert max(loads(sizes, pack(sizes, tasks), tasks)) <= best * (4 - 1 / tasks) / 3 + 1e-9
-
-
 def test_nothing_to_pack() -> None:
     assert pack([], 4) == []
     assert pack([0, 0, 0], 2) == [0, 1, 0]

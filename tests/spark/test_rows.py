@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch
-from strategies import INT64, cuts_of, logs
+from strategies import INT64, logs
 
 from formats import errors as format_errors
 from formats.errors import BadChecksumError, FormatError
@@ -20,7 +20,6 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError, StorageError
 from snaprebuild.replay.segment_effect import COLUMNS
-from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
@@ -111,17 +110,6 @@ def test_a_row_is_not_large() -> None:
     assert_same(found[0], many)
 
 
-def test_bad_checksums_are_listed_as_far_as_a_summary_does() -> None:
-    data = bytearray(b"".join(batch(at) for at in range(BAD_CRC_LISTED_MAX + 5)))
-    step = len(data) // (BAD_CRC_LISTED_MAX + 5)
-    data[step - 1 :: step] = bytes(byte ^ 1 for byte in data[step - 1 :: step])
-    pieces = summarise_pieces(BytesSegment(bytes(data)), 0, (), is_last=True)
-    assert pieces[0].facts.bad_crc_count == BAD_CRC_LISTED_MAX + 5
-    ((_, _, found),) = outcomes(through_arrow(list(rows_of_pieces(0, pieces))))
-    assert isinstance(found, tuple)
-    assert_same(found[0], pieces[0])
-
-
 def _subclasses(root: type) -> list[type]:
     return [root, *(each for sub in root.__subclasses__() for each in _subclasses(sub))]
 
@@ -207,19 +195,6 @@ def test_ranges_of_a_segment(task: ReadTask, target_bytes: int) -> None:
         assert len(rows) == 1
     elif len(rows) < RANGES_MAX:
         assert all(row.size_bytes <= target_bytes for row in rows)
-
-
-@given(logs(min_batches=1).flatmap(lambda log: st.tuples(st.just(log), cuts_of(log))))
-def test_segments_of_one_partition_come_apart(cut_log: tuple[object, list[int]]) -> None:
-    log, cuts = cut_log
-    parts = [part for part in log.segments(cuts) if part.batches]  # type: ignore[attr-defined]
-    bases = [part.headers[0].base_offset for part in parts]
-    if sorted(set(bases)) != bases:
-        return  # messages of old formats may share an offset
-    rows = []
-    for part, base in zip(parts, bases, strict=True):
-        rows += rows_of_pieces(0, summarise_pieces(BytesSegment(part.data), base, (), is_last=False))
-    assert [base for _, base, _ in outcomes(through_arrow(rows, 2))] == bases
 
 
 @given(st.data(), st.integers(1, 7))

@@ -13,7 +13,6 @@ from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, cut, flip, record, write_partition
-from manifests import PartitionFixture
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -85,10 +84,6 @@ def test_several_tasks_read_one_segment(tmp_path: Path) -> None:
     sizes = [sum(row["size_bytes"] for row in rows) for rows in found]
     assert max(sizes) < 1.5 * min(sizes)
     assert [row["position_bytes"] for row in in_order(found)] == positions
-
-
-def test_bundled_partitions(partition_fixture: PartitionFixture) -> None:
-    check_equal(partition_fixture.directory, 9)
 
 
 @pytest.mark.parametrize("index", ["missing", "empty", "torn", "zeros"])

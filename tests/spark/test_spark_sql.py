@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib.util
 import json
@@ -54,8 +53,8 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_spark_gets_what_the_readers_give(sql: SparkSession) -> None:
-    """Every column of every row of all bundled partitions, which ``test_data_sources.py`` compares with the grammar."""
-    paths = [str(each.directory) for each in partition_fixtures()]
+    """Every column of every row of some partitions; ``test_data_sources.py`` compares those of all with the grammar."""
+    paths = [str(each.directory) for each in partition_fixtures() if each.fixture in ("kafka4-mixed", "magicup", "txn-state4")]
     for source, tasks in ((BatchHeaders, "7"), (ProducerSnapshots, "3")):
         frame = sql.read.format(source.name()).option("numPartitions", tasks).load(paths)
         assert frame.rdd.getNumPartitions() == int(tasks)
@@ -275,24 +274,3 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
 
     shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
     assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/spark-questions prints"
-
-
-def test_what_the_questions_are_asked_with(
-    questions: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment is one of UTC; and where Spark does not start, one line says why."""
-    asked: list[dict[str, int]] = []
-    monkeypatch.setattr(questions, "ask", lambda *said: asked.append(said[-1]))
-    monkeypatch.setattr(questions, "opened_session", contextlib.nullcontext)
-    monkeypatch.setattr(sys, "argv", ["spark-questions", str(MIXED), "--as-of", "2026-11-21T14:00:00+02:00"])
-    questions.main()
-    assert [each["as_of_ms"] for each in asked] == [AS_OF_MS]
-
-    def fails(_: str | None) -> contextlib.nullcontext[None]:
-        raise UsageError("Spark needs Java 17 or newer")
-
-    monkeypatch.setattr(questions, "opened_session", fails)
-    with pytest.raises(SystemExit) as ended:
-        questions.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith("error: Spark needs Java 17 or newer\n")

@@ -78,10 +78,12 @@ def store(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-@pytest.mark.parametrize("engine", [(), SPARK], ids=["process", "spark"])
-def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command, engine: tuple[str, ...]) -> None:
-    """Each manifest is read once, each request was told, and one less is refused before any segment is read."""
-    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, *engine)
+def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
+    """Each manifest is read once, each request was told, and one less is refused before any segment is read.
+
+    In process: ``tests/tier/test_audit_cost.py``.
+    """
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, *SPARK)
     run = command(*line)
     assert run.exit_code == 1
     methods = [(method, path) for method, path, _ in store.seen]
@@ -99,18 +101,4 @@ def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: C
         refused = command(*line, "--set", f"{setting}={enough - 1}")
         assert (refused.exit_code, f"{setting} {enough - 1}" in refused.stderr) == (3, True)
         assert len(store.seen) <= requests
-        if engine:
-            assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"
-
-
-def test_tasks_together_stay_within_the_limit(store: FaultyStore, command: Command) -> None:
-    """Where requests have to be repeated, as many are sent as the limit allows, by whatever task, and the others stop and say so."""
-    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint, *SPARK)
-    assert command(*line).exit_code == 1
-    requests = len(store.seen)
-    store.choose = lambda _, path, __: "503" if path.endswith(".log") else ""
-    store.seen.clear()
-    run = command(*line, "--set", f"max_requests={requests + 4}")
-    assert run.exit_code == 3
-    assert f"the limit of max_requests {requests + 4} is used up" in run.stderr
-    assert len(store.seen) == requests + 4
+        assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"

@@ -82,7 +82,7 @@ def test_as_many_requests_as_were_told(name: str, level: AuditLevel) -> None:
     assert len(store.asked) == len(manifests) + audit.cost.requests
 
 
-@pytest.mark.parametrize("name", ["STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE"])
+@pytest.mark.parametrize("name", ["STANDARD_IA", "DEEP_ARCHIVE"])
 def test_cold_classes_need_a_limit(name: str) -> None:
     store = ClassedStore(name)
     with pytest.raises(RefusedError, match=f"bytes in {name}.*max_read_bytes"):

@@ -4,66 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import FIXTURES
+from remote_records import PARTITION, copy, epochs, finished, folded, update
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import (
     DeleteState,
     PartitionDeletion,
     RemoteSegment,
-    RemoteSegmentId,
-    RemoteSegmentUpdate,
     SegmentState,
-    TopicIdPartition,
     read_remote_log_record,
 )
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offset, epoch_end_offsets, is_in_lineage
+from snaprebuild.tier.remote_log import RemoteLogs, epoch_end_offset, epoch_end_offsets, is_in_lineage
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-PARTITION = TopicIdPartition("t", bytes(15) + b"\x01", 0)
 STARTED, FINISHED, DELETING, DELETED = SegmentState
-
-
-def epochs(*pairs: tuple[int, int]) -> tuple[LeaderEpochEntry, ...]:
-    return tuple(LeaderEpochEntry(epoch, start) for epoch, start in pairs)
-
-
-def copy(number: int, start: int, end: int, *pairs: tuple[int, int]) -> RemoteSegment:
-    segment_id = bytes(15) + bytes((number,))
-    return RemoteSegment(
-        id=RemoteSegmentId(PARTITION, segment_id),
-        segment_id=segment_id,
-        start_offset=start,
-        end_offset=end,
-        broker_id=1,
-        max_timestamp_ms=100,
-        event_timestamp_ms=200,
-        leader_epochs=epochs(*(pairs or ((0, start),))),
-        size_bytes=1000,
-        custom_metadata=None,
-        state=STARTED,
-        txn_index_empty=False,
-    )
-
-
-def update(segment: RemoteSegment, state: SegmentState) -> RemoteSegmentUpdate:
-    assert segment.id is not None
-    return RemoteSegmentUpdate(segment.id, 2, 300, b"\x07", state)
-
-
-def folded(*records: RemoteSegment | RemoteSegmentUpdate) -> RemoteLog:
-    log = RemoteLog()
-    for record in records:
-        log.take(record)
-    return log
-
-
-def finished(*segments: RemoteSegment) -> RemoteLog:
-    return folded(*(record for segment in segments for record in (segment, update(segment, FINISHED))))
 
 
 def test_what_the_cache_of_kafka_answered() -> None:

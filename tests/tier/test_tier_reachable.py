@@ -169,9 +169,7 @@ def copies_topic_id() -> bytes:
     return audit.partitions[0].topic_id
 
 
-@pytest.mark.parametrize(
-    "text", ["mixed-0", "mixed=5", "mixed-0=-1", "mixed-0=99999999999999999999", "-0=1", "a/b-0=1", "mixed-0=1 "]
-)
+@pytest.mark.parametrize("text", ["mixed-0", "mixed-0=-1", "mixed-0=99999999999999999999", "a/b-0=1"])
 def test_local_log_starts_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="expected TOPIC-PARTITION=OFFSET"):
         read_local_starts([text], (), USUAL_S3)

@@ -14,7 +14,6 @@ import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index
 from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
-from object_store import ObjectStore
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
@@ -41,7 +40,8 @@ PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
 """Before the records, so that nobody has expired."""
 
-NAMES = ("diseased-zstd", "diseased-encrypted")
+NAMES = ("diseased-zstd", pytest.param("diseased-encrypted", marks=pytest.mark.night))
+"""The calls are the same; keys of RSA take their time."""
 
 
 class Killed(BaseException):
@@ -435,16 +435,3 @@ def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path
     result = tier_repair(place.store, place.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True)
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}
-
-
-@pytest.mark.s3
-@pytest.mark.parametrize("at", [0, 4, 6])
-def test_two_runs_at_a_real_object_store(
-    at: int, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = f"s3://{object_store.bucket()}/remote"
-    object_store.upload(AIVEN / "diseased-encrypted" / "store", root)
-    store = S3Store(S3Settings(endpoint_url=object_store.endpoint, path_style=True))
-    files = (tmp_path / f"undo-{number}.jsonl" for number in count())
-    place = Place("diseased-encrypted", store, root, lambda key: object_store.get(f"{root}/{key}"), files)
-    check_race(place, *race(place, at, monkeypatch))

@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 from aiven_reader import NAME, read_copies
-from log_dirs import batch, copy_of, make_log_dir
-from object_store import ObjectStore
+from log_dirs import copy_of
 from uploads import files, upload
 from watched_store import Calls, CrashError
 
-from snaprebuild.storage.s3 import requests as s3_requests
-from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
@@ -90,8 +87,7 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
     assert len(stops) == 9, "nothing, and each of eight objects more"
 
 
-@pytest.mark.parametrize("kind", ["log", "indexes"])
-@pytest.mark.parametrize("name", ["log", "index", "timeindex", "txnindex"])
+@pytest.mark.parametrize(("kind", "name"), [("log", "log"), ("log", "index"), ("indexes", "log"), ("indexes", "txnindex")])
 def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: str) -> None:
     """Behind the segment or the indexes: there is no manifest then."""
     logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"
@@ -141,83 +137,3 @@ def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest
     result = upload(logs, str(root), S3Settings(run="second"))
     assert not [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
     check_finished(before, files(root), logs, result)
-
-
-# ---------------------------------------------------------------------------------------------------------------- a real store
-
-PART_BYTES = 5 << 20
-"""The least that S3 takes."""
-
-
-def large_partition(root: Path) -> Path:
-    """One closed segment of two parts; its indexes are empty, which contradicts nothing."""
-    data = b"".join(batch(offset, payload_bytes=1 << 20, timestamp=offset + 1) for offset in range(6))
-    make_log_dir(root, replication_offset_checkpoint="0\n1\nt 0 6\n", recovery_points={"t-0": 6})
-    directory = root / "t-0"
-    directory.mkdir()
-    for base, content in ((0, data), (6, b"")):
-        (directory / f"{base:020d}.log").write_bytes(content)
-        for suffix in ("index", "timeindex"):
-            (directory / f"{base:020d}.{suffix}").write_bytes(b"")
-    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    (directory / "partition.metadata").write_text("version: 0\ntopic_id: pnG54XS0SyKCbPV6BzO-OQ")
-    return directory
-
-
-class Requests:
-    """Counts what is sent to object stores by a client, and ends the run before a request is sent or after it was answered."""
-
-    def __init__(self, crash_at: int | None = None, *, is_done: bool = False) -> None:
-        self.names: list[str] = []
-        self._crash_at, self._is_done = crash_at, is_done
-
-    def watch(self, settings: S3Settings) -> None:
-        for attempts in (1, s3_requests.ATTEMPTS):
-            events = s3_requests.client_of(settings, attempts).meta.events
-            events.register("before-call.s3", lambda model, **_: self._before(model.name))
-            events.register("after-call.s3", lambda **_: self._after())
-
-    def _before(self, name: str) -> None:
-        self.names.append(name)
-        if len(self.names) - 1 == self._crash_at and not self._is_done:
-            raise CrashError
-
-    def _after(self) -> None:
-        if len(self.names) - 1 == self._crash_at:
-            raise CrashError
-
-
-@pytest.mark.s3
-def test_a_crash_at_every_request(tmp_path: Path, object_store: ObjectStore) -> None:
-    """Before and after each one that changes something; behind one that does not, nothing is other than before the next."""
-    logs = large_partition(tmp_path / "logs")
-    location = f"s3://{object_store.bucket()}"
-    requests = Requests()
-    settings = S3Settings(run="whole")
-    requests.watch(settings)
-    result = upload(logs, f"{location}/whole", settings, part_bytes=PART_BYTES)
-    check_finished({}, object_store.files(f"{location}/whole"), logs, result)
-    assert Counter(requests.names)["UploadPart"] == 3, "two, and the one of the probe"
-    sent_again = []
-    for number, name in enumerate(requests.names):
-        for is_done in (False, True) if not name.startswith(("Head", "Get", "List")) else ():
-            root, crashing = f"{location}/{number}-{is_done}", S3Settings(run=f"crash-{number}-{is_done}")
-            Requests(number, is_done=is_done).watch(crashing)
-            with pytest.raises(CrashError):
-                upload(logs, root, crashing, part_bytes=PART_BYTES)
-            before = without_probes(object_store.files(root))
-            check_what_is_told(before, root, crashing)
-            again, settings = Requests(), S3Settings(run=f"again-{number}-{is_done}")
-            again.watch(settings)
-            result = upload(logs, root, settings, part_bytes=PART_BYTES)
-            check_finished(before, without_probes(object_store.files(root)), logs, result)
-            sent_again.append(Counter(again.names)["UploadPart"])
-    # Both parts, or the second one, or none once the object is there. And the probe's own, where the run that was killed had not come so
-    # far: a process asks each place once.
-    assert set(sent_again) == {0, 1, 2, 3}
-    uploads = object_store.client.list_multipart_uploads(Bucket=location.removeprefix("s3://")).get("Uploads", [])
-    assert all(s3.PROBE_NAME in each["Key"] for each in uploads), "only those of probes that were killed"
-
-
-def without_probes(found: dict[str, bytes]) -> dict[str, bytes]:
-    return {key: data for key, data in found.items() if not key.startswith(s3.PROBE_NAME)}
