@@ -16,8 +16,8 @@ from pages import scan_document, scanned, segments_of, totals_of, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
-from snaprebuild.cluster.fleet.elections import elections_of, write_elections
-from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult, Outcome, merge_scans
+from snaprebuild.cluster.fleet.elections import write_elections
+from snaprebuild.cluster.fleet.merge import FleetResult, Outcome, merge_scans
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
@@ -224,13 +224,6 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path, missing: int
     assert elected_again(result) == [], "broker 1 leads, and is the first"
 
 
-def test_files_of_nothing_but_lost_replicas_are_told_and_left_out(tmp_path: Path) -> None:
-    view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
-    result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
-    assert (result.partitions, result.steps, result.elections()) == ((), (), ())
-    assert [each.code for each in result.findings] == ["replica-not-assigned", "partition-not-scanned"]
-
-
 def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
     moments = result.elections()
     assert moments is not None
@@ -273,12 +266,6 @@ def test_a_reassignment_has_the_replicas_that_the_metadata_log_has(
         assert sorted(order) == sorted(before)
         assert order[0] in placement.in_sync
         assert order[0] in partitions[number][2], "of which there is a scan"
-
-
-def test_elections_name_no_broker_without_a_replica() -> None:
-    placement = Placement((1, 2, 3), CLUSTER, 1)
-    stray = FleetPartition(("orders", 0, TOPIC_ID), (replica(4, 1),), Outcome.ELECT, 4, None, placement)
-    assert elections_of([stray], []) == ()
 
 
 def test_a_replica_without_a_topic_id_is_of_the_topic_that_the_metadata_log_has(tmp_path: Path) -> None:

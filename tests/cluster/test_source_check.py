@@ -640,26 +640,6 @@ def test_without_meta_properties_no_word_helps_where_there_is_a_metadata_log(tmp
             assert str(each) == "REJECTED(R2)"
 
 
-LOST_FILES: dict[str, Callable[[Path], object]] = {
-    "leader epochs": lambda directory: (directory / "leader-epoch-checkpoint").write_bytes(b"9\n"),
-    "topic id": lambda directory: (directory / "partition.metadata").write_bytes(b"no such thing"),
-    "a segment": lambda directory: cut(directory / f"{411:020d}.log", 100),
-    "a snapshot": lambda directory: (directory / f"{501:020d}.snapshot").write_bytes(b""),
-}
-
-
-@pytest.mark.parametrize("lost", LOST_FILES)
-def test_no_line_above_what_was_replayed(node: Path, lost: str) -> None:
-    """A transaction of orders-0 is open from 496 on, below the high watermark 533."""
-    assert verdicts(check(node, purpose=Purpose.UPLOAD))["orders-0"].offset == 496
-    LOST_FILES[lost](node / "orders-0")
-    result = check(node, purpose=Purpose.UPLOAD)
-    verdict = verdicts(result)["orders-0"]
-    assert verdict.offset is not None
-    assert verdict.offset <= 496
-    assert exit_code_of(result.findings) != 0 or lost == "a snapshot"
-
-
 def test_a_backup_from_before_an_upgrade(node: Path) -> None:
     """The broker that registered writes its epoch into the marker (3.9) and a directory.id (3.7): these files are older."""
     stopped_early = node / ".kafka_cleanshutdown"

@@ -11,7 +11,7 @@ import pytest
 from budgets import EXAMPLES, each_seed, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_dirs import flip, write_partition
+from log_dirs import write_partition
 from replays import (
     EXACT,
     NOW,
@@ -186,31 +186,6 @@ def test_a_hole_counts_at_a_cut_inside_it_and_behind_it_but_not_before(tmp_path:
     assert result.at(7).judgement.reasons == ("no batch ends at 6: the last one below it ends at 3",)
     assert result.at(9).judgement.reasons == ("3 offsets between 3 and 9 are not on disk (compacted or deleted)",)
     assert [len(result.at(offset).entries) for offset in (2, 3, 5, 6, 7)] == [0, 1, 1, 1, 1]
-
-
-def test_a_wrong_checksum_counts_behind_it_only(tmp_path: Path) -> None:
-    log, client = Hand(), Client(7, is_transactional=False)
-    for _ in range(4):
-        log.data(client, YOUNG)
-    log.write(tmp_path / "t-0")
-    path = tmp_path / "t-0" / f"{0:020d}.log"
-    flip(path, path.stat().st_size // 2 + 30)
-    result = run(listed(path.parent), ReplayFrom.LOG_START, as_of_ms=NOW, cuts=(1, 2, 3))
-    assert result.classes == {1: EXACT, 2: EXACT, 3: UNSOUND, 4: UNSOUND}
-
-
-def test_what_lies_below_the_batch_on_which_every_broker_throws(tmp_path: Path) -> None:
-    log, client = Hand(), Client(7, is_transactional=True)
-    log.data(client, YOUNG)
-    log.data(client, YOUNG)
-    client.is_transactional = False
-    failing = log.data(client, YOUNG, 3)
-    log.data(client, YOUNG)
-    result = run(log.write(tmp_path / "t-0"), ReplayFrom.LOG_START, as_of_ms=NOW, cuts=(1, failing, failing + 1, log.end - 1))
-    assert result.classes == {1: EXACT, failing: EXACT, failing + 1: EXACT}
-    assert [entries_in(state.entries)[7].last_offset for state in result.states] == [0, 1, 1]
-    assert result.replay.damage is not None
-    assert result.replay.damage.offset == failing
 
 
 def test_each_segment_is_cut_where_the_offsets_lie_inside_it(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from log_dirs import (
     batch,
     copy_of,
     make_log_dir,
-    marker,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -29,7 +27,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import crosscheck, schedule
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import writer
@@ -196,19 +194,6 @@ def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other.file.close()
 
 
-def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 3)
-    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 4, "t-1": 4})
-    data = b"".join(batch(producer, producer_id=producer, timestamp=NOW_MS) for producer in range(4))
-    for number in range(2):
-        partition = write_partition(logs / f"t-{number}", {0: data})
-        (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
-    result = rebuilt(logs, boundaries="all")
-    comparisons = [partition.boundaries[0].comparison for partition in result.partitions]
-    assert [None if each is None else (each.difference_count, len(each.differences)) for each in comparisons] == [(4, 3), (4, 0)]
-    assert result.differences_not_listed == 5
-
-
 # --- evidence --------------------------------------------------------------------------------------------------------------
 
 
@@ -248,33 +233,6 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
         2: {ProducerEntry(7, 3, 9, 1, 0, 1000)},
         3: {ProducerEntry(7, 3, 9, 1, 0, 1000), ProducerEntry(8, 0, 0, 2, 0, 1000)},
     }
-
-
-def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
-    """The first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
-    nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
-    before, after = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3), ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
-    states = {
-        10: {nine, before},
-        12: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
-        13: {nine, after, ProducerEntry(8, 0, 1, 12, 0, 4000)},
-        14: {nine, after, ProducerEntry(8, 0, 2, 13, 0, 5000)},
-    }
-    segments = {
-        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
-        12: batch(12, producer_id=8, sequence=1, timestamp=4000),
-        13: batch(13, producer_id=8, sequence=2, timestamp=5000),
-    }
-    partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", segments)
-    for offset in (10, 13):
-        (partition / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
-    result = rebuilt(partition.parent, as_of_ms=6000)
-    assert result.findings == ()
-    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {12: "EXACT", 14: "EXACT"}
-    assert snapshots_in(partition) == states
-    alone = rebuilt(partition, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
-    assert {each.snapshot_class.value for each in alone.partitions[0].boundaries if each.snapshot_class} == {"EXACT_FROM_LOG_START"}
-    assert {entry.producer_id for entries in snapshots_in(tmp_path / "out" / "t-0").values() for entry in entries} == {7, 8}
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------------------
@@ -384,24 +342,6 @@ def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> No
         snapshot = (logs / "mixed-0" / snapshot_name(offset)).stat()
         segment = (logs / "mixed-0" / f"{base:020d}.log").stat()
         assert (snapshot.st_mode, snapshot.st_uid, snapshot.st_gid) == (segment.st_mode, segment.st_uid, segment.st_gid)
-
-
-def test_one_bad_partition_among_many(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    for number in range(20):
-        write_partition(logs / f"t-{number}", {0: batch(0, producer_id=number), 1: batch(1, producer_id=number, sequence=1)})
-    (logs / "t-7" / f"{0:020d}.log").write_bytes(b"\xff" * 100)
-    shutil.rmtree(logs / "t-9")
-    write_partition(logs / "t-9", {0: batch(0)})
-    (logs / "t-9" / f"{1:020d}.log").mkdir()
-    result = rebuilt(logs)
-    assert exit_code_of(result.findings) == 5
-    assert {Path(finding.path).name if finding.severity is Severity.DAMAGED else "" for finding in result.findings} >= {"t-7"}
-    for number in set(range(20)) - {7, 9}:
-        state = ProducerEntry(number, 0, 0, 0, 0, 1000)
-        assert snapshots_in(logs / f"t-{number}") == {1: {state}, 2: {ProducerEntry(number, 0, 1, 1, 0, 1000)}}
-    assert snapshots_in(logs / "t-7") == {}
-    assert snapshots_in(logs / "t-9") == {}
 
 
 def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
 from log_dirs import flip
-from manifests import partition_fixtures
 from replays import (
     EXACT,
     NOW,
@@ -35,7 +32,6 @@ from strategies import LogBatch
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.reference.producer_state import ProducerState
-from snaprebuild.replay.window import is_expired, window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import open_source
 
@@ -141,50 +137,6 @@ def test_window_mode_claims_nothing_that_is_not_proven() -> None:
 
     holds()
     assert all(reached[name] for name in ("below", "G1", "G2", "G3", "G4")), reached
-
-
-WINDOWED = [
-    ("kafka27-mixed", "logappend-0"),
-    ("kafka4-mixed", "logappend-0"),
-    ("kafka27-mixed", "deleted-0"),
-    ("kafka4-mixed", "deleted-0"),
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("partition", WINDOWED, ids="-".join)
-def test_windows_of_bundled_partitions(partition: tuple[str, str]) -> None:
-    """Real logs of some seconds under expirations of seconds: what a broker's snapshot proves is what Kafka's classes gave."""
-    (about,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == partition]
-    directory = listed(about.directory)
-    largest = [part.max_timestamp for part in about.segments]
-    bases = [part.base_offset for part in about.segments]
-    right = {part.snapshot_offset: part.entries for part in about.segments}
-    reached: Counter[str] = Counter()
-    for expiration_ms, at in itertools.product(range(200, 20_000, 800), [offset for offset, _ in directory.snapshots]):
-        as_of_ms = max(largest)
-        window = window_start(largest, as_of_ms, expiration_ms)
-        stop = bases.index(at) if at in bases else len(bases)
-        for wanted in (offset for offset in right if offset <= at):
-            result = run(directory, as_of_ms=as_of_ms, expiration_ms=expiration_ms, window=window, stop=stop, first_wanted=wanted)
-            reached["window"] += result.replay.start_index > 0
-            reached["extended"] += result.extensions > 0
-            for state in result.states:
-                klass = state.judgement.snapshot_class
-                found = frozenset(entries_in(state.entries).values())
-                if state.offset >= wanted and klass in PROVEN:
-                    reached["proven"] += 1
-                    assert kept(found, as_of_ms, expiration_ms) == kept(right[state.offset], as_of_ms, expiration_ms)
-                elif state.offset >= wanted:
-                    assert (klass, found) == (EXACT, right[state.offset])
-    assert reached["extended"] > 0, reached
-    if partition[0] == "kafka4-mixed":
-        assert reached["window"] > 0, reached
-        assert reached["proven"] > 0, reached
-
-
-def kept(entries: Iterable[ProducerEntry], as_of_ms: int, expiration_ms: int) -> set[ProducerEntry]:
-    return {entry for entry in entries if not is_expired(entry, as_of_ms, expiration_ms)}
 
 
 def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) -> None:

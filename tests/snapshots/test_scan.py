@@ -95,26 +95,6 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     assert result.exit_code == 1
 
 
-HEALTHY = {
-    "follower-lost-state/node1",
-    "kafka27-compacted/logs",
-    "kafka4-compacted/logs",
-    "kafka4-mixed/logs",
-    "kraft-metadata-moved/logs",
-    "kraft-metadata/logs",
-    "tiered-local/logs",
-    "txn-state/logs",
-    "txn-state4/logs",
-}
-
-
-@pytest.mark.parametrize("path", sorted(HEALTHY))
-def test_healthy_directory_raises_no_alarm(path: str) -> None:
-    result = scanned(FIXTURES / path)
-    assert [finding for finding in result.findings if finding.severity] == []
-    assert result.exit_code == 0
-
-
 def test_boundaries_are_the_offsets_of_the_manifest(partition_fixture: PartitionFixture) -> None:
     partition = only(scanned(partition_fixture.directory))
     expected = [segment.snapshot_offset for segment in partition_fixture.segments]

@@ -232,12 +232,6 @@ def test_the_table_tells_it_in_words(mixed: Path) -> None:
     assert "next attempt" not in snaprebuild("scan", mixed.parent.parent / "healthy").stdout
 
 
-def test_entries_of_the_fixture_say_the_same() -> None:
-    """The manifest, which Kafka's own classes wrote, says what is open at the log end."""
-    opened = [entry.current_txn_first_offset for entry in truth("kafka27-mixed", "mixed-0")[8231]]
-    assert min(offset for offset in opened if offset >= 0) == OPEN_FROM
-
-
 # --- what becomes of an attempt, by what brokers logged, in the order in which the code throws --------------------------------------
 
 # Has a snapshot, has leader epochs, is too large: then what 3.6.2 and what 3.9.2 and 4.3.1 do, with whether a STARTED record is left.
