@@ -11,6 +11,7 @@ from typing import Any
 
 import crc32c
 import pytest
+from cluster_images import remember_images
 from log_dirs import cut
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
@@ -38,6 +39,12 @@ KAFKA_DECIDES = {
     # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
     ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)"),
 }
+
+
+@pytest.fixture(autouse=True)
+def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of node 1 is asked in nearly every test."""
+    remember_images(monkeypatch)
 
 
 def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | None = None, **more: Any) -> SourceCheck:

@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from budgets import FACTORS, TIER
+from cluster_images import remember_images
 from manifests import FIXTURES
 from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
-from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
-from snaprebuild.cluster.source_check import metadata_logs as cluster_metadata_logs
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
@@ -171,18 +170,8 @@ class Answer:
 
 @pytest.fixture(autouse=True)
 def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metadata log that has not changed is not folded again: the cases ask for it a thousand times."""
-    known: dict[object, ImageAt] = {}
-
-    def remembered(location: str, offset: int | None = None, *others: Any) -> ImageAt:
-        place = Path(location)
-        files = sorted((place if place.name.endswith("-0") else place / "__cluster_metadata-0").iterdir())
-        key = location, offset, tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
-        if key not in known:
-            known[key] = read_image(location, offset, *others)
-        return known[key]
-
-    monkeypatch.setattr(cluster_metadata_logs, "read_image", remembered)
+    """The cases ask for the same few metadata logs a thousand times."""
+    remember_images(monkeypatch)
 
 
 def rank_of(verdict: SourceVerdict) -> float:
