@@ -440,22 +440,6 @@ def test_fields_in_which_no_batch_of_the_window_contradicts_a_witness() -> None:
         assert BUSY.fault({**RIGHT, producer: replace(RIGHT[producer], **changes)}) is None
 
 
-def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
-    log = log_of(WINDOW, writes(idempotent()), writes(idempotent(8), OLD), BOUNDARY)
-    witness = log.witness
-    assert log.fault({7: witness[7]}) is None
-    assert "contradicts the replay for producer 8" in str(log.fault({**witness, 8: replace(witness[8], epoch=1)}))
-
-
-def test_a_marker_for_a_producer_that_writes_outside_of_transactions() -> None:
-    """Only an administrator's tool writes one; its coordinator epoch is that of the entry all the same."""
-    client = idempotent()
-    log = log_of(WINDOW, writes(client), closes(client, coordinator_epoch=5), BOUNDARY)
-    assert log.witness[7].coordinator_epoch == 5
-    assert log.fault() is None
-    assert entries_in(log.settled().entries) == log.truth
-
-
 def test_a_window_without_a_live_producer_confirms_nothing() -> None:
     log = log_of(WINDOW, writes(idempotent(8), OLD), BOUNDARY)
     assert "no live producer" in str(log.fault())
@@ -486,13 +470,3 @@ def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> 
     opened = {**witness, 8: replace(young[8], current_txn_first_offset=1)}
     assert log.fault(opened) is None
     assert entries_in(log.settled(young).entries)[8] == young[8]
-
-
-def test_a_new_transactional_producer_cannot_have_begun_below() -> None:
-    log = log_of(WINDOW, writes(idempotent()), writes(transactional(epoch=0)), BOUNDARY)
-    assert log.fault() is None
-    shifted = Log(log.batches, 1, 2, log.end)
-    assert shifted.fault({9: log.witness[9]}) is None
-    for claimed in (0, -1):
-        wrong = {9: replace(log.witness[9], current_txn_first_offset=claimed)}
-        assert "contradicts the replay for producer 9" in str(shifted.fault(wrong))
