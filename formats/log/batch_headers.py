@@ -40,6 +40,7 @@ from formats.log.batch_rows import (
     usual_markers,
 )
 from formats.log.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
+from formats.log.mapped_rows import MAPPED_BATCH_BYTES_MIN, MappedBytes, mapped_rows
 from formats.log.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -245,9 +246,16 @@ class HeaderReader:
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
+        mapped = self.source if isinstance(self.source, MappedBytes) and not self.check_crc else None
+        are_large = True
         noting = self.source if isinstance(self.source, _NotesBatches) else None
         tail = self.tail
         while tail is None:
+            if mapped is not None and are_large:
+                for found, stop in mapped_rows(mapped, position, range_end, dtype, self.hint):
+                    self.bytes_read += max(stop - position - held, 0)
+                    position, held = stop, 0
+                    yield found
             filled = self._fill(buffer, position, capacity, held)
             at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
@@ -273,6 +281,7 @@ class HeaderReader:
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield Rows(offsets + position, rows, bad)
+            are_large = end >= len(offsets) * MAPPED_BATCH_BYTES_MIN
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]

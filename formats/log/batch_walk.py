@@ -41,7 +41,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def walk_by_length(
-    data: bytearray, filled: int, length_position: int, name: str = "", position: int = 0, most: int | None = None
+    data: bytearray | memoryview, filled: int, length_position: int, name: str = "", position: int = 0, most: int | None = None
 ) -> tuple[np.ndarray, int, FormatError | None]:
     """The plain walk, one batch after the other.
 

@@ -28,7 +28,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment, read_tasks
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
@@ -335,6 +335,8 @@ class Readers:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
 
+    _processes = None
+
     def __call__(self, jobs: int, **_options: object) -> Readers:
         self.room = threading.Semaphore(jobs)
         return self
@@ -348,8 +350,10 @@ class Readers:
     def shutdown(self, **_options: object) -> None:
         pass
 
-    def submit(self, _function: object, task: ReadTask) -> Future[tuple[SegmentSummary, ...]]:
-        future: Future[tuple[SegmentSummary, ...]] = Future()
+    def submit(self, _function: object, _read: object, tasks: list[ReadTask], *, may_map: bool) -> Future[list[Pieces]]:
+        assert may_map
+        future: Future[list[Pieces]] = Future()
+        (task,) = tasks
         self.submitted.append(task)
         with self.lock:
             self.unfinished += 1
@@ -357,7 +361,7 @@ class Readers:
         threading.Thread(target=self._read, args=(future, task), daemon=True).start()
         return future
 
-    def _read(self, future: Future[tuple[SegmentSummary, ...]], task: ReadTask) -> None:
+    def _read(self, future: Future[list[Pieces]], task: ReadTask) -> None:
         device = self.device_of(task)
         with self.room:
             with self.lock:
@@ -373,7 +377,7 @@ class Readers:
             with self.lock:
                 self.now[device] -= 1
                 self.unfinished -= 1
-        future.set_result(pieces)
+        future.set_result([pieces])
 
 
 @pytest.fixture
@@ -386,6 +390,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
         made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds, until)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
         monkeypatch.setattr(schedule, "ProcessPoolExecutor", made)
+        monkeypatch.setattr(schedule, "PARCEL_SEGMENTS_MAX", 1)
         monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
         return made
 

@@ -5,6 +5,9 @@ reader at a time. No partition is read further ahead of its first missing segmen
 
 A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and its segment is unknown. New workers then read
 all segments that were in flight once more, one at a time. If a worker dies again, its segment fails its partition and no other.
+
+A worker that looks at a mapped file also dies if the file becomes shorter meanwhile (SIGBUS). What was in flight is then read again in
+parallel, without a mapping.
 """
 
 from __future__ import annotations
@@ -23,13 +26,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from snaprebuild.errors import GoneFileError, ReadFailedError, StorageError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, has_lost_a_file, to_domain_error
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_in_worker, read_segment
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers
 from snaprebuild.snapshots.source.source import (
     LISTINGS_MAX,
@@ -52,6 +56,13 @@ IN_PROCESS_BYTES_MAX = 96 << 20
 
 PRELOADED = ("snaprebuild.snapshots.engine.worker_start", "snaprebuild.snapshots.engine.segment_reader")
 """Modules that the fork server imports. The first one ends it with the process that started it."""
+
+PARCEL_BYTES_MAX = 1 << 20
+PARCEL_SEGMENTS_MAX = 32
+"""Handing a segment to a worker costs some tenths of a millisecond, in which it reads several small ones."""
+
+MAPPED_DEATHS_MAX = 3
+"""Of workers by files that became shorter. Nothing is mapped any more after that: each costs the start of new workers."""
 
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
@@ -174,14 +185,19 @@ def read_partitions(
     return results
 
 
+Outcomes = Sequence[Pieces | Exception]
+"""Of the segments of a parcel."""
+
+
 @dataclass(eq=False, slots=True)
-class _InFlight:
-    """A segment that was handed to a worker, and the result: summaries, an error, or nothing yet."""
+class _Parcel:
+    """Consecutive segments that were handed to a worker together, and the results, once they are there."""
 
     queue: _TaskQueue
-    segment: ReadTask
-    future: Future[Pieces] | None = None
-    outcome: Pieces | Exception | None = None
+    segments: list[ReadTask]
+    may_map: bool = False
+    future: Future[list[Pieces | Exception]] | None = None
+    outcomes: Outcomes | None = None
 
 
 class _TaskQueue:
@@ -190,7 +206,7 @@ class _TaskQueue:
     def __init__(self, task: PartitionTask) -> None:
         self.task = task
         self.waiting: deque[ReadTask] = deque()
-        self.in_flight: deque[_InFlight] = deque()
+        self.in_flight: deque[_Parcel] = deque()
         self.is_over = False
 
     def refill(self) -> None:
@@ -234,9 +250,30 @@ class _TaskQueue:
             self.fail(error)
 
     def take_ready(self) -> None:
-        while self.in_flight and (outcome := self.in_flight[0].outcome) is not None:
+        while self.in_flight and (outcomes := self.in_flight[0].outcomes) is not None:
             self.in_flight.popleft()
-            self.take(outcome)
+            for outcome in outcomes:
+                if not self.is_over:
+                    self.take(outcome)
+
+    def next_parcel(self) -> _Parcel:
+        """The next segment that waits, and those after it that are small enough to go with it."""
+        segments = [self.waiting.popleft()]
+        left = PARCEL_BYTES_MAX - segments[0].identity.size_bytes
+        while self.waiting and len(segments) < PARCEL_SEGMENTS_MAX and (left := left - self.waiting[0].identity.size_bytes) >= 0:
+            segments.append(self.waiting.popleft())
+        parcel = _Parcel(self, segments)
+        self.in_flight.append(parcel)
+        return parcel
+
+    def opened(self, parcel: _Parcel) -> list[_Parcel]:
+        """Its segments, each in a parcel of its own, in its place."""
+        singles = [_Parcel(self, [each]) for each in parcel.segments]
+        place = self.in_flight.index(parcel)
+        self.in_flight.remove(parcel)
+        for each in reversed(singles):
+            self.in_flight.insert(place, each)
+        return singles
 
 
 def _outcome(read: Callable[..., Pieces], *arguments: ReadTask) -> Pieces | Exception:
@@ -252,6 +289,16 @@ def _run_here(queues: list[_TaskQueue]) -> None:
             while queue.waiting:
                 queue.take(_outcome(read_segment, queue.waiting.popleft()))
             queue.refill()
+
+
+def _outcomes(future: Future[list[Pieces | Exception]]) -> Outcomes | None:
+    """None if a worker died."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+    except Exception as error:  # the results could not be sent
+        return [error]
 
 
 @contextlib.contextmanager
@@ -303,8 +350,12 @@ class _Pool:
         self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.waiting: dict[int, deque[_TaskQueue]] = {device: deque() for device in devices}
-        self.in_flight: dict[Future[Pieces], _InFlight] = {}
-        self.retry_isolated: deque[_InFlight] = deque()
+        self.in_flight: dict[Future[list[Pieces | Exception]], _Parcel] = {}
+        self.lost: list[_Parcel] = []
+        self.again: deque[_Parcel] = deque()
+        self.retry_isolated: deque[_Parcel] = deque()
+        self.workers: dict[int, BaseProcess] = {}
+        self.mapped_deaths = 0
         self.lost_alone = 0
         self.has_read = False
         self.reads_objects = not all(task.store.is_local for queue in queues for task in queue.waiting)
@@ -323,6 +374,7 @@ class _Pool:
         is_done = False
         while not is_done:
             begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
+            self.workers.clear()
             with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_isolated(pool) and self._read_all(pool)
@@ -330,9 +382,28 @@ class _Pool:
                     if not is_done:
                         _end_workers(pool)
                     pool.shutdown(cancel_futures=True)
+            self._sort_lost()
             if self.lost_alone >= LOST_MAX and not self.has_read:
                 is_done = True
                 self._fail(StorageError("worker processes die whatever they read: a lack of memory, or of what they need to start"))
+
+    def _sort_lost(self) -> None:
+        """What was in flight when a worker died is read again: at once if it died of a mapping, else each segment alone."""
+        lost, self.lost = [each for each in self.lost if not each.queue.is_over], []
+        if not lost:
+            return
+        if any(worker.exitcode == -signal.SIGBUS for worker in self.workers.values()):
+            self.mapped_deaths += 1
+            log.info(
+                "a file became shorter while it was read: %d segments are read once more", sum(len(each.segments) for each in lost)
+            )
+            for each in lost:
+                each.may_map = False
+            self.again.extend(lost)
+            return
+        singles = [single for each in lost for single in each.queue.opened(each)]
+        log.warning("a worker process died: %d segments are read once more, one at a time", len(singles))
+        self.retry_isolated.extend(singles)
 
     def _read_isolated(self, pool: ProcessPoolExecutor) -> bool:
         """Reads what was in flight when a worker died, one segment at a time. False when a worker died again: the pool is gone."""
@@ -341,57 +412,64 @@ class _Pool:
             if each.queue.is_over:
                 continue
             try:
-                future = self._submitted(pool, each.segment)
+                future = self._submitted(pool, each)
             except BrokenProcessPool:  # it died with nothing to do
                 self.retry_isolated.appendleft(each)
                 return False
-            outcome = _outcome(future.result)
-            is_lost = isinstance(outcome, BrokenProcessPool)
-            if is_lost:
+            outcomes = _outcomes(future)
+            if outcomes is None:
                 self.lost_alone += 1
                 message = "a worker process died while it read this file, and again when nothing else was read: perhaps for want of memory"
-                outcome = StorageError(message, path=each.segment.path)
-            self._take(each, outcome)
-            if is_lost:
+                self._take(each, [StorageError(message, path=each.segments[0].path)])
                 return False
+            self._take(each, outcomes)
         return True
 
     def _read_all(self, pool: ProcessPoolExecutor) -> bool:
         """Reads everything that waits. False when a worker died: the pool is gone, and nothing is in flight any more."""
-        while (not self.retry_isolated and self._submit(pool)) or self.in_flight:
+        while (not self.lost and self._submit(pool)) or self.in_flight:
             done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
             self._collect(done)
-        if self.retry_isolated:
-            log.warning("a worker process died: %d segments are read once more, one at a time", len(self.retry_isolated))
-        return not self.retry_isolated
+        return not self.lost
 
     def _submit(self, pool: ProcessPoolExecutor) -> bool:
         """Starts as many readers as the devices allow. Returns whether it started one."""
         submitted = False
-        while len(self.in_flight) < 2 * self.jobs and (queue := self._next()) is not None:
-            each = _InFlight(queue, queue.waiting.popleft())
-            queue.in_flight.append(each)
-            if queue.waiting:
-                self.waiting[queue.task.device].appendleft(queue)
+        while len(self.in_flight) < 2 * self.jobs and (each := self._next_parcel()) is not None:
             try:
-                each.future = self._submitted(pool, each.segment)
+                each.future = self._submitted(pool, each)
             except BrokenProcessPool:
-                self.retry_isolated.append(each)
+                self.lost.append(each)
                 return False
             self.in_flight[each.future] = each
-            self.on_device[queue.task.device] += 1
+            self.on_device[each.queue.task.device] += 1
             submitted = True
         return submitted
 
-    @staticmethod
-    def _submitted(pool: ProcessPoolExecutor, segment: ReadTask) -> Future[Pieces]:
+    def _next_parcel(self) -> _Parcel | None:
+        while self.again:
+            again = self.again.popleft()
+            if not again.queue.is_over:
+                return again
+        queue = self._next()
+        if queue is None:
+            return None
+        parcel = queue.next_parcel()
+        parcel.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
+        if queue.waiting:
+            self.waiting[queue.task.device].appendleft(queue)
+        return parcel
+
+    def _submitted(self, pool: ProcessPoolExecutor, parcel: _Parcel) -> Future[list[Pieces | Exception]]:
         """Starts another worker if all are busy.
 
         Raises:
             BrokenProcessPool: one has died.
         """
         with _interrupts_later():
-            return pool.submit(read_segment, segment)
+            future = pool.submit(read_in_worker, read_segment, parcel.segments, may_map=parcel.may_map)
+        self.workers |= pool._processes or {}
+        return future
 
     def _next(self) -> _TaskQueue | None:
         """Takes the next partition to read from off its device.
@@ -411,19 +489,19 @@ class _Pool:
                     return queue
         return None
 
-    def _collect(self, done: set[Future[Pieces]]) -> None:
+    def _collect(self, done: set[Future[list[Pieces | Exception]]]) -> None:
         for future in done:
             each = self.in_flight.pop(future)
             self.on_device[each.queue.task.device] -= 1
-            outcome = _outcome(future.result)
-            if isinstance(outcome, BrokenProcessPool):
-                self.retry_isolated.append(each)
+            outcomes = _outcomes(future)
+            if outcomes is None:
+                self.lost.append(each)
             else:
-                self._take(each, outcome)
+                self._take(each, outcomes)
 
-    def _take(self, each: _InFlight, outcome: Pieces | Exception) -> None:
-        each.outcome = outcome
-        self.has_read |= not isinstance(outcome, Exception)
+    def _take(self, each: _Parcel, outcomes: Outcomes) -> None:
+        each.outcomes = outcomes
+        self.has_read |= not all(isinstance(outcome, Exception) for outcome in outcomes)
         queue = each.queue
         had_more = bool(queue.waiting)
         queue.take_ready()

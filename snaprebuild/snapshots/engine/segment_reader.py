@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +15,13 @@ from snaprebuild.replay.segment_facts import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.mapped_windows import mapped_reads
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import FileIdentity, NarrowStore, OpenBytes, ReadStore
 
-__all__ = ["Pieces", "ReadTask", "read_range", "read_segment", "read_tasks"]
+__all__ = ["Pieces", "ReadTask", "read_in_worker", "read_range", "read_segment", "read_tasks"]
 
 Pieces = tuple[SegmentSummary, ...]
 """The summary of a segment, or those of its pieces if it is cut."""
@@ -144,6 +145,18 @@ def read_segment(task: ReadTask) -> Pieces:
         return _read_once(task)
     except ChangedFileError:
         return _read_once(task)
+
+
+def read_in_worker(read: Callable[[ReadTask], Pieces], tasks: Sequence[ReadTask], *, may_map: bool) -> list[Pieces | Exception]:
+    """Reads segments one after the other, in a process that may die of one of them. An error is that of its segment alone."""
+    outcomes: list[Pieces | Exception] = []
+    with mapped_reads(allowed=may_map):
+        for task in tasks:
+            try:
+                outcomes.append(read(task))
+            except Exception as error:
+                outcomes.append(error)
+    return outcomes
 
 
 def _read_once(task: ReadTask) -> Pieces:

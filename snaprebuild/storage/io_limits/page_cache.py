@@ -24,7 +24,7 @@ import os
 import re
 from typing import Protocol
 
-__all__ = ["PageReader", "page_reader", "resident_bytes"]
+__all__ = ["PageReader", "Residency", "libc", "page_reader", "resident_bytes"]
 
 RWF_DONTCACHE = 0x80
 """Flag of ``preadv2``: pages that this call brings into the page cache leave it with the call."""
@@ -115,7 +115,7 @@ class DroppingReader:
     def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
         self._size_bytes = size_bytes
-        self._residency = _Residency.of(fd, size_bytes)
+        self._residency = Residency.of(fd, size_bytes)
         self._brought: dict[int, list[tuple[int, int]]] = {}  # by number of the stretch: begins and lengths, in bytes
         self._next_bytes = 0
         _advise(fd, os.POSIX_FADV_NORMAL if self._residency is None else os.POSIX_FADV_RANDOM)
@@ -167,7 +167,7 @@ def _advise(fd: int, advice: int, start_bytes: int = 0, length_bytes: int = 0) -
         os.posix_fadvise(fd, start_bytes, length_bytes, advice)
 
 
-class _Residency:
+class Residency:
     """Asks the kernel which pages of a file are in memory, through a mapping of it that is never touched."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
@@ -175,12 +175,12 @@ class _Residency:
         self._size_bytes = size_bytes
 
     @classmethod
-    def of(cls, fd: int, size_bytes: int) -> _Residency | None:
+    def of(cls, fd: int, size_bytes: int) -> Residency | None:
         """None if residency is unknown: an empty file, a file system without mappings, no C library."""
         if size_bytes <= 0:
             return None
         try:
-            address = _libc().mmap(None, size_bytes, _PROT_READ, _MAP_SHARED, fd, 0)
+            address = libc().mmap(None, size_bytes, _PROT_READ, _MAP_SHARED, fd, 0)
         except (OSError, AttributeError):
             return None
         return None if address is None or address == _MAP_FAILED else cls(address, size_bytes)
@@ -190,7 +190,7 @@ class _Residency:
         page = os.sysconf("SC_PAGE_SIZE")
         length = min(length_bytes, self._size_bytes - begin_bytes)
         pages = ctypes.create_string_buffer(-(-length // page))
-        if _libc().mincore(self._address + begin_bytes, length, pages) != 0:
+        if libc().mincore(self._address + begin_bytes, length, pages) != 0:
             return []
         is_there = pages.raw.translate(_LOWEST_BIT)
         return [
@@ -199,14 +199,16 @@ class _Residency:
         ]
 
     def close(self) -> None:
-        _libc().munmap(self._address, self._size_bytes)
+        """Ends the mapping."""
+        libc().munmap(self._address, self._size_bytes)
 
 
 _LOWEST_BIT = bytes(each & 1 for each in range(256))
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
+    """The C library of this process."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
@@ -220,7 +222,7 @@ def resident_bytes(path: str) -> tuple[int, int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
-        residency = _Residency.of(fd, size)
+        residency = Residency.of(fd, size)
         if residency is None:
             return size, size
         try:

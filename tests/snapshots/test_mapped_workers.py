@@ -1,0 +1,136 @@
+"""Workers look at mapped segments, which may become shorter meanwhile: a real signal ends them, and what they read is read again."""
+
+from __future__ import annotations
+
+import faulthandler
+import resource
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dying_reads import mark_shrinking, read_mapped, shrinks_where_marked
+from log_dirs import batch, write_partition
+
+from formats.errors import FormatError
+from formats.partition.file_names import PartitionDirectoryName
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.replay.segment_effect import COLUMNS
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
+from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers
+from snaprebuild.storage.io_limits.policy import share_io_limits
+from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.s3.request_limits import share_meters
+
+LARGE = 20_000
+"""Bytes of a payload: a mapping is worth it."""
+
+
+class Summaries(PartitionTask):
+    """Keeps what was read of a partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
+        self.summaries: list[SegmentSummary] = []
+        self.error: Exception | None = None
+        self.is_asked = False
+
+    def tasks(self) -> list[ReadTask]:
+        if self.is_asked:
+            return []
+        self.is_asked = True
+        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=False)
+
+    def take(self, summary: SegmentSummary) -> bool:
+        self.summaries.append(summary)
+        return True
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self.error = error
+
+    def finish(self) -> None:
+        pass
+
+
+BASES = range(0, 48, 12)
+
+
+@pytest.fixture
+def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Summaries]:
+    """Sixty partitions with four closed segments of twelve large batches each, and an active one without any; read by workers."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "PARCEL_SEGMENTS_MAX", 2)
+    segments = {
+        base: b"".join(batch(base + at, producer_id=at, sequence=base, payload_bytes=LARGE) for at in range(12)) for base in BASES
+    }
+    return [Summaries(write_partition(tmp_path / f"t-{number}", {**segments, 48: b""})) for number in range(60)]
+
+
+def as_read(work: Summaries) -> list[SegmentSummary]:
+    """What this process reads, which never maps."""
+    return [summary for task in Summaries(Path(work.listing.path)).tasks() for summary in read_segment(task)]
+
+
+def assert_same(found: list[SegmentSummary], expected: list[SegmentSummary]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.facts, one.tail, one.bytes_read) == (other.facts, other.tail, other.bytes_read)
+        for name in COLUMNS:
+            np.testing.assert_array_equal(getattr(one.effect, name), getattr(other.effect, name), name)
+
+
+def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[Summaries], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "read_segment", read_mapped)
+    run(works, 2)
+    assert [work.error for work in works] == [None] * len(works)
+    assert_same(works[0].summaries, as_read(works[0]))
+    assert [len(work.summaries) for work in works] == [len(BASES) + 1] * len(works)
+
+
+@pytest.mark.parametrize("shrinking", [1, 59], ids=["one", "nearly all"])
+def test_segments_that_shrink_while_they_are_looked_at(
+    shrinking: int, works: list[Summaries], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is refused as changed. All others are right, and few workers die: after some deaths nothing is mapped any more."""
+    expected = as_read(works[-1])
+    for work in works[:shrinking]:
+        mark_shrinking(Path(work.listing.path), 12)
+    deaths: list[bool] = []
+    sort_lost = schedule._Pool._sort_lost
+
+    def counting(pool: schedule._Pool) -> None:
+        deaths.extend([True] * bool(pool.lost))
+        sort_lost(pool)
+        assert not [each for each in pool.again if each.may_map]
+
+    monkeypatch.setattr(schedule._Pool, "_sort_lost", counting)
+    monkeypatch.setattr(schedule, "read_segment", shrinks_where_marked)
+    run(works, 2)
+    for work in works[:shrinking]:
+        assert isinstance(work.error, RefusedError)
+        assert (work.error.path, len(work.summaries)) == (str(Path(work.listing.path) / f"{12:020d}.log"), 1)
+    for work in works[shrinking:]:
+        assert work.error is None
+        assert_same(work.summaries, expected)
+    assert 1 <= len(deaths) <= schedule.MAPPED_DEATHS_MAX
+    assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
+
+
+def limits_of_process(_nothing: object) -> tuple[int, bool, bool]:
+    """The largest core file, whether a handler of faults is on, and whether SIGBUS ends the process."""
+    default = signal.getsignal(signal.SIGBUS) is signal.SIG_DFL
+    return resource.getrlimit(resource.RLIMIT_CORE)[0], faulthandler.is_enabled(), default
+
+
+def test_a_worker_dies_without_a_core_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
+    context = get_context("spawn")
+    begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, 1))
+    with ProcessPoolExecutor(1, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
+        assert pool.submit(limits_of_process, None).result() == (0, False, True)
