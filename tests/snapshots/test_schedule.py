@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
 from multiprocessing.context import ForkServerProcess
@@ -20,56 +20,22 @@ import pytest
 from dying_reads import dies_whatever_it_reads, dies_where_marked, mark, runs_out_of_memory
 from log_dirs import batch, write_partition
 from manifests import REPOSITORY
+from recorded_tasks import RecordedTask
+from simulated_broker import listed
 
-from formats.errors import FormatError
-from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
-from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir
 
 
-class Recorded(PartitionTask):
-    """Takes the segments of one directory, in rounds, and writes down what it was told."""
-
-    def __init__(
-        self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None, cuts: Sequence[int] = ()
-    ) -> None:
-        self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
-        self.device = device
-        self.rounds = rounds
-        self.stop_after = stop_after
-        self.cuts = cuts
-        self.taken: list[int] = []
-        self.error: Exception | None = None
-        self.finished = 0
-
-    def tasks(self) -> list[ReadTask]:
-        if not self.rounds:
-            return []
-        self.rounds -= 1
-        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True, cuts=self.cuts)
-
-    def take(self, summary: SegmentSummary) -> bool:
-        self.taken.append(summary.base_offset)
-        return self.stop_after is None or len(self.taken) < self.stop_after
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        assert self.error is None
-        self.error = error
-
-    def finish(self) -> None:
-        self.finished += 1
-
-
-def partition(tmp_path: Path, name: str, segments: int = 6) -> Path:
-    return write_partition(tmp_path / name, {offset: batch(offset, payload_bytes=100) for offset in range(segments)})
+def partition(tmp_path: Path, name: str, segments: int = 6) -> PartitionDir:
+    return listed(write_partition(tmp_path / name, {offset: batch(offset, payload_bytes=100) for offset in range(segments)}))
 
 
 class Threads(ThreadPoolExecutor):
@@ -92,7 +58,7 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(3 + number)) for number in range(5)]
     assert [work.finished for work in works] == [1] * 5
@@ -100,14 +66,14 @@ def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
 
 
 def test_works_may_ask_for_more(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, "t-0", 3), rounds=3), Recorded(partition(tmp_path, "t-1", 2))]
+    works = [RecordedTask(partition(tmp_path, "t-0", 3), [range(3)] * 3), RecordedTask(partition(tmp_path, "t-1", 2))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1, 2] * 3, [0, 1]]
     assert [work.finished for work in works] == [1, 1]
 
 
 def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, "t-0"), stop_after=2, rounds=5), Recorded(partition(tmp_path, "t-1"))]
+    works = [RecordedTask(partition(tmp_path, "t-0"), [range(6)] * 5, stop_after=2), RecordedTask(partition(tmp_path, "t-1"))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert [work.finished for work in works] == [1, 1]
@@ -116,8 +82,8 @@ def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
 def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
     """And no more of them once it is enough."""
     segments = {0: b"".join(map(batch, range(4))), 4: b"".join(map(batch, range(4, 9)))}
-    directory = write_partition(tmp_path / "t-0", segments)
-    works = [Recorded(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
+    directory = listed(write_partition(tmp_path / "t-0", segments))
+    works = [RecordedTask(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 0, 0, 4, 4], [0, 0], [0, 0, 0, 4]]
     assert [work.finished for work in works] == [1, 1, 1]
@@ -125,13 +91,13 @@ def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
 
 def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
     run([], anywhere)
-    work = Recorded(partition(tmp_path, "t-0"), rounds=0)
+    work = RecordedTask(partition(tmp_path, "t-0"), [])
     run([work], anywhere)
     assert (work.taken, work.finished) == ([], 1)
 
 
 def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     (tmp_path / "t-1" / f"{2:020d}.log").unlink()
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
@@ -144,7 +110,7 @@ def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) 
 def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Grown in the middle of the log, or replaced. The last segment of a live broker may grow, and may not shrink."""
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 1 << 30 if jobs == 1 else 0)
-    works = [Recorded(partition(tmp_path, name)) for name in ("grown-0", "replaced-0", "appended-0", "cut-0")]
+    works = [RecordedTask(partition(tmp_path, name)) for name in ("grown-0", "replaced-0", "appended-0", "cut-0")]
     with (tmp_path / "grown-0" / f"{2:020d}.log").open("ab") as file:
         file.write(b"\0")
     replaced = tmp_path / "replaced-0" / f"{2:020d}.log"
@@ -161,16 +127,8 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
     assert "changed since it was listed" in str(works[0].error)
 
 
-class Refuses(Recorded):
-    def take(self, summary: SegmentSummary) -> bool:
-        super().take(summary)
-        if len(self.taken) == 2:
-            raise StorageError("no space")
-        return True
-
-
 def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
-    works = [Refuses(partition(tmp_path, "t-0")), Recorded(partition(tmp_path, "t-1"))]
+    works = [RecordedTask(partition(tmp_path, "t-0"), refuse_at=2), RecordedTask(partition(tmp_path, "t-1"))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], list(range(6))]
     assert str(works[0].error) == "no space"
@@ -178,7 +136,7 @@ def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
 
 
 def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None:
-    work = Recorded(partition(tmp_path, "t-0"))
+    work = RecordedTask(partition(tmp_path, "t-0"))
 
     def tasks() -> list[ReadTask]:
         raise ReadFailedError("no listing")
@@ -208,7 +166,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     """On a spinning disk, whose only reader it was: another one takes its place."""
     dying(dies_where_marked)
     monkeypatch.setattr(block_device, "is_rotational", lambda _device: True)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(2)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 20), [range(20)] * 2) for number in range(2)]
     mark(tmp_path / "t-0", 0, 1)
     # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
     read_isolated = schedule._Pool._read_isolated
@@ -236,7 +194,7 @@ def test_segments_that_kill_every_worker_fail_their_partitions_alone(
 ) -> None:
     """Side by side and one behind the other: who is guilty is told, and nobody else."""
     dying(dies_where_marked)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     guilty = {1: 0, 2: 3}
     for number, base_offset in guilty.items():
         mark(tmp_path / f"t-{number}", base_offset, 2)
@@ -266,7 +224,7 @@ def test_a_worker_that_the_executor_does_not_end(
 
     monkeypatch.setattr(_ExecutorManagerThread, "shutdown_workers", only_whole)
     monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     mark(tmp_path / "t-1", 3, 2)
     hung = threading.Event()
 
@@ -290,7 +248,7 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
     """Nobody waits for ever: a thousand partitions are not tried one by one where no worker can live."""
     monkeypatch.setattr(schedule, "LOST_MAX", 1)
     dying(dies_whatever_it_reads)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
     run(works, 2)
     assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
     assert "die whatever they read" in str(works[-1].error)
@@ -300,7 +258,7 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_segment", runs_out_of_memory)
-    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     run(works, 2)
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
     assert "out of memory" in str(works[1].error)
@@ -397,9 +355,9 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
     return install  # type: ignore[return-value]
 
 
-def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> list[Recorded]:
+def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> list[RecordedTask]:
     return [
-        Recorded(partition(tmp_path / str(device), f"t-{number}", segments), device=device)
+        RecordedTask(partition(tmp_path / str(device), f"t-{number}", segments), device=device)
         for device in range(devices)
         for number in range(partitions)
     ]
@@ -429,7 +387,7 @@ def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Rea
     """The first segment of a long partition is slow: the others are not read far ahead, whose results would pile up."""
     ahead: list[int] = []
     pool = readers(lambda task: 0.4 if task.base_offset == 0 else 0.0)
-    work = Recorded(partition(tmp_path / "0", "t-0", 60))
+    work = RecordedTask(partition(tmp_path / "0", "t-0", 60))
     take = work.take
 
     def taking(summary: SegmentSummary) -> bool:
@@ -503,7 +461,7 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError
 
     monkeypatch.setattr(schedule, "ProcessPoolExecutor", no_pool)
-    work = Recorded(partition(tmp_path, "t-0"))
+    work = RecordedTask(partition(tmp_path, "t-0"))
     run([work], 8)
     assert work.taken == list(range(6))
 
