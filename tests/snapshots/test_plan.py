@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
-from plans import make_plan
+from plans import planned
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan import planner
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-
-NOW_MS = 1_795_270_000_000
-
-
-def planned(*paths: object, **options: object) -> Plan:
-    return make_plan(Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))  # type: ignore[arg-type]
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 
 
 def the_one(plan: Plan) -> PartitionPlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, bundled, partition_fixtures
-from plans import make_plan
+from plans import planned
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError, ReadFailedError
@@ -29,7 +30,6 @@ from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
-from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
@@ -39,7 +39,6 @@ from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
-NOW_MS = 1_795_270_000_000
 BUNDLED = sorted({each.fixture for each in partition_fixtures()})
 
 
@@ -47,8 +46,7 @@ SAME_NAMES = {"tiered-local", "txn-state4", "kafka4-compacted", "kafka4-mixed", 
 
 
 def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildResult:
-    request = Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options})  # type: ignore[arg-type]
-    return rebuild(make_plan(request), jobs=jobs)
+    return rebuild(planned(*paths, **options), jobs=jobs)
 
 
 def all_bytes(root: Path) -> dict[str, bytes]:
@@ -213,7 +211,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(local_store, "create_file", slow)
     with pytest.raises(KeyboardInterrupt):
-        rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
+        rebuild(planned(logs), jobs=1, progress=interrupt)
     assert held
     assert None not in held
     assert lock_holder(logs) is None
@@ -238,32 +236,38 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
 # --- while it runs ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_changes_between_plan_and_lock_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
-    result = rebuild(plan, jobs=1)
-    assert exit_code_of(result.findings) == 3
-    assert any("segments or snapshots changed since the plan was made" in finding.message for finding in result.findings)
-    assert sorted(snapshots_in(logs / "mixed-0")) == [1151, 7045, 7637, 8231]
-    assert (logs / "mixed-0" / snapshot_name(1151)).read_bytes() == EMPTY_SNAPSHOT
-    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+def append_to_a_segment(logs: Path) -> None:
+    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
+        file.write(b"x")
 
 
-def test_a_broker_that_ran_between_plan_and_lock_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda logs: (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT), "segments or snapshots changed"),
+        (append_to_a_segment, "segments or snapshots changed"),
+        # A broker ran meanwhile.
+        (lambda logs: (logs / ".kafka_cleanshutdown").unlink(), "the broker's files changed"),
+    ],
+    ids=["snapshot", "segment", "broker"],
+)
+def test_what_changes_between_plan_and_lock_is_refused(change: Callable[[Path], object], says: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    (logs / ".kafka_cleanshutdown").unlink()
+    plan = planned(logs)
+    change(logs)
+    before = all_bytes(logs / "mixed-0")
     result = rebuild(plan, jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert any("the broker's files changed since the plan was made" in finding.message for finding in result.findings)
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+    assert any(f"{says} since the plan was made" in finding.message for finding in result.findings)
+    assert all_bytes(logs / "mixed-0") == before
+    if "segments" in says:
+        assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look under the lock and the link: the other boundaries are written all the same."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    plan = planned(logs)
     monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild._check_unchanged", lambda _plan: None)
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     result = rebuild(plan, jobs=1)
@@ -272,16 +276,6 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
         finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
     )
     assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
-
-
-def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
-        file.write(b"x")
-    result = rebuild(plan, jobs=1)
-    assert exit_code_of(result.findings) == 3
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
 
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +291,7 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).replace(logs / ".lock")
 
     monkeypatch.setattr(local_store, "create_file", create_and_replace)
-    result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
+    result = rebuild(planned(logs), jobs=1)
     assert exit_code_of(result.findings) == 3
     assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
@@ -350,7 +344,7 @@ def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     def progress(name: str, size_bytes: int) -> None:
         told[name] = told.get(name, 0) + size_bytes
 
-    plan = make_plan(Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", as_of_ms=NOW_MS))
+    plan = planned(FIXTURES / "kafka27-mixed", out=str(tmp_path), boundaries="all")
     rebuild(plan, jobs=1, progress=progress)
     sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in told}
     assert told == sizes
@@ -360,7 +354,7 @@ def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:
     """What could not be written before a broker deleted a segment is not forgotten."""
-    plan = make_plan(Request((str(MIXED),), out=str(tmp_path / "out"), boundaries="all", as_of_ms=0))
+    plan = planned(MIXED, out=str(tmp_path / "out"), boundaries="all")
     (partition,) = plan.partitions
     earlier, found = (Finding(code, Severity.STORAGE, "/p", "no") for code in ("storage-failed", "bad-checksum"))
     result = PartitionResult(partition, RebuildOutcome([earlier]))
