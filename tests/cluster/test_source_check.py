@@ -537,6 +537,7 @@ VERDICTS: dict[str, tuple[Break, dict[str, Any], dict[Purpose, tuple[str, int]]]
     # The log may be that of a topic that was deleted and made again (``LogManager.isStrayReplica``).
     "no topic id": (removed("orders-1/partition.metadata"), {}, dict.fromkeys((REBUILD, UPLOAD), ("REJECTED(R5)", 3))),
     "a segment is missing": (removed(f"orders-1/{144:020d}.log"), {}, {UPLOAD: ("TRUSTED_BELOW(144)", 1)}),
+    "no meta.properties": (removed("meta.properties"), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
     "meta.properties is empty": (written("meta.properties", ""), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
     "meta.properties names nothing": (
         written("meta.properties", "\0garbage"),
@@ -636,14 +637,6 @@ def test_a_producer_whose_clock_is_ahead_makes_no_metadata_log_older(node: Path)
     assert str(verdicts(check(node))["orders-1"]) == "TRUSTED"
     os.utime(segment, ns=((last_ms + 60_000) * 1_000_000,) * 2)
     assert str(verdicts(check(node))["orders-1"]) == "UNKNOWN(R3)", "it was written after the last record"
-
-
-def test_without_meta_properties_no_word_helps_where_there_is_a_metadata_log(tmp_path: Path) -> None:
-    node = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "node2"))
-    (node / "meta.properties").unlink()
-    for metadata in (None, CLUSTER / "node1"):
-        for each in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, leader_asserted=True)).values():
-            assert str(each) == "REJECTED(R2)"
 
 
 def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
