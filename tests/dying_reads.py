@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 from unittest import mock
 
+from snaprebuild.errors import StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.storage.io_limits.page_cache import Residency
+from snaprebuild.storage.io_limits.policy import current_io_limits
 from snaprebuild.storage.local import mapped_windows
 from snaprebuild.storage.local.mapped_windows import MappedWindows
 
@@ -46,6 +48,12 @@ def runs_out_of_memory(task: ReadTask) -> tuple[SegmentSummary, ...]:
     if task.base_offset == 3 and Path(task.path).parent.name == "t-1":
         raise MemoryError
     return read_segment(task)
+
+
+def says_its_limits(_task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """Fails with the limits of its process."""
+    limits = current_io_limits()
+    raise StorageError(f"{limits.bytes_per_second} at idle priority: {limits.at_idle_priority}")
 
 
 EXT4 = 0xEF53

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 import numpy as np
 from construct import Struct
@@ -40,7 +40,7 @@ from formats.log.batch_rows import (
     usual_markers,
 )
 from formats.log.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
-from formats.log.mapped_rows import MAPPED_BATCH_BYTES_MIN, MappedBytes, mapped_rows
+from formats.log.mapped_rows import MAPPED_BATCH_BYTES_MIN, gives_windows, mapped_rows
 from formats.log.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -79,12 +79,15 @@ class SegmentBytes(Protocol):
         """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than requested only at the end of the file."""
 
 
-@runtime_checkable
 class _NotesBatches(Protocol):
     """A segment that may be appended to while it is read: at the end of the read, noted batches must still be where they were."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
         """A whole batch with this header begins at the position. Called for the first and the last batch of a block."""
+
+
+def _notes_batches(source: object) -> TypeGuard[_NotesBatches]:  # isinstance takes tens of microseconds for a protocol
+    return hasattr(source, "note_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +249,9 @@ class HeaderReader:
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
-        mapped = self.source if isinstance(self.source, MappedBytes) and not self.check_crc else None
+        mapped = self.source if not self.check_crc and gives_windows(self.source) else None
         are_large = True
-        noting = self.source if isinstance(self.source, _NotesBatches) else None
+        noting = self.source if _notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
             if mapped is not None and are_large:
@@ -290,8 +293,8 @@ class HeaderReader:
     def _chunk(self, found: Rows) -> Chunk:
         rows = found.rows
         columns = {name: native(rows[name]) for name in self.columns}
-        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0) if self.read_markers else _NO_ROWS
-        control = control[np.flatnonzero((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0))]
+        control = (rows["attributes"] & ATTRIBUTE_CONTROL != 0).nonzero()[0] if self.read_markers else _NO_ROWS
+        control = control[((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0)).nonzero()[0]]
         return Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
 
     @property
@@ -399,7 +402,7 @@ class HeaderReader:
         types, epochs, usual = usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
         end, tail = len(chunk.position_bytes), None
-        for index in np.flatnonzero(~usual).tolist():
+        for index in (~usual).nonzero()[0].tolist():
             start = int(chunk.position_bytes[control[index]])
             try:
                 batch = self._control_batch(start, LOG_OVERHEAD_BYTES + int(rows["length"][index]))

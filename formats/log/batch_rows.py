@@ -94,7 +94,7 @@ def gather(buffer: np.ndarray, offsets: np.ndarray, dtype: np.dtype[np.void]) ->
 
 def legacy_in_columns(rows: np.ndarray) -> None:
     """Rewrites the rows of magic 0 and 1, whose fields are elsewhere, into the columns of magic 2."""
-    legacy = np.flatnonzero(rows["magic"] < 2)
+    legacy = (rows["magic"] < 2).nonzero()[0]
     if not len(legacy):
         return
     raw = bytes_of(chosen_rows(rows, legacy))
@@ -198,7 +198,7 @@ def in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _
             yield waiting[0] if len(waiting) == 1 else join(waiting)
             waiting, count = [], 0
     if waiting:
-        yield join(waiting)
+        yield waiting[0] if len(waiting) == 1 else join(waiting)
 
 
 def joined_rows(parts: list[Rows]) -> Rows:

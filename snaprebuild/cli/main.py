@@ -16,6 +16,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.early_server import start_early
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
@@ -263,6 +264,7 @@ def main() -> None:
         if instruction := os.environ.get("_SNAPREBUILD_COMPLETE"):
             _complete(instruction)
             return
+        start_early(sys.argv[1:])
         code = app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask))
     except SystemExit:
         code = 0  # click ends so, with 1, where the reader of a help went away

@@ -51,7 +51,7 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     In most logs most producers only write data outside of transactions, in one epoch. Their effect depends on their first and last batch,
     which two scatters into tables find. The batches of the other producers are grouped by a sort (``_Acting``).
     """
-    rows = np.flatnonzero(block.column("producer_id") >= 0)
+    rows = (block.column("producer_id") >= 0).nonzero()[0]
     if not len(rows):
         return IDENTITY
     is_whole = len(rows) == len(block)
@@ -66,22 +66,22 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     first[dense[::-1]] = index[::-1]  # numpy assigns in order: of equal indices the last one stays
     last[dense] = index
     is_plain = first != NONE
-    touched = np.flatnonzero(is_plain)
+    touched = is_plain.nonzero()[0]
 
-    # Indices instead of masks, and flatnonzero of bools: numpy needs five times as long to select by a mask, or to search other types.
-    special = np.flatnonzero(column("attributes") & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) != 0)
+    # Indices instead of masks, and nonzero of bools: numpy needs five times as long to select by a mask, or to search other types.
+    special = (column("attributes") & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) != 0).nonzero()[0]
     is_plain[dense[special]] = False
     epoch = column("producer_epoch")
     if epoch.min() != epoch.max():
-        is_plain[dense[np.flatnonzero(epoch != epoch[first][dense])]] = False
-    plain = np.flatnonzero(is_plain[touched])
+        is_plain[dense[(epoch != epoch[first][dense]).nonzero()[0]]] = False
+    plain = is_plain[touched].nonzero()[0]
     effect = _plain_effect(block, ids[touched], plain, rows[first[touched]], rows[last[touched]])
     if len(plain) == len(touched):
         return effect
-    others = _grouped_effect(block, rows[np.flatnonzero(~is_plain[dense])])
+    others = _grouped_effect(block, rows[(~is_plain[dense]).nonzero()[0]])
     if not len(plain):
         return others
-    where = np.flatnonzero(~is_plain[touched])
+    where = (~is_plain[touched]).nonzero()[0]
     for name in COLUMNS:
         getattr(effect, name)[where] = getattr(others, name)
     return effect.with_closes(others.closes)
@@ -127,7 +127,7 @@ def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
     touched = producer_id[run_starts(producer_id)]
     if not acts.any():
         return SegmentEffect(**identity_rows(touched), closes=NO_CLOSES)
-    chosen = np.flatnonzero(acts)
+    chosen = acts.nonzero()[0]
     acting = _Acting(block, rows[chosen], producer_id[chosen], marker[chosen], attributes[chosen])
     return aligned(acting.effect(), touched)
 
@@ -158,7 +158,7 @@ class _Acting:
         begins = np.zeros(len(rows), dtype=bool)
         begins[self.starts] = True
         begins[1:] |= self.is_marker[:-1]
-        self.stretch_starts = np.flatnonzero(begins)
+        self.stretch_starts = begins.nonzero()[0]
         self.stretch = np.cumsum(begins) - 1
         self.stretch_first_txn = np.minimum.reduceat(self._where(self.is_transactional, len(rows)), self.stretch_starts)
 
@@ -175,7 +175,7 @@ class _Acting:
         columns["epoch"] = self.epoch[self.ends]
         columns["first_epoch"] = self.epoch[self.starts]
         columns["timestamp"] = self.block.column("max_timestamp")[self.rows[self.ends]]
-        closing = np.flatnonzero(self.is_marker[self.ends])
+        closing = self.is_marker[self.ends].nonzero()[0]
         columns["timestamp"][closing] = self.block.marker_timestamp[self.marker[self.ends[closing]]]
         last_marker = self._last_of(self.is_marker)
         self._coordinator_epoch(columns, last_marker)
@@ -243,7 +243,7 @@ class _Acting:
         columns["last_batch_kind"] = np.where(self.is_marker[self.ends], closing, ENDS_WITH_DATA).astype(np.uint8)
 
     def _closes(self) -> ClosedTransactions:
-        where = np.flatnonzero(self.is_marker)
+        where = self.is_marker.nonzero()[0]
         if not len(where):
             return NO_CLOSES
         stretch = self.stretch[where]
@@ -313,4 +313,4 @@ def run_starts(values: np.ndarray) -> np.ndarray:
     """Indices at which a run of equal values begins."""
     first = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
-    return np.flatnonzero(first)
+    return first.nonzero()[0]

@@ -70,10 +70,12 @@ class RunningEffect:
         if len(closed):
             staying, first_offset = np.delete(staying, closed), np.delete(first_offset, closed)
         opened, opened_first_offset = _opened(effect)
-        is_new = ~lookup(staying, opened)[1]
-        place = np.searchsorted(staying, opened[is_new])
-        result._open_producer_id = np.insert(staying, place, opened[is_new])
-        result.open_first_offset = np.insert(first_offset, place, opened_first_offset[is_new])
+        if len(opened):
+            is_new = ~lookup(staying, opened)[1]
+            place = np.searchsorted(staying, opened[is_new])
+            staying = np.insert(staying, place, opened[is_new])
+            first_offset = np.insert(first_offset, place, opened_first_offset[is_new])
+        result._open_producer_id, result.open_first_offset = staying, first_offset
         return result
 
     def resolved(self, closes: ClosedTransactions) -> ClosedTransactions:
@@ -89,5 +91,5 @@ class RunningEffect:
 
 def _opened(effect: SegmentEffect) -> tuple[np.ndarray, np.ndarray]:
     """Producer ids and first offsets of the transactions that are open after ``effect`` if nothing was open before."""
-    rows = np.flatnonzero(effect.txn_first_offset != NONE)
+    rows = (effect.txn_first_offset != NONE).nonzero()[0]
     return effect.producer_id[rows], effect.txn_first_offset[rows]

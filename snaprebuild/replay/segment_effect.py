@@ -195,9 +195,17 @@ NO_CLOSES = ClosedTransactions(*(np.zeros(0, dtype=dtype) for dtype in ("i8", "?
 IDENTITY = SegmentEffect(**{name: np.zeros(0, dtype=dtype) for name, (dtype, _) in COLUMNS.items()}, closes=NO_CLOSES)
 
 
+FEW_ROWS = 1024
+_FEW_IDENTITY_ROWS = {name: np.full(FEW_ROWS, value, dtype=dtype) for name, (dtype, value) in COLUMNS.items()}
+
+
 def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
     """All columns of the identity for these producers."""
-    columns = {name: np.full(len(producer_id), value, dtype=dtype) for name, (dtype, value) in COLUMNS.items()}
+    count = len(producer_id)
+    if count <= FEW_ROWS:  # a copy takes a third of the time of numpy.full
+        columns = {name: rows[:count].copy() for name, rows in _FEW_IDENTITY_ROWS.items()}
+    else:
+        columns = {name: np.full(count, value, dtype=dtype) for name, (dtype, value) in COLUMNS.items()}
     columns["producer_id"] = producer_id
     return columns
 
@@ -230,7 +238,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         return (first if len(first) else then).with_closes(closes)
     place = np.searchsorted(first.producer_id, then.producer_id)
     is_new = first.producer_id[np.minimum(place, len(first) - 1)] != then.producer_id
-    both = np.flatnonzero(~is_new)
+    both = (~is_new).nonzero()[0]
     if len(both) == len(first) == len(then):
         return SegmentEffect(**_composed_rows(first, then), closes=closes)
     a, b = first.chosen(place[both]), then.chosen(both)
@@ -238,7 +246,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     if len(both) == len(then):
         columns = {name: _overwritten(getattr(first, name), place, getattr(a, name), composed[name]) for name in COLUMNS}
         return SegmentEffect(**columns, closes=closes)
-    new = np.flatnonzero(is_new)
+    new = is_new.nonzero()[0]
     place += np.cumsum(is_new) - is_new
     at_both, at_new = place[both], place[new]
     is_first = np.ones(len(first) + len(new), dtype=bool)

@@ -24,7 +24,7 @@ SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.storage.io_limits.policy import IoLimits, apply_io_limits
-schedule.IN_PROCESS_BYTES_MAX = 0
+schedule.IN_PROCESS_BYTES_MAX, schedule.PARCEL_SEGMENTS_MAX = 0, 1
 apply_io_limits(IoLimits(bytes_per_second=50_000))
 {}
 main.main()

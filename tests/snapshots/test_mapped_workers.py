@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dying_reads import mark_shrinking, read_mapped, shrinks_where_marked
+from dying_reads import mark_shrinking, read_mapped, says_its_limits, shrinks_where_marked
 from log_dirs import batch, write_partition
 from recorded_tasks import RecordedTask
 from simulated_broker import listed
@@ -22,8 +22,8 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import read_segment
-from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers
-from snaprebuild.storage.io_limits.policy import share_io_limits
+from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
+from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES, IoLimits, adapt_to_live_broker, limited_io, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
 
 LARGE = 20_000
@@ -93,6 +93,16 @@ def test_segments_that_shrink_while_they_are_looked_at(
         assert_same(work.summaries, expected)
     assert 1 <= len(deaths) <= schedule.MAPPED_DEATHS_MAX
     assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
+
+
+def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(works: list[Summaries], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of the moment when the server was started: a live broker is found later, and nothing is read before."""
+    monkeypatch.setattr(schedule, "read_segment", says_its_limits)
+    start_server()
+    with limited_io(IoLimits(adapts_to_broker=True, priority_is_automatic=True)):
+        adapt_to_live_broker(1)
+        run(works, 2)
+    assert {str(work.error) for work in works} == {f"{RATE_WITH_BROKER_BYTES} at idle priority: True"}
 
 
 def limits_of_process(_nothing: object) -> tuple[int, bool, bool]:

@@ -472,6 +472,6 @@ PDEATHSIG = "import ctypes, signal; found = ctypes.c_int(); ctypes.CDLL(None).pr
 
 @pytest.mark.parametrize(("begin", "number"), [("", 0), ("from multiprocessing.forkserver import main; ", signal.SIGKILL)])
 def test_only_a_fork_server_ends_with_its_parent(begin: str, number: int) -> None:
-    script = f"{begin}import {schedule.PRELOADED[0]}; {PDEATHSIG}"
+    script = f"{begin}import snaprebuild.snapshots.engine.worker_start; {PDEATHSIG}"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert int(done.stdout) == number

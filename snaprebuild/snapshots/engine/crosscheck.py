@@ -127,8 +127,8 @@ class CrossCheck:
         if segment is not None and segment.until_offset is not None:
             return None  # it also lists what does not count
         path = directory.transaction_index_path(state.segment.base_offset)
-        if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):
-            return None  # as it was listed; that spares a request for each segment
+        if not expected and not directory.has_transaction_index(state.segment.base_offset):
+            return None  # as it was listed; that spares a call, or a request, for each segment
         try:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))

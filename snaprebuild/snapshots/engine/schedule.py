@@ -19,13 +19,11 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -34,7 +32,7 @@ from snaprebuild.errors import GoneFileError, ReadFailedError, StorageError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, has_lost_a_file, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_in_worker, read_segment
-from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers
+from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, begin_worker, parent_of_workers, start_server
 from snaprebuild.snapshots.source.source import (
     LISTINGS_MAX,
     PartitionSource,
@@ -50,12 +48,6 @@ from snaprebuild.storage.store import Store
 __all__ = ["allowed_processors", "default_jobs", "read_partitions", "run", "run_partitions"]
 
 log = logging.getLogger(__name__)
-
-IN_PROCESS_BYTES_MAX = 96 << 20
-"""Starting workers costs some tenths of a second, in which one process reads about this much."""
-
-PRELOADED = ("snaprebuild.snapshots.engine.worker_start", "snaprebuild.snapshots.engine.segment_reader")
-"""Modules that the fork server imports. The first one ends it with the process that started it."""
 
 PARCEL_BYTES_MAX = 1 << 20
 PARCEL_SEGMENTS_MAX = 32
@@ -256,11 +248,11 @@ class _TaskQueue:
                 if not self.is_over:
                     self.take(outcome)
 
-    def next_parcel(self) -> _Parcel:
-        """The next segment that waits, and those after it that are small enough to go with it."""
+    def next_parcel(self, most: int) -> _Parcel:
+        """The next segment that waits, and those after it that are small enough to go with it. At most this number together."""
         segments = [self.waiting.popleft()]
         left = PARCEL_BYTES_MAX - segments[0].identity.size_bytes
-        while self.waiting and len(segments) < PARCEL_SEGMENTS_MAX and (left := left - self.waiting[0].identity.size_bytes) >= 0:
+        while self.waiting and len(segments) < most and (left := left - self.waiting[0].identity.size_bytes) >= 0:
             segments.append(self.waiting.popleft())
         parcel = _Parcel(self, segments)
         self.in_flight.append(parcel)
@@ -311,20 +303,6 @@ def _interrupts_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes that are started here never see the interrupt of a terminal, which reaches all of them and is ours to answer."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield  # a handler that could not be put back, or a thread that may not set one
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _end_workers(pool: ProcessPoolExecutor) -> None:
     """Kills the workers. Segments that they were reading are read again if they are still wanted.
 
@@ -366,11 +344,7 @@ class _Pool:
     def run(self) -> None:
         context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
         if not self.reads_objects:
-            # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
-            is_main = threading.current_thread() is threading.main_thread()
-            context.set_forkserver_preload(list(PRELOADED if is_main else PRELOADED[1:]))
-            with _interrupts_ignored():
-                forkserver.ensure_running()
+            start_server()
         is_done = False
         while not is_done:
             begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
@@ -454,7 +428,8 @@ class _Pool:
         queue = self._next()
         if queue is None:
             return None
-        parcel = queue.next_parcel()
+        # Requests to a store wait: as many workers as possible should wait at the same time.
+        parcel = queue.next_parcel(1 if self.reads_objects else PARCEL_SEGMENTS_MAX)
         parcel.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
         if queue.waiting:
             self.waiting[queue.task.device].appendleft(queue)

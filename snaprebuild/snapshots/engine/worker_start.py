@@ -6,11 +6,14 @@ notices the end only after it has loaded all that workers need. Other processes 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
@@ -22,7 +25,36 @@ if TYPE_CHECKING:
     from snaprebuild.storage.io_limits.policy import SharedIoLimits
     from snaprebuild.storage.s3.request_limits import SharedCounts
 
-__all__ = ["begin_worker", "parent_of_workers"]
+__all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "parent_of_workers", "start_server"]
+
+IN_PROCESS_BYTES_MAX = 96 << 20
+"""Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+PRELOADED = ("snaprebuild.snapshots.engine.worker_start", "snaprebuild.snapshots.engine.segment_reader")
+"""Modules that the fork server imports. The first one ends it with the process that started it."""
+
+
+def start_server() -> None:
+    """Starts the server that forks workers of this machine, if it does not run. It reads nothing and takes no limits: workers do."""
+    # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
+    is_main = threading.current_thread() is threading.main_thread()
+    forkserver.set_forkserver_preload(list(PRELOADED if is_main else PRELOADED[1:]))
+    with _interrupts_ignored():
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that are started here never see the interrupt of a terminal, which reaches all of them and is ours to answer."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # a handler that could not be put back, or a thread that may not set one
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def parent_of_workers(context: BaseContext) -> int:

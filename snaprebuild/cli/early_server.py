@@ -1,0 +1,48 @@
+"""Starts the server that forks workers before the command itself is loaded, where much is to be read: both take some tenths of a second."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+
+__all__ = ["start_early"]
+
+READING_VERBS = frozenset({"rebuild", "stage", "verify", "stats", "explain", "transactions", "offsets"})
+"""Those that read whole segments. A verb of two words is known by its second one."""
+
+LOOKED_AT_MAX = 2000
+"""Files and directories. Where so many hold little, the server is started when it is needed."""
+
+
+def start_early(words: Sequence[str]) -> None:
+    """Starts it if a command with these arguments will need it.
+
+    Args:
+        words: arguments of the program.
+    """
+    if READING_VERBS.isdisjoint(words[:2]) or ("--jobs", "1") in itertools.pairwise(words):
+        return
+    from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, start_server
+
+    if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
+        start_server()
+
+
+def _holds(directory: str, least_bytes: int) -> bool:
+    """Whether the segments in it, or in the directories in it, have more bytes."""
+    pending, looked_at, size = [directory], 0, 0
+    while pending and looked_at < LOOKED_AT_MAX:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    looked_at += 1
+                    if entry.name.endswith(".log"):
+                        size += entry.stat(follow_symlinks=False).st_size
+                    elif looked_at < LOOKED_AT_MAX and entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    if size > least_bytes:
+                        return True
+        except OSError:  # the command says what is wrong with it
+            continue
+    return False
