@@ -95,7 +95,9 @@ def test_segments_that_shrink_while_they_are_looked_at(
     assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
 
 
-def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(works: list[Summaries], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(
+    works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not those of the moment when the server was started: a live broker is found later, and nothing is read before."""
     monkeypatch.setattr(schedule, "read_segment", says_its_limits)
     start_server()
