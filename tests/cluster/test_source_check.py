@@ -639,6 +639,15 @@ def test_a_producer_whose_clock_is_ahead_makes_no_metadata_log_older(node: Path)
     assert str(verdicts(check(node))["orders-1"]) == "UNKNOWN(R3)", "it was written after the last record"
 
 
+def test_no_line_above_what_was_replayed(node: Path) -> None:
+    """A transaction of orders-0 is open from 496 on, below the high watermark 533; then a segment below it is cut."""
+    assert verdicts(check(node, purpose=UPLOAD))["orders-0"].offset == 496
+    cut(node / "orders-0" / f"{411:020d}.log", 100)
+    result = check(node, purpose=UPLOAD)
+    assert (verdicts(result)["orders-0"].offset or 0) <= 411
+    assert exit_code_of(result.findings) != 0
+
+
 def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
     """Its own metadata log has an earlier registration; that of a broker that was only killed has the same one."""
     old = Path(shutil.copytree(CLUSTER / "old/node3-clean-stopped", tmp_path / "old"))

@@ -24,7 +24,7 @@ from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.stats import stats
 from snaprebuild.replay.segment_statistics import NO_STATISTICS, BatchFacts
-from snaprebuild.replay.segment_summary import summarise_pieces
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 
@@ -186,6 +186,22 @@ def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, byt
     assert without(document["totals"], "read_bytes") == totals_of([expected], clock.as_of_ms, clock.expiration_ms)
     is_whole = sum(header.size_bytes for header in expected.headers) == expected.size_bytes
     assert (document["exit_code"] == 0) <= is_whole
+
+
+def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
+    take = stats_module._StatsTask.take
+
+    def fails(work: stats_module._StatsTask, summary: SegmentSummary) -> bool:
+        if work._place == 1:
+            raise MemoryError
+        return take(work, summary)
+
+    monkeypatch.setattr(stats_module._StatsTask, "take", fails)
+    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    assert [each.code for each in result.findings] == ["out-of-memory"]
+    assert result.total.facts.seen == result.topics["t"].facts.seen == 2
 
 
 def test_a_sum_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from budgets import EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
-from strategies import GeneratedLog, LogBatch, cuts_of, logs
+from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry
@@ -20,6 +20,7 @@ from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
 from snaprebuild.replay.producer_trace import ProducerTrace, deciding
 from snaprebuild.replay.reference.producer_state import (
     DataBatch,
+    EmptyControlBatch,
     InvalidTransactionStateError,
     Marker,
     ProducerBatch,
@@ -159,6 +160,13 @@ def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cut
     log = GeneratedLog(tuple(batches))
     check(log, cuts, 7, 1 << 20, Counter())
     assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["current_txn_first_offset"].base_offset == first
+
+
+def test_a_marker_that_was_compacted_away_makes_an_entry_of_nothing() -> None:
+    header = header_of(0, attributes=CONTROL | TRANSACTIONAL, producer_id=7, producer_epoch=2, record_count=0)
+    log = GeneratedLog((batch_of(header, b"", EmptyControlBatch(7)),))
+    check(log, [], 7, 1 << 20, Counter())
+    assert trace_of([log], 7, 1 << 20).entry == ProducerEntry(7)
 
 
 def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
