@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -66,6 +67,8 @@ static int unfit(const char *place, const char *reason) {
 static void map_own_file(void) {
   struct stat status;
   int own = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const char *named = (const char *)getauxval(AT_EXECFN);
+  if (own < 0 && named) own = open(named, O_RDONLY | O_CLOEXEC); /* there is no /proc */
   if (own < 0 || fstat(own, &status) < 0) fail(STORAGE_FAILED, "/proc/self/exe: %s", strerror(errno));
   uint64_t size = status.st_size;
   file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, own, 0);
@@ -229,7 +232,6 @@ static void run_from(const char *place, int make_parent, char **arguments, int c
   for (int i = 1; i < count; i++) command[3 + i] = arguments[i];
   command[3 + (count > 1 ? count : 1)] = NULL;
   execv(python, command);
-  if (errno == ENOENT) fail(REFUSED, "the loader of glibc is missing: this file is for systems with glibc");
   unfit(place, strerror(errno));
 }
 

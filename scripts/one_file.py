@@ -1,4 +1,7 @@
-"""The one file of a release: an interpreter, the packages, the shared libraries they need, and a launcher in front (one_file.c)."""
+"""The one file of a release: an interpreter, the packages, every shared library they need, and a launcher in front (one_file.c).
+
+The C library and its loader are inside too: the file starts on any Linux, also on one that has none (one_file_starter.c).
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Tree", "highest_glibc", "make_tree", "write_one_file"]
+__all__ = ["Tree", "make_tree", "write_one_file"]
 
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|anl|mvec|nsl|nss_.*|crypt|BrokenLocale|thread_db))\.so\.\d+$")
-"""Of the system on which the file runs: its loader accepts no other. libnsl and libcrypt, for what is left out, are seen too."""
+"""One release of these belongs together, so they are copied as they are."""
+
+LOADER = "snaprebuild"
+"""Name of the loader in ``lib/``: the process has it."""
 
 LEFT_OUT = (
     "test",
@@ -58,7 +64,9 @@ class Tree:
 
     root: Path
     python: str
-    """Of the interpreter, below the root."""
+    """Of the program that starts the interpreter, below the root."""
+    interpreter: str = "bin/interpreter"
+    """Of the interpreter itself."""
     libraries: dict[str, Path] = field(default_factory=dict)
     """Shared libraries of the building system, by their names in ``lib/``: where each came from."""
 
@@ -80,7 +88,7 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
     packages = home / "site-packages"
     _copy_standard_library(home)
     (root / "bin").mkdir()
-    interpreter = root / tree.python
+    interpreter = root / tree.interpreter
     shutil.copyfile(os.path.realpath(sys.executable), interpreter)
     interpreter.chmod(0o755)
     pip = [
@@ -174,11 +182,15 @@ def _needed(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _relocate(tree: Tree) -> None:
-    """Copies the libraries that glibc does not have, and lets each file look for them below the root, wherever that lies."""
+    """Copies all libraries, and lets each file look for them below the root, wherever that lies."""
     inside = _elf_files(tree.root)
-    for path in inside:
+    interpreter = tree.root / tree.interpreter
+    tree.libraries[LOADER] = Path(os.path.realpath(_told("patchelf", "--print-interpreter", interpreter)))
+    # The C library opens it when a thread ends.
+    tree.libraries["libgcc_s.so.1"] = Path(os.path.realpath(_told("cc", "-print-file-name=libgcc_s.so.1")))
+    for path in [*inside, tree.libraries["libgcc_s.so.1"]]:
         for name, place in _needed(path):
-            if GLIBC.match(name) or Path(place).is_relative_to(tree.root):
+            if Path(place).is_relative_to(tree.root):
                 continue
             if not place.startswith("/"):
                 raise RuntimeError(f"{path.name} needs {name}, which this system does not have")
@@ -186,27 +198,22 @@ def _relocate(tree: Tree) -> None:
     lib = tree.root / "lib"
     for name, place in sorted(tree.libraries.items()):
         shutil.copyfile(place, lib / name)
-        inside.append(lib / name)
+        if name != LOADER and not GLIBC.match(name):
+            inside.append(lib / name)
     for path in inside:
         bundled_by_wheel = path.parent.name.endswith(".libs")
         if not bundled_by_wheel and "site-packages" not in path.parts:
             path.chmod(0o755)
             subprocess.run(["strip", "--strip-unneeded", path], check=True)
-        former = subprocess.run(["patchelf", "--print-rpath", path], check=True, capture_output=True, text=True).stdout.strip()
+        own = [each for each in _told("patchelf", "--print-rpath", path).split(":") if each.startswith("$ORIGIN")]
         up = os.path.relpath(lib, path.parent)
-        own = [each for each in former.split(":") if each.startswith("$ORIGIN")]
         # DT_RPATH, which LD_LIBRARY_PATH of the caller does not overrule.
         wanted = ":".join(dict.fromkeys([*own, f"$ORIGIN/{up}"]))
         subprocess.run(["patchelf", "--force-rpath", "--set-rpath", wanted, path], check=True)
 
 
-def highest_glibc(root: Path, *more: Path) -> tuple[int, ...]:
-    """The newest version of glibc that anything inside asks for."""
-    versions = {(0,)}
-    for path in [*_elf_files(root), *more]:
-        told = subprocess.run(["readelf", "--version-info", path], capture_output=True, text=True, check=True).stdout
-        versions |= {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", told)}
-    return max(versions)
+def _told(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 # --- the file -----------------------------------------------------------------------------------------------------------------
@@ -217,29 +224,14 @@ ENTRY = struct.Struct("<IIQ")
 
 
 def write_one_file(tree: Tree, out: Path, work: Path) -> None:
-    """Launcher, contents, list of files, tail: see one_file.c.
+    """Starter, launcher, contents, list of files, tail: see one_file.c.
 
     Raises:
         CalledProcessError: the compiler failed.
     """
     launcher = work / "launcher"
-    source = Path(__file__).with_name("one_file.c")
-    cc = [
-        "cc",
-        "-std=gnu11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-Wno-sign-compare",
-        "-o",
-        launcher,
-        source,
-        "-l:libz.a",
-        "-s",
-        "-Wl,--build-id=none",
-    ]
-    subprocess.run(cc, check=True)
+    _compile_static("one_file.c", launcher, "-l:libz.a")
+    _compile_static("one_file_starter.c", tree.root / tree.python)
     listed, contents, key = bytearray(), bytearray(), hashlib.sha256()
     stream = zlib.compressobj(6)
     paths = sorted(path for path in tree.root.rglob("*"))
@@ -249,7 +241,7 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
             entry = ENTRY.pack(0, len(name), 0)
         else:
             data = path.read_bytes()
-            mode = 0o555 if name == tree.python.encode() or data[:4] == b"\x7fELF" else 0o444
+            mode = 0o555 if data[:4] == b"\x7fELF" else 0o444
             entry = ENTRY.pack(mode, len(name), len(data))
             contents += stream.compress(data)
             key.update(hashlib.sha256(data).digest())
@@ -262,6 +254,12 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     tail = TAIL.pack(len(head), len(contents), ends, len(listed), zlib.crc32(listed), name, tree.python.encode(), MAGIC)
     out.write_bytes(head + contents + listed + tail)
     out.chmod(0o755)
+
+
+def _compile_static(source: str, program: Path, *libraries: str) -> None:
+    strict = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
+    place = Path(__file__).with_name(source)
+    subprocess.run(["cc", *strict, "-static", "-o", program, place, *libraries, "-s", "-Wl,--build-id=none"], check=True)
 
 
 def machine() -> str:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,23 +44,25 @@ class Part:
     """Its licence and whom it names."""
 
 
-def parts_of(tree: Tree, zlib_archive: Path) -> list[Part]:
+def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
     """What the tree and the launcher have in them.
 
     Args:
         tree: as it will be unpacked.
-        zlib_archive: that the launcher was linked with.
+        archives: static libraries that the launcher was linked with.
 
     Raises:
         RuntimeError: of something no licence is to be found.
     """
     home = tree.root / "lib" / Path(tree.python).name
     parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]
+    parts = [replace(each, files=(tree.root / tree.python,)) if each.name == "snaprebuild" else each for each in parts]
     of_system: dict[str, list[Path]] = {}
     for name, place in tree.libraries.items():
         if not name.startswith("libpython"):
             of_system.setdefault(_package_of(place), []).append(tree.root / "lib" / name)
-    of_system.setdefault(_package_of(zlib_archive), [])
+    for archive in archives:
+        of_system.setdefault(_package_of(archive), [])
     parts += [_system_package(package, files) for package, files in of_system.items()]
     return sorted(parts, key=lambda part: (part.name.lower(), part.version))
 
@@ -68,7 +70,7 @@ def parts_of(tree: Tree, zlib_archive: Path) -> list[Part]:
 def _python(tree: Tree) -> Part:
     version = ".".join(map(str, sys.version_info[:3]))
     notice = (Path(sysconfig.get_path("stdlib")) / "LICENSE.txt").read_text()
-    files = [tree.root / tree.python, *(tree.root / "lib").glob("libpython*")]
+    files = [tree.root / tree.interpreter, *(tree.root / "lib").glob("libpython*")]
     return Part("CPython", version, "PSF-2.0", PackageURL("generic", None, "python", version), tuple(files), notice)
 
 
@@ -176,5 +178,5 @@ def notices(parts: list[Part]) -> str:
     """One text: what is inside, and under which terms each part is."""
     table = [f"{part.name} {part.version}: {part.license}" for part in parts]
     texts = [f"{'=' * 100}\n{part.name} {part.version}\n{'=' * 100}\n\n{part.notice.strip()}\n" for part in parts]
-    head = "What the self-contained file of snaprebuild has in it, and the terms of each part. The glibc of the system is not inside.\n"
+    head = "What the self-contained file of snaprebuild has in it, and the terms of each part.\n"
     return "\n".join([head, *table, "", *texts])

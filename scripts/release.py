@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 from man_page import man_page
-from one_file import highest_glibc, machine, make_tree, write_one_file
+from one_file import machine, make_tree, write_one_file
 from one_file_bill import bill_of_materials, notices, parts_of
 
 from snaprebuild import __version__
@@ -71,9 +71,7 @@ def build(out: Path, work: Path, epoch: int) -> None:
     say("the one file")
     file = out / f"snaprebuild-{__version__}-linux-{machine()}"
     write_one_file(tree, file, work)
-    glibc = ".".join(map(str, highest_glibc(tree.root, file)))
-    zlib = subprocess.run(["cc", "-print-file-name=libz.a"], check=True, capture_output=True, text=True).stdout.strip()
-    parts = parts_of(tree, Path(os.path.realpath(zlib)))
+    parts = parts_of(tree, [archive("libz.a"), archive("libc.a")])
     bill = bill_of_materials(parts, tree, file.name, __version__, sha256(file), epoch)
     (out / f"{file.name}.cdx.json").write_text(bill)
     (out / "THIRD-PARTY-NOTICES.txt").write_text(notices(parts))
@@ -82,7 +80,13 @@ def build(out: Path, work: Path, epoch: int) -> None:
     (out / "completions").mkdir()
     for shell, name in COMPLETIONS.items():
         (out / "completions" / name).write_text(script(shell, typer.main.get_command(app)) + "\n")
-    print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB, Python {sys.version.split()[0]}, glibc {glibc} or newer")
+    print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB, Python {sys.version.split()[0]}")
+
+
+def archive(name: str) -> Path:
+    """A static library that the launcher has in it."""
+    told = subprocess.run(["cc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
+    return Path(os.path.realpath(told))
 
 
 def say(what: str) -> None:

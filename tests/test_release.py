@@ -36,7 +36,6 @@ FIXTURE = "kafka27-mixed"
 EPOCH = 1_700_000_000
 SECONDS_MAX = 180
 CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-GLIBC = re.compile(r"^(ld-linux|lib(c|m|dl|rt|pthread|util)\.so)")
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +80,16 @@ def run(
 def unpacked(cache: Path) -> Path:
     (found,) = (path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
     return found
+
+
+def many_bytes(root: Path) -> Path:
+    """Copies of a segment: more than one process reads alone."""
+    whole = {segment.stat().st_size: segment for segment in (FIXTURES / FIXTURE / "logs").rglob("*.log")}
+    for number in range(IN_PROCESS_BYTES_MAX // max(whole) + 2):
+        partition = root / f"copy-{number}"
+        partition.mkdir(parents=True)
+        shutil.copy(whole[max(whole)], partition)
+    return root
 
 
 def all_verbs() -> dict[str, click.Command]:
@@ -145,36 +154,51 @@ def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory")
-def test_with_nothing_but_glibc_and_proc(one_file: Path, tmp_path: Path) -> None:
+def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:
+    """Without a C library, a loader, a shell; at first without /proc and /dev, too."""
     root = tmp_path / "root"
-    for folder in ("proc", "tmp"):
+    for folder in ("proc", "dev", "tmp"):
         (root / folder).mkdir(parents=True)
-    for line in subprocess.run(
-        ["ldd", shutil.which("python3") or sys.executable], capture_output=True, text=True, check=True
-    ).stdout.splitlines():
-        for place in re.findall(r"(/\S*ld-linux\S*|/\S+/libc\.so\.6)", line):
-            loader_or_libc = Path(place)
-            (root / loader_or_libc.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(loader_or_libc, root / loader_or_libc.relative_to("/"))
-            for each in loader_or_libc.parent.iterdir():
-                if GLIBC.match(each.name) and loader_or_libc.name.startswith("libc"):
-                    shutil.copy(each, root / each.relative_to("/"))
     shutil.copy(one_file, root / "snaprebuild")
     shutil.copytree(FIXTURES / FIXTURE / "logs", root / "logs")
-    files = {path.name for path in root.rglob("*") if path.is_file() and not path.is_relative_to(root / "logs")} - {"snaprebuild"}
-    assert files
-    assert all(GLIBC.match(name) for name in files)
+    many_bytes(root / "large")
+    begin = f"env -i {CHROOT} {root} /snaprebuild"
     script = f"""
+        {begin} --version || exit 9
+        {begin} rebuild /logs --out /tmp/out --boundaries all --output json || exit 9
         mount -t proc proc {root}/proc
-        env -i {CHROOT} {root} /snaprebuild rebuild /logs --out /tmp/out --boundaries all --jobs 2 --output json || exit 9
+        {begin} verify /large --jobs 2 > /dev/null && exit 9
+        mount --bind /dev {root}/dev
+        {begin} rebuild /large --out /tmp/workers --boundaries all --jobs 2 > /dev/null || exit 9
         mount -t tmpfs -o noexec tmpfs {root}/tmp
-        env -i {CHROOT} {root} /snaprebuild --version
+        {begin} --version
     """
     command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
     assert told.returncode == 3, told.stderr
-    assert json.loads(told.stdout)["totals"]["written"] == 23
+    version, document = told.stdout.split("\n", 1)
+    assert version == "snaprebuild 0.1.0"
+    assert json.loads(document)["totals"]["written"] == 23
+    assert "worker processes cannot be started: No such file or directory. They need /dev/null and /dev/shm" in told.stderr
     assert "/tmp/snaprebuild-0: is mounted noexec" in told.stderr
+
+
+def test_nothing_inside_needs_what_is_not_inside(one_file: Path, cache: Path) -> None:
+    """Each library, and each version of a symbol, that an ELF file asks for is there. Only two programs are started by the system."""
+    assert run(one_file, cache, "--version").returncode == 0
+    tree = unpacked(cache)
+    elf = [path for path in tree.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+    names, given, asked = {path.name for path in elf} | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, set(), {}
+    for path in elf:
+        told = subprocess.run(["readelf", "-dVlW", path], capture_output=True, text=True, check=True).stdout
+        assert not {*re.findall(r"\(NEEDED\).*\[(.+)\]", told)} - names, path
+        defined, _, needed = told.partition("Version needs section")
+        given |= set(re.findall(r"Name: (GLIBC_\S+)", defined))
+        asked |= dict.fromkeys(re.findall(r"Name: (GLIBC_\S+)", needed), path.name)
+    assert not {version: name for version, name in asked.items() if version not in given}
+    for program in (one_file, next(tree.glob("bin/python*"))):
+        headers = subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout
+        assert "INTERP" not in headers
 
 
 @pytest.mark.strace
@@ -184,12 +208,7 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
     before = (shutil.which("strace"), "-f", "--seccomp-bpf", "-qq", "-e", "trace=network", "-o", trace)
     logs = tmp_path / "logs"
     shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
-    whole, large = {segment.stat().st_size: segment for segment in logs.rglob("*.log")}, tmp_path / "large"
-    segment = whole[max(whole)]
-    for number in range(IN_PROCESS_BYTES_MAX // max(whole) + 2):  # more than one process reads alone
-        partition = large / f"copy-{number}"
-        partition.mkdir(parents=True)
-        shutil.copy(segment, partition)
+    large = many_bytes(tmp_path / "large")
     seen = ""
     local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("inspect", "stats", logs))
     for arguments in (*local, ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ def start_early(words: Sequence[str]) -> None:
     from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, start_server
 
     if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
-        start_server()
+        with contextlib.suppress(OSError):  # told where the server is needed
+            start_server()
 
 
 def _holds(directory: str, least_bytes: int) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -343,13 +344,10 @@ class _Pool:
 
     def run(self) -> None:
         context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
-        if not self.reads_objects:
-            start_server()
         is_done = False
         while not is_done:
-            begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
             self.workers.clear()
-            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
+            with self._begun_pool(context) as pool:
                 try:
                     is_done = self._read_isolated(pool) and self._read_all(pool)
                 finally:
@@ -360,6 +358,18 @@ class _Pool:
             if self.lost_alone >= LOST_MAX and not self.has_read:
                 is_done = True
                 self._fail(StorageError("worker processes die whatever they read: a lack of memory, or of what they need to start"))
+
+    def _begun_pool(self, context: BaseContext) -> ProcessPoolExecutor:
+        try:
+            if not self.reads_objects:
+                start_server()
+            begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
+            return ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin)
+        except OSError as error:
+            message = (
+                f"worker processes cannot be started: {error.strerror}. They need /dev/null and /dev/shm; --jobs 1 needs neither"
+            )
+            raise StorageError(message) from error
 
     def _sort_lost(self) -> None:
         """What was in flight when a worker died is read again: at once if it died of a mapping, else each segment alone."""
