@@ -69,7 +69,7 @@ def any_effect(rng: random.Random, producers: Sequence[int]) -> SegmentEffect:
         "timestamp": lambda: rng.randrange(-1, 10),
         "marked": lambda: rng.random() < 0.5,
         "coordinator_epoch": lambda: rng.randrange(-1, 2),
-        "batch": lambda: rng.choice((KEEP, IF, SET, SET, CLEAR)),
+        "batch": lambda: int(rng.choice((KEEP, IF, SET, SET, CLEAR))),
         "batch_epoch": lambda: rng.randrange(-1, 2),
         "last_sequence": lambda: rng.randrange(-1, 2),
         "last_offset": lambda: rng.choice((-1, 0, 9, 10, 11, rng.randrange(40))),

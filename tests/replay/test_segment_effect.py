@@ -356,7 +356,8 @@ def test_which_transaction_a_marker_closes() -> None:
     for name in TRANSACTION:
         columns[name] = np.array([values[name] for values in rows], dtype=columns[name].dtype)
     earlier = [(0, CONST, 1, 50, True), (1, CONST, 2, 51, False)]
-    found, expected = [], []
+    found: list[tuple[object, ...]] = []
+    expected: list[tuple[object, ...]] = []
     for producer_id, (_, with_own, without) in enumerate(RESOLVED.values()):
         for marker, resolved in (((INC, OWN), with_own), ((INC, NONE), without), ((CONST, OWN), (CONST, OWN))):
             place = 100 + len(found)
