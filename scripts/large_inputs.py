@@ -26,9 +26,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "faults")]
 
-from every_verb import EMPTY_SNAPSHOT, VERBS, Ran, filled, run_here  # noqa: E402
+from command import Run  # noqa: E402
+from every_verb import EMPTY_SNAPSHOT, VERBS, filled  # noqa: E402
 from fuzz_verbs import SLACK_BYTES, memory_bytes_max, place_of  # noqa: E402
 from grown_files import WORDS, grown  # noqa: E402
+from in_process import snaprebuild  # noqa: E402
 from memory_peak import measured  # noqa: E402
 from same_result import differing, documents  # noqa: E402
 
@@ -89,7 +91,7 @@ def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
     words = (*place.verb.arguments, "--output", "json")
     directories = sorted({os.path.dirname(each) for each in place.names()})
     with place.edited(dict(place.files)):
-        healthy = run_here(filled(words, place.root))
+        healthy = snaprebuild(*filled(words, place.root))
     for directory in directories:
 
         def work(count: int, directory: str = directory) -> dict[str, Any]:
@@ -100,9 +102,9 @@ def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
                 arguments = filled(words, place.root)
                 begun = time.process_time()
                 with measured() as peak:
-                    ran = run_here(arguments)
+                    ran = snaprebuild(*arguments)
                 seconds = time.process_time() - begun
-            return {"code": ran.code, "bytes": peak.bytes, "seconds": seconds, "wrong": wrong_of(healthy, ran)}
+            return {"code": ran.exit_code, "bytes": peak.bytes, "seconds": seconds, "wrong": wrong_of(healthy, ran)}
 
         parts = [in_a_process(lambda part=part: work(asked.files // part)) for part in (4, 2, 1)]
         last = parts[-1]
@@ -133,9 +135,9 @@ def add(here: Path, count: int, names: str, *, is_store: bool) -> None:
         os.close(fd)
 
 
-def wrong_of(healthy: Ran, ran: Ran) -> list[str]:
+def wrong_of(healthy: Run, ran: Run) -> list[str]:
     """Where two results differ."""
-    found = [] if healthy.code == ran.code else [f"exit code {ran.code} and not {healthy.code}: {ran.error}"]
+    found = [] if healthy.exit_code == ran.exit_code else [f"exit code {ran.exit_code} and not {healthy.exit_code}: {ran.error}"]
     return found + list(differing(documents(healthy.stdout), documents(ran.stdout)))
 
 
@@ -160,10 +162,10 @@ def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
                         arguments = filled(place.verb.arguments, place.root)
                         begun = time.process_time()
                         with measured() as peak:
-                            ran = run_here(arguments)
+                            ran = snaprebuild(*arguments)
                     most = memory_bytes_max(given, len(ran.stdout))
                     return {
-                        "code": ran.code,
+                        "code": ran.exit_code,
                         "bytes": peak.bytes,
                         "seconds": time.process_time() - begun,
                         "given": given,

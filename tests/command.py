@@ -35,6 +35,11 @@ class Run:
         """The words of stdout with one blank between them, wherever its lines are wrapped."""
         return " ".join(self.stdout.split())
 
+    @property
+    def error(self) -> str:
+        """The one line of a run that ended without a result."""
+        return self.stderr if self.stderr.startswith("snaprebuild: ") and not self.stdout else ""
+
     @cached_property
     def document(self) -> dict[str, Any]:
         """The one JSON document that stdout is."""

@@ -14,39 +14,6 @@ from manifests import REPOSITORY
 
 from snaprebuild.findings import Severity
 
-VERBS = (
-    "follower-build",
-    "follower-plan",
-    "inspect-diff",
-    "inspect-explain",
-    "fleet",
-    "follower-check",
-    "follower-repair",
-    "before-start",
-    "install",
-    "cluster-isr",
-    "simulate-isr",
-    "cluster-advise",
-    "cluster-check",
-    "simulate-metadata-log",
-    "cluster-history",
-    "cluster-image",
-    "follower-offsets",
-    "plan",
-    "rebuild",
-    "report",
-    "cluster-source",
-    "inspect-stats",
-    "tier-audit",
-    "tier-inventory",
-    "tier-repair",
-    "tier-upload",
-    "inspect-transactions",
-    "undo",
-    "verify",
-    "follower-fetch-path",
-)
-
 
 @functools.cache
 def validator_of(verb: str) -> Draft202012Validator:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import glob
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import click
-import typer
-from click.testing import CliRunner
+from in_process import command, snaprebuild
 from manifests import FIXTURES
-
-from snaprebuild.cli.main import app
-from snaprebuild.cli.wrapped_command import Inherited
-from snaprebuild.errors import SnaprebuildError
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
 AIVEN = FIXTURES / "aiven-layout"
@@ -190,14 +182,6 @@ def healthy() -> dict[str, bytes]:
     return files
 
 
-@functools.cache
-def command() -> typer.core.TyperGroup:
-    """All verbs and options, which every run would build first."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    return group
-
-
 def all_verbs() -> set[str]:
     """Of the program itself, so that none is forgotten."""
 
@@ -221,29 +205,6 @@ def filled(arguments: tuple[str, ...], root: Path) -> list[str]:
     return [word for each in words for word in (sorted(glob.glob(each, include_hidden=True)) if "*" in each else [each])]
 
 
-class Ran(NamedTuple):
-    """What became of a run in this process: its exit code, what it printed, and the error that ended it."""
-
-    code: int
-    stdout: str
-    stderr: str = ""
-    error: str = ""
-
-    @property
-    def text(self) -> str:
-        """The words of stdout with one blank between them, wherever its lines are wrapped."""
-        return " ".join(self.stdout.split())
-
-
-def run_here(arguments: Sequence[str]) -> Ran:
-    """The command in this process, ended as by its entry point. Raises what that would call unforeseen."""
-    try:
-        done = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
-    except SnaprebuildError as error:
-        return Ran(error.exit_code, "", "", str(error))
-    return Ran(done.exit_code, done.stdout, done.stderr)
-
-
 INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
 """Words of the language that the program is written in."""
 
@@ -260,5 +221,5 @@ def written(verb: Verb, root: Path) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(data)
     for arguments in verb.makes:
-        ran = run_here(filled(arguments, root))
-        assert ran.code == 0, ran
+        ran = snaprebuild(*filled(arguments, root))
+        assert ran.exit_code == 0, ran

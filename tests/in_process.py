@@ -2,6 +2,8 @@
 
 A run takes a tenth of the time that one of `command` takes. What a process is for itself stays as it was: priority, umask, signals,
 logging. A test that looks at one of these, or starts a program with ``before-start``, runs `command`.
+
+An error that no layer of the program foresaw is raised, where the entry point makes an exit code of it.
 """
 
 from __future__ import annotations
@@ -22,19 +24,27 @@ import typer
 from command import Run, checked_json
 from manifests import REPOSITORY
 
-from snaprebuild.cli.main import main
+from snaprebuild.cli.main import app, main
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local import process_settings
 
-__all__ = ["in_json", "snaprebuild"]
+__all__ = ["command", "in_json", "snaprebuild"]
 
-
+FORESEEN = (SnaprebuildError, click.ClickException)
 _build_command = typer.main.get_command
 
 
 @functools.cache
-def _command(app: typer.Typer) -> click.Command:
-    """All verbs and options, which every run would build first."""
-    return _build_command(app)
+def _command_of(application: typer.Typer) -> click.Command:
+    """Its verbs and options, which every run would build first."""
+    return _build_command(application)
+
+
+def command() -> typer.core.TyperGroup:
+    """All verbs and options."""
+    group = _command_of(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return group
 
 
 @contextlib.contextmanager
@@ -65,7 +75,7 @@ def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
         _own_settings(),
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["snaprebuild", *words]),
-        mock.patch.object(typer.main, "get_command", _command),
+        mock.patch.object(typer.main, "get_command", _command_of),
         mock.patch("snaprebuild.storage.io_limits.policy.set_priority"),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -73,6 +83,8 @@ def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
         try:
             main()
         except SystemExit as end:
+            if isinstance(end.__context__, Exception) and not isinstance(end.__context__, FORESEEN):
+                raise end.__context__ from None
             exit_code = end.code or 0
     assert isinstance(exit_code, int)
     texts = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, cut, flip, snapshot_bytes, snapshot_name, truth
+from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -140,11 +140,6 @@ def test_expiry(pair: tuple[Path, Path], options: tuple[str, ...], status: str, 
     assert run.exit_code == (1 if status == "different" else 0)
 
 
-def test_an_open_transaction_never_expires(pair: tuple[Path, Path]) -> None:
-    run = in_json("inspect diff", *write(pair, (IDLE, OPEN), (IDLE,)), "--as-of", "now")
-    assert run.document["totals"] == {"only_in_a": 1, "only_in_b": 0, "changed": 0}
-
-
 def test_many_are_counted_and_not_all_listed(pair: tuple[Path, Path]) -> None:
     many = [ProducerEntry(each, 0, 1, each, 0, 1_000, -1, -1) for each in range(3_000)]
     last = replace(many[-1], current_txn_first_offset=2_999)
@@ -196,14 +191,3 @@ def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
     assert run.document["status"] == "unreadable"
     assert list(run.codes) == ["damaged-file"]
     assert "2300000011" in run.messages("damaged-file")
-
-
-def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
-    pair[0].write_bytes(EMPTY_SNAPSHOT)
-    assert in_json("inspect diff", *pair).exit_code == 2
-
-
-def test_the_report_is_the_document(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    run = in_json("inspect diff", *write(pair, ALL, ALL), "--save-json", report)
-    assert report.read_text() == run.stdout

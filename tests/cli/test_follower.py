@@ -26,7 +26,6 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
-from object_store import ObjectStore
 from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -178,16 +177,6 @@ def test_repair_makes_every_snapshot_right(node: Path) -> None:
     assert {offset: len(entries) for offset, entries in snapshots_in(node / "payments-0").items()}[561] == 0
 
 
-@pytest.mark.s3
-def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
-    location = object_store.upload(REMOTE, f"s3://{object_store.bucket()}/tier")
-    here, there = (in_json("follower check", LOST / "node2", store, *NOW) for store in (REMOTE, location))
-    assert there.exit_code == here.exit_code == 1
-    assert the_replica(there) == the_replica(here)
-    limited = in_json("follower check", LOST / "node2", location, *NOW, "--set", "max_read_bytes=20000")
-    assert (limited.exit_code, the_replica(limited)["verdict"]) == (3, "unknown")
-
-
 def test_nothing_is_replaced_that_was_not_asked_for(node: Path) -> None:
     before = tree(node)
     run = in_json("follower repair", node, REMOTE, *NOW)
@@ -292,20 +281,6 @@ def test_copies_above_a_hole_prove_nothing(node: Path, remote: Path) -> None:
     told = the_replica(run)["remote"]
     assert (run.exit_code, told["class"], told["replayed_from_offset"]) == (3, "UNPROVEN", 235)
     assert "no finished copy holds offset 234" in run.messages("follower-not-repaired")
-    assert tree(node) == before
-
-
-def test_one_copy_alone_proves_nothing(node: Path, tmp_path: Path) -> None:
-    """Nothing contradicts its snapshot, and nothing is written by it."""
-    remote = tmp_path / "remote"
-    directory = Path(MANIFEST["remote_dir"]).name
-    for path in (LOST / MANIFEST["remote_dir"]).glob("00000000000000000508-*"):
-        (remote / directory).mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, remote / directory)
-    before = tree(node)
-    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
-    assert (run.exit_code, run.codes["follower-not-repaired"]) == (3, 1)
-    assert the_replica(run)["remote"]["class"] == "UNPROVEN"
     assert tree(node) == before
 
 
@@ -429,14 +404,6 @@ def test_another_topic_of_the_same_name_tells_nothing(tmp_path: Path) -> None:
     run = in_json("follower check", log_dir, remote, *NOW)
     assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
     assert "has nothing of this partition" in run.messages("follower-not-checked")
-
-
-def test_epochs_of_another_lineage_find_no_copy(tmp_path: Path) -> None:
-    """The offsets are there, and were written by a leader that this log does not know."""
-    log_dir, remote = small(tmp_path, 6, FORGOT)
-    (log_dir / "t-0" / "leader-epoch-checkpoint").write_text(epochs_text([(0, 0), (4, 3)]))
-    run = in_json("follower check", log_dir, remote, *NOW)
-    assert "no finished copy holds offset 5" in run.messages("follower-not-checked")
 
 
 def test_a_damaged_copy_is_no_proof(tmp_path: Path) -> None:

@@ -367,11 +367,3 @@ def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
 
 
 # --- what a run leaves -----------------------------------------------------------------------------------------------------
-
-
-def test_undo_takes_back_what_was_written(logs: Path) -> None:
-    before = tree(logs)
-    receipt = in_json("before-start", logs).document["receipt"]
-    assert tree(logs) != before
-    assert in_json("undo", receipt).exit_code == 0
-    assert {name: about for name, about in tree(logs).items() if name != ".lock"} == before

@@ -100,16 +100,6 @@ def marked() -> Iterator[Callable[..., MarkedRun]]:
 VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
 
 
-@pytest.mark.parametrize("count", [2, 6])
-def test_killed_when_so_many_processes_are_there(count: int, marked: Callable[..., MarkedRun]) -> None:
-    """Six: the main process, the resource tracker, the fork server, three workers."""
-    run = marked(VERIFY)
-    assert run.wait_for(lambda found: len(found) >= count)
-    run.main.kill()
-    run.main.wait()
-    run.assert_nothing_left()
-
-
 SPAWNS = """
 begin = schedule._Pool.__init__
 def spawning(pool, *arguments):
@@ -120,10 +110,11 @@ schedule._Pool.__init__ = spawning
 """Workers are started as where they read objects: by the main process itself."""
 
 
-def test_killed_with_workers_of_its_own(marked: Callable[..., MarkedRun]) -> None:
-    """Five: the main process, the resource tracker, three workers."""
-    run = marked(VERIFY, SPAWNS)
-    assert run.wait_for(lambda found: len(found) >= 5)
+@pytest.mark.parametrize(("count", "extra"), [(2, ""), (6, ""), (5, SPAWNS)])
+def test_killed_when_so_many_processes_are_there(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
+    """Six: the main process, the resource tracker, the fork server, three workers."""
+    run = marked(VERIFY, extra)
+    assert run.wait_for(lambda found: len(found) >= count)
     run.main.kill()
     run.main.wait()
     run.assert_nothing_left()

@@ -7,7 +7,7 @@ from pathlib import Path
 from in_process import in_json, snaprebuild
 from log_dirs import flip, tree
 from manifests import FIXTURES, REPOSITORY
-from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
+from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy
 
 from snaprebuild.cluster.quorum.check import CODES
 from snaprebuild.cluster.quorum.rules import Rule
@@ -73,20 +73,3 @@ def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> Non
         "metadata-gap"
     )
     assert run.document["nodes"][0]["end_offset"] == 531
-
-
-def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
-    directory = metadata_copy("kraft-metadata", tmp_path)
-    with (directory / f"{357:020d}.log").open("ab") as file:
-        file.write(b"\0\0\0\0\0\0\2\x13\0\0\1")
-    run = in_json("cluster check", directory)
-    assert (run.exit_code, run.codes) == (0, {"torn-tail": 1})
-
-
-def test_an_empty_directory_and_one_of_checkpoints_alone(tmp_path: Path) -> None:
-    """A follower that has downloaded a checkpoint and nothing else yet: its log is emptied at the next start, which is no defect."""
-    directory = metadata_copy("node2", tmp_path)
-    remove(directory, "*.log", "*.index", "*.timeindex", "leader-epoch-checkpoint")
-    run = in_json("cluster check", directory)
-    assert run.exit_code == 0
-    assert run.document["nodes"][0]["first_base_offset"] is None

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from every_verb import command
 from in_process import snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
-from snaprebuild.cli.wrapped_command import Inherited
 from snaprebuild.snapshots.rebuild.task import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
 
@@ -30,8 +27,7 @@ def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, mon
         return real(calls, name, flags, *arguments, **options)
 
     monkeypatch.setattr(FileCalls, "open", denied)
-    arguments = ["rebuild", str(logs), "--jobs", "1", "--receipt", str(tmp_path / "receipt")]
-    ran = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
+    ran = snaprebuild("rebuild", logs, "--jobs", 1, "--receipt", tmp_path / "receipt")
     assert ran.exit_code == 5
     assert "Nothing was written; 14 failed in 2 of 4 partitions." in ran.stdout
     owner = f"Run as its owner (uid {os.getuid()}) or as root"

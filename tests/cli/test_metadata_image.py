@@ -8,11 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import batch, cut, flip, record, tree
+from log_dirs import batch, record, tree
 from manifests import FIXTURES
-from object_store import ObjectStore
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
@@ -80,50 +78,11 @@ def test_one_log_proves_what_its_checkpoint_holds() -> None:
     assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--offset", "314").document}
 
 
-def test_a_majority_of_two(tmp_path: Path) -> None:
-    """Two of three are enough; a third that was cut changes nothing, and one without ``meta.properties`` counts by its id."""
-    copied = tmp_path / "copied"
-    shutil.copytree(CLUSTER / "node3" / LOG, copied)
-    cut(copied / "00000000000000000000.log", 25_500)
-    two = in_json("cluster image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document["proof"]
-    assert two["proven_end_offset"] == 348
-    unnamed = in_json("cluster image", CLUSTER / "node1", "--voter", copied)
-    assert unnamed.codes == {"unproven-tail": 1, "voter-not-counted": 1}
-    named = in_json("cluster image", CLUSTER / "node1", "--voter", f"3={copied}").document["proof"]
-    assert 304 < named["majority_end_offset"] < 348
-    assert named["shared_end_offsets"] == {"1": 348, "3": named["majority_end_offset"]}
-    three = in_json("cluster image", CLUSTER / "node1", "--voter", f"3={copied}", "--voter", CLUSTER / "node2")
-    assert three.document["proof"]["proven_end_offset"] == 348
-
-
-@pytest.mark.s3
-def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
-    place = f"s3://{object_store.bucket()}/disks"
-    nodes = [object_store.upload(CLUSTER / node, f"{place}/{node}") for node in ("node1", "node2")]
-    here = in_json("cluster image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
-    there = in_json("cluster image", nodes[0], "--voter", nodes[1]).document
-    assert there["proof"]["proven_end_offset"] == 348
-    assert {**there, "path": ""} == {**here, "path": ""}
-
-
 # ---------------------------------------------------------------------------------------------------------------- not sound
 
 
 def copy_of_node(to: Path, node: str = "node1") -> Path:
     return Path(shutil.copytree(CLUSTER / node / LOG, to / LOG))
-
-
-def test_damage_in_the_log_ends_the_image(tmp_path: Path) -> None:
-    directory = copy_of_node(tmp_path)
-    for path in directory.glob("*.checkpoint"):
-        path.unlink()
-    flip(directory / "00000000000000000000.log", 12_000)
-    run = in_json("cluster image", directory)
-    assert run.exit_code == 4
-    assert run.codes["damaged-file"] == 1
-    assert "byte" in run.messages("damaged-file")
-    assert 0 < run.document["offset"] < 347
-    assert run.document["proof"]["log_end_offset"] == run.document["offset"] + 1
 
 
 def test_a_log_without_its_checkpoints(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from every_verb import VERBS, Ran, filled, run_here, written
+from command import Run
+from every_verb import VERBS, filled, written
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
 
@@ -20,7 +21,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def next_words(ran: Ran) -> list[str]:
+def next_words(ran: Run) -> list[str]:
     """The words of the next command, without the name of the program; empty if there is nothing to do."""
     assert ran.stdout, ran
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
@@ -37,8 +38,8 @@ def followed(words: Sequence[str]) -> list[str]:
     seen: set[tuple[str, ...]] = set()
     while words and tuple(words) not in seen and len(verbs) < STEPS_MAX:
         seen.add(tuple(words))
-        ran = run_here(words)
-        assert (ran.code == 2, ran.error) == (False, ""), f"{words}: {ran}"
+        ran = snaprebuild(*words)
+        assert (ran.exit_code == 2, ran.error) == (False, ""), f"{words}: {ran}"
         verbs.append(" ".join(words[: 2 if words[0] in ("tier", "follower", "cluster") else 1]))
         words = next_words(ran)
     return verbs
@@ -47,7 +48,7 @@ def followed(words: Sequence[str]) -> list[str]:
 def test_missing(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     assert followed(["scan", str(logs), "--topic", "mixed", "--topic", "logappend"]) == ["scan", "plan", "rebuild", "verify"]
-    assert run_here(["scan", str(logs)]).text.startswith("No snapshot missing in 4 partitions.")
+    assert snaprebuild("scan", logs).text.startswith("No snapshot missing in 4 partitions.")
 
 
 def test_nothing_missing() -> None:
@@ -60,15 +61,15 @@ def test_incomplete(tmp_path: Path) -> None:
     damaged = logs / "logappend-0" / "leader-epoch-checkpoint"
     whole = damaged.read_bytes()
     damaged.write_bytes(b"\xff")
-    ran = run_here(["scan", str(logs), "--topic", "logappend"])
+    ran = snaprebuild("scan", logs, "--topic", "logappend")
     assert ran.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
     assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
     damaged.write_bytes(whole)
-    assert next_words(run_here(next_words(ran)))[0] == "plan"
+    assert next_words(snaprebuild(*next_words(ran)))[0] == "plan"
 
 
 def test_blocked_for_a_reason_that_a_rebuild_does_not_remove() -> None:
-    ran = run_here(["scan", str(FIXTURES / "magicup")])
+    ran = snaprebuild("scan", FIXTURES / "magicup")
     assert "Keep remote.storage.enable off for these topics until retention deletes the segments." in ran.text
     assert followed(next_words(ran)) == ["scan"]
 
@@ -79,30 +80,30 @@ def test_corrupt(tmp_path: Path) -> None:
     snapshots[2].write_bytes(b"\0" * 30)
     assert followed(["scan", str(logs), "--topic", "mixed"])[:3] == ["scan", "verify", "plan"]
     snapshots[2].write_bytes(EMPTY_SNAPSHOT)
-    ran = run_here(["verify", str(logs), "--as-of", "1795261244275"])
+    ran = snaprebuild("verify", logs, "--as-of", "1795261244275")
     assert ran.text.startswith("1 snapshot is proven wrong.")
     assert next_words(ran) == ["plan", str(logs), "--boundaries", "all", "--set-aside"]
-    assert next_words(run_here(next_words(ran))) == ["rebuild", str(logs), "--boundaries", "all", "--set-aside"]
+    assert next_words(snaprebuild(*next_words(ran))) == ["rebuild", str(logs), "--boundaries", "all", "--set-aside"]
 
 
 def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(b"torn")
-    assert next_words(run_here(["rebuild", str(logs)])) == ["verify", str(logs)]
-    assert next_words(run_here(["verify", str(logs)]))[:1] == ["plan"]
+    assert next_words(snaprebuild("rebuild", logs)) == ["verify", str(logs)]
+    assert next_words(snaprebuild("verify", logs))[:1] == ["plan"]
 
 
 def test_settings_stay_in_the_next_command() -> None:
     logs = str(FIXTURES / "kafka4-mixed")
-    ran = run_here(["scan", "--set", "max_read_rate=64MiB", logs, "--impact", "low"])
+    ran = snaprebuild("scan", "--set", "max_read_rate=64MiB", logs, "--impact", "low")
     assert next_words(ran) == ["verify", logs, "--set", "max_read_rate=64MiB", "--set", "impact=low"]
-    assert run_here(next_words(ran)).code == 0
+    assert snaprebuild(*next_words(ran)).exit_code == 0
 
 
 def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "logappend-0" / "leader-epoch-checkpoint").write_bytes(b"\xff")
-    ran = run_here(["scan", str(logs), "--set", "max_read_rate=64MiB", "--impact", "low"])
+    ran = snaprebuild("scan", logs, "--set", "max_read_rate=64MiB", "--impact", "low")
     assert ran.text.startswith("INCOMPLETE")
     assert next_words(ran) == ["scan", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
 
@@ -116,45 +117,33 @@ def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[position] ^= 1
     segment.write_bytes(data)
-    ran = run_here([*verb.format(tmp_path / "staged").split(), str(logs / "mixed-0")])
-    assert ran.code == 4
+    ran = snaprebuild(*verb.format(tmp_path / "staged").split(), logs / "mixed-0")
+    assert ran.exit_code == 4
     assert ran.text.startswith("INCOMPLETE: 1 path damaged; stderr shows where.") == (position == 8)
     assert next_words(ran) == ["inspect", "dump", str(segment)]
-    assert "isvalid: false" in run_here(next_words(ran)).stdout or position == 8
-
-
-def test_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    with live_broker(logs):
-        ran = run_here(["rebuild", str(logs)])
-        assert ran.code == 3
-        staged = run_here(next_words(ran))
-        assert (staged.code, next_words(ran)[0]) == (0, "stage")
-    installed = run_here(next_words(staged))
-    assert installed.text.startswith("14 snapshots installed in 2 partitions.")
-    assert followed(next_words(installed)) == ["verify"]
+    assert "isvalid: false" in snaprebuild(*next_words(ran)).stdout or position == 8
 
 
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    ran = run_here(["rebuild", str(logs), "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z"])
+    ran = snaprebuild("rebuild", logs, "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z")
     assert next_words(ran) == ["rebuild", str(logs), "--as-of", "2026-11-21T12:00:00Z", "--partition", "0"]
     assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
 
 
 def test_undo(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    run_here(["rebuild", str(logs)])
+    snaprebuild("rebuild", logs)
     assert followed(["undo"]) == ["undo", "undo", "undo", "scan", "plan", "rebuild"], "the list, a dry run, and the undo"
 
 
 def test_install_that_refuses(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    run_here(["stage", str(logs), "--to", str(tmp_path / "staged")])
+    snaprebuild("stage", logs, "--to", tmp_path / "staged")
     (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
-    ran = run_here(["install", str(tmp_path / "staged" / "plan.jsonl")])
+    ran = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
     assert next_words(ran)[0] == "stage"
-    assert run_here(next_words(ran)).code in (0, 1)
+    assert snaprebuild(*next_words(ran)).exit_code in (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +163,6 @@ def test_other_verbs(verb: str, verbs: list[str], tmp_path: Path) -> None:
         remove_snapshots(tmp_path / "log" / "payments-0", 116)
         remove_snapshots(tmp_path / "other" / "payments-0", 116)
         for name, document in (("log", "scan"), ("other", "other")):
-            run_here(["scan", str(tmp_path / name), "--save-json", str(tmp_path / f"{document}.json")])
+            snaprebuild("scan", tmp_path / name, "--save-json", tmp_path / f"{document}.json")
     found = followed(filled(VERBS[verb].arguments, tmp_path))
     assert found[: len(verbs)] == verbs

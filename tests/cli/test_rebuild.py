@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     changes,
@@ -35,7 +35,6 @@ MISSING_IN_MIXED = {
 
 EXIT_CODES = {
     "kafka27-mixed": 0,
-    "magicup": 0,
     # Two partitions with a disease each: a flipped bit (4) and a torn tail, which is normal.
     "damaged": 4,
     # What the cleaner took cannot be replayed: UNSOUND.
@@ -113,35 +112,6 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert "nothing to rebuild in 4 partitions" in table.stdout
 
 
-def test_in_place_all_boundaries_again(tmp_path: Path) -> None:
-    """Those that are there are compared, none is touched."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    before = tree(logs)
-    run = in_json("rebuild", logs, "--boundaries", "all")
-    assert run.exit_code == 0
-    assert run.totals == {"written": 14, "equal": 9}
-    assert changes(before, tree(logs))[1:] == (set(), set())
-
-
-def test_in_place_in_an_unclean_directory_nothing_above_the_recovery_point(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-killed", tmp_path)
-    for partition in logs.iterdir():
-        if partition.is_dir():
-            remove_snapshots(partition)
-    before = tree(logs)
-    run = in_json("rebuild", logs)
-    appeared, vanished, changed = changes(before, tree(logs))
-    # k-magicup-0 alone has a recovery point above 0: 2516, which is a boundary.
-    points = [407, 810, 1239, 1680, 2516]
-    assert appeared == {f"k-magicup-0/{snapshot_name(offset)}" for offset in points} | {".lock"}
-    assert (vanished, changed) == (set(), set())
-    assert run.exit_code == 0
-    assert snapshots_in(logs / "k-magicup-0") == {offset: truth("kafka27-killed", "k-magicup-0")[offset] for offset in points}
-    reasons = {each["reason"] for each in run.partition("k-mixed-0")["not_planned"]}
-    assert any("not shut down cleanly: above its recovery point 0" in reason for reason in reasons)
-    assert any("it writes the one at the log end itself" in reason for reason in reasons)
-
-
 @pytest.mark.parametrize("fixture", ["txn-state4", "kafka4-compacted", "kraft-metadata"])
 @pytest.mark.parametrize("options", [(), ("--boundaries", "all", "--set-aside", "--allow-unproven")], ids=["default", "everything"])
 def test_in_place_never_in_internal_compacted_or_metadata_partitions(
@@ -159,40 +129,6 @@ def test_in_place_never_in_internal_compacted_or_metadata_partitions(
     assert "written" not in run.totals
     if not options:
         assert all(partition["not_planned"] for partition in run.document["partitions"])
-
-
-def test_in_place_behind_a_log_start(tmp_path: Path) -> None:
-    """The log start lies inside the first segment, or on a boundary, or above one: a broker deletes snapshots at or below it."""
-    logs = copy_of("kafka4-mixed", tmp_path)
-    assert "deleted 0 454" in (logs / "log-start-offset-checkpoint").read_text()
-    for start, expected in ((454, [648, 1127, 1487]), (648, [1127, 1487]), (649, [1127, 1487])):
-        remove_snapshots(logs / "deleted-0")
-        (logs / "log-start-offset-checkpoint").write_text(f"0\n1\ndeleted 0 {start}\n")
-        run = in_json("rebuild", logs, "--topic", "deleted")
-        assert run.exit_code == 0
-        assert snapshots_in(logs / "deleted-0") == {offset: truth("kafka4-mixed", "deleted-0")[offset] for offset in expected}
-        assert [each["offset"] for each in run.partition("deleted-0")["not_planned"]] == [648][: 3 - len(expected)]
-
-
-def test_in_place_the_log_end_after_a_clean_stop(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "mixed-0", 8231)
-    (logs / ".kafka_cleanshutdown").unlink()
-    run = in_json("rebuild", logs, "--topic", "mixed")
-    assert 8231 in {each["offset"] for each in run.partition("mixed-0")["not_planned"]}
-    assert 8231 not in snapshots_in(logs / "mixed-0")
-    (logs / ".kafka_cleanshutdown").write_bytes(b"")
-    run = in_json("rebuild", logs, "--topic", "mixed")
-    assert run.actions("mixed-0") == {8231: "written"}
-    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-
-
-def test_a_proven_empty_snapshot_is_no_finding(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    remove_snapshots(logs / "plain-0")
-    run = in_json("rebuild", logs, "--topic", "plain")
-    assert (run.exit_code, run.document["findings"]) == (0, [])
-    assert (logs / "plain-0" / snapshot_name(559)).read_bytes() == EMPTY_SNAPSHOT
 
 
 def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
@@ -243,13 +179,3 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
     assert boundary["set_aside"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}
-
-
-@pytest.mark.parametrize(("fixture", "as_of"), [("kafka27-mixed", "0"), ("tiered-local", "2200-01-01")])
-def test_healthy_snapshots_are_never_set_aside(fixture: str, as_of: str, tmp_path: Path) -> None:
-    logs = copy_of(fixture, tmp_path)
-    before = tree(logs)
-    run = in_json("rebuild", logs, "--set-aside", "--boundaries", "all", "--as-of", as_of)
-    assert run.exit_code == 0
-    assert changes(before, tree(logs))[1:] == (set(), set())
-    assert not list(logs.rglob("*set-aside*"))

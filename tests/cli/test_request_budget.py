@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from every_verb import run_here
 from faulty_store import faulty_store
+from in_process import snaprebuild
 from log_dirs import batch, make_log_dir, write_partition
 
 FEW, MANY = 4, 16
@@ -91,8 +91,8 @@ def costs(name: str, root: Path, count: int) -> Mapping[str, int]:
     words, *_ = OVER_A_LOG[name]
     log = log_dir(root / f"{count}", count)
     with counted(log / "t-0") as counts:
-        ran = run_here([each.replace("{}", str(log)) for each in words])
-    assert ran.code in (0, 1), ran
+        ran = snaprebuild(*(each.replace("{}", str(log)) for each in words))
+    assert ran.exit_code in (0, 1), ran
     return counts
 
 
@@ -137,8 +137,8 @@ def requests(run: str, root: Path, partitions: int, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", store.endpoint)
         words = ["rebuild", str(log), "--out", f"s3://b/{run}-{partitions}", *AS_OF, *ONE_JOB]
         if run == "again":
-            assert run_here([*words, "--receipt", f"{log}-first"]).code == 0
+            assert snaprebuild(*words, "--receipt", f"{log}-first").exit_code == 0
             store.seen.clear()
-        ran = run_here([*words, *(["--dry-run"] if run == "dry-run" else ["--receipt", f"{log}-last"])])
-        assert ran.code == 0, ran
+        ran = snaprebuild(*words, *(["--dry-run"] if run == "dry-run" else ["--receipt", f"{log}-last"]))
+        assert ran.exit_code == 0, ran
         return Counter("LIST" if "list-type=2" in path else verb for verb, path, _ in store.seen)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 MIXED = FIXTURES / "kafka27-mixed"
@@ -25,25 +23,3 @@ def test_nothing_is_selected(options: tuple[str, ...], message: str) -> None:
         run = snaprebuild(*verb.split(), MIXED, *options)
         assert run.exit_code == 1
         assert f": {message} (nothing-found)\n" in run.stderr, verb
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("verify", MIXED, "--offsets", "5"),
-        ("plan", MIXED, "--offsets", "99999:"),
-        ("rebuild", MIXED, "--out", "{}", "--offsets", "1:2"),
-        ("cluster", "source", FIXTURES / "kafka4-mixed", "--topic", "mixed", "--peer", FIXTURES / "txn-state"),
-        (
-            *("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--level", "reachable"),
-            *("--local-log-start", "nosuch-0=4"),
-        ),
-        ("tier", "audit", FIXTURES / "damaged/healthy/tier/remote", "--set", "private_key=/nowhere/key.pem"),
-    ],
-    ids=lambda words: f"{words[0]} {words[-2]}",
-)
-def test_what_is_named_and_is_not_there(words: tuple[object, ...], tmp_path: Path) -> None:
-    run = snaprebuild(*(tmp_path / "out" if each == "{}" else each for each in words))
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert run.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command import in_json, snaprebuild
-from every_verb import command
+from in_process import command, in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
@@ -71,13 +70,6 @@ def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
     assert (run.exit_code, "spark_conf needs --engine spark" in run.stderr) == (2, True)
 
 
-def test_global_options_before_the_verb() -> None:
-    run = snaprebuild("--set", "max_requests=many", "tier", "inventory", "s3://bucket")
-    assert (run.exit_code, "max_requests" in run.stderr) == (2, True)
-    run = snaprebuild("tier", "--set", "s3_anonymous=true", "--set", "s3_requester_pays=true", "inventory", "s3://bucket")
-    assert (run.exit_code, "s3_anonymous: an anonymous request has no account that pays" in run.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -95,22 +87,6 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
     run = snaprebuild("rebuild", LOGS, "--dry-run", "--config", path)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert said in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("broker_epoch=5", "--set: 'broker_epoch' is no setting; expected one of impact, jobs, "),
-        ("max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
-        ("max_requests=few", "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)"),
-        ("s3_anonymous=yes", "s3_anonymous: expected one of true, false, found 'yes' (from --set)"),
-    ],
-)
-def test_what_cannot_be_set(text: str, said: str) -> None:
-    run = snaprebuild("rebuild", LOGS, "--dry-run", "--set", text)
     assert (run.exit_code, run.stdout) == (2, "")
     assert said in run.stderr
     assert run.stderr.count("\n") == 1
@@ -156,11 +132,6 @@ def test_every_setting_is_used_by_a_command_and_no_option_without_being_one() ->
     options = {option.name for each in COMMANDS.values() for option in each.params}
     assert used == {name for name, each in SETTINGS.items() if each.help}
     assert {name for name, each in SETTINGS.items() if not each.help} == options & set(SETTINGS)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    run = snaprebuild("scan", LOGS, "--config", tmp_path / "none.toml")
-    assert (run.exit_code, "none.toml: does not exist" in run.stderr) == (2, True)
 
 
 def test_the_current_directory_sets_nothing(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
 from manifests import FIXTURES
-from object_store import ObjectStore
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 STALE = "old/node3-clean-stopped"
@@ -112,32 +111,6 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
     run = in_json(*mixed, "--i-am-the-leader")
     assert (run.exit_code, run.partition("mixed-0")["totals"]["uploaded"]) == (0, 12)
     assert len(run.partition("mixed-0")["verdict"]["asserted_by_operator"]) == 1
-
-
-def test_where_the_cluster_tells_of_the_broker_no_word_helps(tmp_path: Path) -> None:
-    """After an unclean stop its own metadata log may lack the end: that it knows no such topic is not known to be so, nor the other."""
-    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
-    (node / ".kafka_cleanshutdown").unlink()
-    (node / "orders-0").rename(node / "gone-0")
-    for options in ((), ("--i-am-the-leader",)):
-        run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "gone-0", *options, *AS_OF)
-        assert (run.exit_code, run.codes["source-word-needed"], (tmp_path / "store").exists()) == (3, 1, False)
-    run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "gone-0", *METADATA, *AS_OF)
-    assert (run.exit_code, run.partition("gone-0")["verdict"]["rule"]) == (3, "R5")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name at least one path"),
-        ((CLUSTER / "node1", "--metadata", ""), "--metadata: the path is empty"),
-        ((CLUSTER / "node1", "--metadata", FIXTURES / "kafka27-mixed"), "holds no __cluster_metadata-0"),
-        ((CLUSTER / "node1", "--offset", 400), "the log ends before offset 400: its last one is 347"),
-    ],
-)
-def test_usage(arguments: tuple[object, ...], message: str) -> None:
-    run = snaprebuild("cluster", "source", *arguments)
-    assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- the gate
@@ -244,39 +217,6 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
 
 
-def without_topic_id(node: Path) -> tuple[object, ...]:
-    (node / "orders-0" / "partition.metadata").unlink()
-    return "--topic-id", "orders=TbEpDujbR1a9Y_KYwm3sPQ"
-
-
-def with_an_older_marker(node: Path) -> tuple[object, ...]:
-    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":14}')
-    return "--broker-epoch", 15
-
-
-def with_an_older_metadata_log(node: Path) -> tuple[object, ...]:
-    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
-    return ()
-
-
-@pytest.mark.parametrize(
-    ("breaks", "code"),
-    [
-        (without_topic_id, "source-rejected"),
-        (with_an_older_marker, "source-rejected"),
-        (with_an_older_metadata_log, "source-word-needed"),
-    ],
-)
-def test_no_upload_would_go_on_where_evidence_is_missing(
-    tmp_path: Path, breaks: Callable[[Path], tuple[object, ...]], code: str
-) -> None:
-    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
-    options = breaks(node)
-    run = in_json("tier upload", node, tmp_path / "store", "--dry-run", *options, *AS_OF)
-    orders = run.partition("orders-0")
-    assert (run.exit_code, orders["segments"][0]["action"], code in run.codes) == (3, "refused", True)
-
-
 def test_voters_are_asked_for_by_an_upload(tmp_path: Path) -> None:
     """With one other voter a majority holds all of the log."""
     upload = ("tier upload", CLUSTER / "node1", tmp_path / "store", "--topic-partition", "orders-0", "--dry-run", *AS_OF)
@@ -311,17 +251,6 @@ def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path
         *((end, "behind") for end in (410, 500)),
     ]
     assert "above-trusted-offset" in run.messages("tier-upload-waits")
-
-
-@pytest.mark.s3
-def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore) -> None:
-    """With its own metadata log, which lies there too."""
-    location = object_store.upload(CLUSTER / "node1", f"s3://{object_store.bucket()}/logs/node1")
-    run = in_json("cluster source", location, "--topic", "orders", "--purpose", "upload")
-    assert run.exit_code == 0
-    here = in_json("cluster source", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
-    for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
-        assert (there["verdict"], there["metadata_log"]["is_own"], there["rules"]) == (local["verdict"], True, local["rules"])
 
 
 FOLLOWER = FIXTURES / "follower-lost-state"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from moved_in_time import moved_in_time
 from staged_logs import AS_OF, AS_OF_MS, DAY_MS, aged, bases_of, earlier, entries_at, installed, loaded, running, staged
@@ -91,10 +92,6 @@ def test_a_window_that_was_staged_and_the_log_that_went_on(tmp_path: Path) -> No
 
 def test_spark_stages_nothing(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    run = snaprebuild("plan", logs, "--to", tmp_path / "staged", "--engine", "spark", *AS_OF)
-    assert (run.exit_code, "--to" in run.stderr, "--engine spark" in run.stderr) == (2, True, True)
-    run = snaprebuild("stage", logs, "--to", tmp_path / "staged", "--engine", "spark", *AS_OF)
-    assert (run.exit_code, "No such option" in run.stderr) == (2, True)
     saved = tmp_path / "plan.jsonl"
     assert snaprebuild("plan", logs, "--to", tmp_path / "staged", *AS_OF, "--save", saved).exit_code == 0
     other = snaprebuild("rebuild", "--plan", saved, "--engine", "spark")
@@ -144,22 +141,6 @@ def test_staging_again_reads_only_what_closed_since(gone_on: tuple[Path, Callabl
     assert staged(logs, tmp_path / "staged", "--topic", "mixed").totals == {}, "nothing is missing any more"
 
 
-def test_staging_again_when_what_was_staged_is_installed(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
-    logs, put_back = gone_on
-    directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
-    assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
-    put_back()
-    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert (again.exit_code, again.totals) == (0, {"written": 6}), again.stderr
-    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[-1], bases_of(directory)[-1])
-    plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
-    assert plan["first_offset"] == 0, "what was replayed before it rests on the first segment"
-    done = installed(tmp_path / "staged", tmp_path / "second.jsonl")
-    assert (done.exit_code, done.totals) == (0, {"equal": 8, "written": 6}), done.stderr
-    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
-    assert found == {offset: expected[offset] for offset in bases_of(directory)[1:]}
-
-
 def test_staging_again_behind_a_window(tmp_path: Path) -> None:
     case = Aged(tmp_path, *LOG)
     first = case.stage().partition(case.name)["replay_from_offset"]
@@ -191,21 +172,6 @@ def test_a_broker_of_2_7_deletes_snapshots_between_two_stagings(tmp_path: Path) 
     assert done.exit_code == 0, done.stderr
     expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
     assert all(found[offset] == expected[offset] for offset in bases_of(directory)[1:])
-
-
-def test_a_log_start_that_moved_between_two_stagings(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
-    logs, put_back = gone_on
-    put_back()
-    directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
-    for path in list(directory.iterdir()):
-        if path.name[:20].isdecimal() and int(path.name[:20]) < bases[3]:
-            path.unlink()
-    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
-    assert again.partition("mixed-0")["read_bytes"] == size_from(directory, bases[8], bases[-1])
-    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert done.exit_code == 0, done.stderr
-    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
-    assert found == {offset: expected[offset] for offset in bases[4:]}, "also producers whose batches are gone"
 
 
 def others(logs: Path, stage: Path, what: str) -> tuple[object, ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
 from counted_by_hand import over_partitions, partition_in, totals_of
+from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, cut, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY, bundled
 
@@ -20,7 +18,7 @@ def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in names}
 
 
-@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-compacted", "magic1", "damaged"])
+@pytest.mark.parametrize("fixture", ["kafka4-compacted", "damaged"])
 def test_bundled_directories(fixture: str) -> None:
     """Every partition, every topic and everything, with every segment and every producer."""
     before = tree(bundled(fixture))
@@ -41,15 +39,6 @@ def test_bundled_directories(fixture: str) -> None:
     rows = sorted(over_partitions(list(hand.values())).values(), key=lambda row: (-row["batches"], row["producer_id"]))
     assert run.document["producers"] == rows[:1000]
     assert run.exit_code == 0, run.stderr
-
-
-def test_what_the_fixtures_are_made_of() -> None:
-    """Told by their manifests, not by any reader of headers."""
-    for fixture, magic in (("magic0", "0"), ("magic1", "1")):
-        total = in_json("inspect stats", bundled(fixture).relative_to(REPOSITORY)).document["totals"]
-        assert total["magic"][magic] == total["batches"] > 0
-        assert (total["producers"]["seen"], total["snapshot_bytes"]) == (0, 10 * total["partitions"])
-        assert total["batch_bytes"]["histogram"]
 
 
 def test_the_rest_of_a_broken_partition(tmp_path: Path) -> None:
@@ -76,17 +65,6 @@ def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None
     checked = in_json("inspect stats", logs, "--crc", "check")
     assert (checked.exit_code, checked.codes) == (4, {"bad-checksum": 1})
     assert checked.document["totals"]["batches"] == in_json("inspect stats", logs).document["totals"]["batches"]
-
-
-def test_a_segment_that_is_none(tmp_path: Path) -> None:
-    """The others are counted, and so is what was read before it."""
-    logs = make_log_dir(tmp_path / "logs")
-    write_partition(logs / "t-0", {0: batch(0, producer_id=7)})
-    write_partition(logs / "t-1", {0: batch(0, producer_id=8)})
-    (logs / "t-0" / "00000000000000000001.log").mkdir()
-    run = in_json("inspect stats", logs)
-    assert run.exit_code == 5
-    assert [each["seen"] for each in (run.document["totals"]["producers"], run.partition("t-0")["totals"]["producers"])] == [1, 0]
 
 
 def test_a_selection_and_an_expiration() -> None:
@@ -121,26 +99,6 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
     told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id"
     assert told in snaprebuild("inspect", "stats", logs).text
     assert in_json("inspect stats", logs).document["totals"]["producers"]["near_limit"] == 1
-
-
-def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many partitions in many processes: the result is that of one, in the same order."""
-    from snaprebuild.cli.render.stats import stats_document
-    from snaprebuild.cli.result import json_text
-    from snaprebuild.documents.typed import encoded_members
-    from snaprebuild.inspect.stats import stats
-    from snaprebuild.snapshots.engine import schedule
-    from snaprebuild.snapshots.engine.window_proof import Clock
-    from snaprebuild.snapshots.source.source import open_source
-
-    for number in range(6):
-        shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / f"copy-{number}")
-    source, clock = open_source([str(tmp_path)]), Clock(AS_OF, DAY)
-    alone = "".join(json_text(encoded_members(stats_document(stats(source, clock, top=3, jobs=1), 0))))
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    assert "".join(json_text(encoded_members(stats_document(stats(source, clock, top=3, jobs=2), 0)))) == alone
-    total = json.loads(alone)["totals"]
-    assert total["entries"] == 6 * total["producers"]["seen"]
 
 
 def test_a_damaged_batch_may_claim_any_offset(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import FIXTURES
-from object_store import ObjectStore
 from tiers import copied
 
 TIERED = FIXTURES / "tiered-local"
@@ -88,7 +87,7 @@ def test_the_store_alone_tells_what_is_there_and_no_more() -> None:
     assert {copy["end_offset"] for copy in partition["copies"]} == {None}, "no file of LocalTieredStorage tells it"
 
 
-@pytest.mark.parametrize("name", ["plain", "plain-chunks-api4", "epochs", "zstd-heuristic", "encrypted-zstd"])
+@pytest.mark.parametrize("name", ["plain", "epochs", "zstd-heuristic"])
 def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
     variant = READS["variants"][name]
     run = in_json("tier inventory", AIVEN / variant["store"])
@@ -149,25 +148,6 @@ def test_an_object_of_a_finished_copy_is_gone(tiered: Path, suffix: str) -> None
     assert [(copy["start_offset"], copy["missing"]) for copy in lost] == [(1151, [suffix])]
     alone = in_json("tier inventory", tiered)
     assert (alone.exit_code, states(alone.document)["unreadable"]) == (1, 1)
-
-
-def test_a_finished_copy_without_any_object_is_lost(tiered: Path) -> None:
-    for path in tiered.rglob("00000000000000001151-*"):
-        path.unlink()
-    run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
-    assert (run.exit_code, states(run.document)) == (4, {"live": 11, "phantom": 13, "lost": 1})
-
-
-def test_all_objects_are_gone(tmp_path: Path) -> None:
-    run = in_json("tier inventory", tmp_path, "--metadata-log", TIERED / "logs")
-    assert (run.exit_code, states(run.document)) == (4, {"phantom": 13, "lost": 12})
-    assert run.document["partitions"][0]["layout"] is None
-
-
-def test_objects_that_the_metadata_log_does_not_know(plain: Path) -> None:
-    run = in_json("tier inventory", plain, "--metadata-log", TIERED / "logs")
-    assert states(run.document) == {"orphan": 6, "lost": 12, "phantom": 13}
-    assert run.codes == {"tier-orphan": 4, "tier-lost": 1, "tier-phantom": 1}
 
 
 def test_gaps_and_overlaps(plain: Path) -> None:
@@ -231,33 +211,6 @@ def test_a_segment_of_another_size(tiered: Path) -> None:
     run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
     assert "its .log has 65414 bytes, and the metadata log has 65415" in run.messages("tier-bad-copy")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nowhere",), "nowhere: does not exist"),
-        (("README.md",), "README.md: is no directory"),
-        (("fixtures/kafka27-mixed",), "has no copy of a segment"),
-        (
-            ("fixtures/tiered-local/remote", "--metadata-log", "fixtures/kafka27-mixed"),
-            "has no partition of __remote_log_metadata",
-        ),
-    ],
-)
-def test_what_is_no_store(arguments: tuple[str, ...], message: str) -> None:
-    run = snaprebuild("tier", "inventory", *arguments)
-    assert run.exit_code == 2
-    assert message in run.stderr
-
-
-@pytest.mark.s3
-@pytest.mark.parametrize("name", ["aiven-layout/encrypted-zstd/store", "tiered-local/remote"])
-def test_an_object_store_says_the_same(object_store: ObjectStore, name: str) -> None:
-    location = object_store.upload(FIXTURES / name, f"s3://{object_store.bucket()}/some where/tier")
-    here, there = in_json("tier inventory", FIXTURES / name), in_json("tier inventory", location)
-    assert (there.exit_code, there.document["store"]) == (here.exit_code, location)
-    assert there.document["partitions"] == here.document["partitions"]
 
 
 def test_a_version_of_the_metadata_that_is_not_known(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, write_partition
 from manifests import FIXTURES
 from metadata_logs import metadata_log, uuid_bytes
@@ -57,71 +57,75 @@ def states(document: dict[str, Any], topic: str = "mixed") -> list[str]:
     return [copy["state"] for copy in partition["copies"]]
 
 
-def test_a_deletion_that_is_not_finished(tmp_path: Path) -> None:
-    logs = logs_with(tmp_path, update(MIXED[0], SegmentState.DELETE_SEGMENT_STARTED))
-    for verb in ("tier inventory", "tier audit"):
-        run = in_json(verb, STORE, "--metadata-log", logs, *(AS_OF if "audit" in verb else ()))
-        assert run.codes.keys().isdisjoint(("tier-orphan", "tier-unknown", "tier-deleted"))
-        assert run.codes["tier-deleting"] == 1
-        if "inventory" in verb:
-            assert sorted(states(run.document)) == ["deleting"] + ["live"] * (len(MIXED) - 1)
-            assert (run.exit_code, run.codes["tier-deleting"]) == (0, 1)
-            assert "brokers continue it. Wait" in run.messages("tier-deleting")
+def deleted(*ends: SegmentState) -> list[RemoteLogRecord]:
+    """Of the first copy."""
+    return [update(MIXED[0], state) for state in ends]
 
 
-@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
-def test_a_deletion_that_is_recorded_as_finished(tmp_path: Path, verb: str) -> None:
-    ends = (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
-    logs = logs_with(tmp_path, *(update(MIXED[0], state) for state in ends))
-    run = in_json(verb, STORE, "--metadata-log", logs, *(AS_OF if "audit" in verb else ()))
-    assert (run.exit_code, run.codes["tier-deleted"], run.codes.get("tier-orphan", 0)) == (1, 1, 0)
-    assert "1 copy whose deletion the metadata log records as finished" in run.messages("tier-deleted")
-    if "inventory" in verb:
-        assert sorted(states(run.document)) == ["deleted"] + ["live"] * (len(MIXED) - 1)
+def topic_deleted(*ends: DeleteState) -> list[RemoteLogRecord]:
+    return [PartitionDeletion(partition_of(MIXED[0]), 1, 3, state) for state in (DeleteState.DELETE_PARTITION_MARKED, *ends)]
 
 
-@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
-@pytest.mark.parametrize("state", [DeleteState.DELETE_PARTITION_STARTED, DeleteState.DELETE_PARTITION_FINISHED])
-def test_the_deletion_of_a_topic(tmp_path: Path, verb: str, state: DeleteState) -> None:
-    partition = partition_of(MIXED[0])
-    recorded = [DeleteState.DELETE_PARTITION_MARKED, DeleteState.DELETE_PARTITION_STARTED, DeleteState.DELETE_PARTITION_FINISHED]
-    more = [PartitionDeletion(partition, 1, 3, each) for each in recorded[: recorded.index(state) + 1]]
-    run = in_json(verb, STORE, "--metadata-log", logs_with(tmp_path, *more), *(AS_OF if "audit" in verb else ()))
-    is_finished = state is DeleteState.DELETE_PARTITION_FINISHED
-    word = "deleted" if is_finished else "deleting"
-    assert run.codes.get(f"tier-{word}") == 1
+SEGMENT_STARTED, SEGMENT_FINISHED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+TOPIC_STARTED, TOPIC_FINISHED = DeleteState.DELETE_PARTITION_STARTED, DeleteState.DELETE_PARTITION_FINISHED
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "count", "exit_code", "said"),
+    [
+        (deleted(SEGMENT_STARTED), "tier-deleting", 1, 0, "brokers continue it. Wait"),
+        (
+            deleted(SEGMENT_STARTED, SEGMENT_FINISHED),
+            "tier-deleted",
+            1,
+            1,
+            "1 copy whose deletion the metadata log records as finished",
+        ),
+        (topic_deleted(TOPIC_STARTED), "tier-deleting", len(MIXED), 0, "brokers continue it. Wait"),
+        (
+            topic_deleted(TOPIC_STARTED, TOPIC_FINISHED),
+            "tier-deleted",
+            len(MIXED),
+            1,
+            "whose deletion the metadata log records as finished",
+        ),
+    ],
+    ids=["segment started", "segment finished", "topic started", "topic finished"],
+)
+def test_a_deletion(tmp_path: Path, more: list[RemoteLogRecord], code: str, count: int, exit_code: int, said: str) -> None:
+    """The audit names it too, and judges none of these copies."""
+    logs = logs_with(tmp_path, *more)
+    run = in_json("tier inventory", STORE, "--metadata-log", logs)
+    assert (run.exit_code, run.codes[code]) == (exit_code, 1)
     assert run.codes.keys().isdisjoint(("tier-orphan", "tier-unknown"))
-    if "inventory" in verb:
-        assert states(run.document) == [word] * len(MIXED)
-    else:
-        assert all(each["topic"] != "mixed" for each in run.document["partitions"])
+    assert said in run.messages(code)
+    assert sorted(states(run.document)) == [code.removeprefix("tier-")] * count + ["live"] * (len(MIXED) - count)
+    audit = in_json("tier audit", STORE, "--metadata-log", logs, *AS_OF)
+    assert (audit.codes[code], audit.codes.get("tier-orphan", 0)) == (1, 0)
+    judged = [copy for each in audit.document["partitions"] if each["topic"] == "mixed" for copy in each["copies"]]
+    assert len(judged) == len(MIXED) - count
 
 
-@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
-def test_a_metadata_partition_that_was_not_given(tmp_path: Path, verb: str) -> None:
+def test_a_metadata_partition_that_was_not_given(tmp_path: Path) -> None:
     """Kafka's partitioner names the one that is missing: the records of one topic are in the only one that was given."""
     number = metadata_partition(partition_of(MIXED[0]), METADATA_PARTITIONS)
     logs_with(tmp_path, of_all=False)
     (tmp_path / "__remote_log_metadata-0").rename(tmp_path / f"__remote_log_metadata-{number}")
-    run = in_json(verb, STORE, "--metadata-log", tmp_path, *(AS_OF if "audit" in verb else ()))
+    run = in_json("tier inventory", STORE, "--metadata-log", tmp_path)
     of = {metadata_partition(partition_of(each), METADATA_PARTITIONS): each for each in OTHERS.values()}
     assert sorted(of) == [1, 19, 48]
     assert number == 19  # so one of the others has its records there, too, and has none
     assert (run.exit_code, run.codes["tier-unknown"], run.codes["tier-orphan"]) == (1, 2, 1)
-    other, missing = of[48], 48
-    assert f"partition {missing} of __remote_log_metadata, which was not given" in run.messages("tier-unknown")
+    assert "partition 48 of __remote_log_metadata, which was not given" in run.messages("tier-unknown")
     assert "Delete nothing" in run.messages("tier-unknown")
-    if "inventory" in verb:
-        assert states(run.document) == ["live"] * len(MIXED)
-        assert set(states(run.document, other["metadata"]["topic"])) == {"unknown"}
-        table = snaprebuild("tier", "inventory", STORE, "--metadata-log", tmp_path)
-        assert "unknown" in table.stdout
+    assert states(run.document) == ["live"] * len(MIXED)
+    assert set(states(run.document, of[48]["metadata"]["topic"])) == {"unknown"}
+    assert "unknown" in snaprebuild("tier", "inventory", STORE, "--metadata-log", tmp_path).stdout
 
 
-@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
-def test_foreign_copies(tmp_path: Path, verb: str) -> None:
+def test_foreign_copies(tmp_path: Path) -> None:
     """All partitions of the topic were given, one of one, and none has a record."""
-    run = in_json(verb, STORE, "--metadata-log", logs_with(tmp_path, of_all=False), *(AS_OF if "audit" in verb else ()))
+    run = in_json("tier inventory", STORE, "--metadata-log", logs_with(tmp_path, of_all=False))
     assert (run.exit_code, run.codes["tier-orphan"], run.codes.get("tier-unknown", 0)) == (1, len(OTHERS), 0)
     assert "Another cluster or plugin wrote them" in run.messages("tier-orphan")
 

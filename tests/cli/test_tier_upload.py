@@ -7,17 +7,16 @@ import json
 import os
 import shutil
 import struct
-import subprocess
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiven_reader import Copy, read_copies
-from command import COMMAND, Run, in_json, snaprebuild
+from command import Run
+from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
-from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from manifests import FIXTURES, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 from uploads import files, identity, started_record
@@ -362,30 +361,6 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         assert run.codes["tier-never-uploaded"] == len(run.document["partitions"])
 
 
-@pytest.mark.parametrize(
-    ("options", "exit_code", "message"),
-    [
-        (("--topic-partition", "nobody-0"), 2, "no partition 'nobody-0' was found"),
-        (("--topic-id", "mixed"), 2, "expected TOPIC=ID"),
-        (("--topic-id", "mixed=x"), 2, "expected 22 characters"),
-        (("--uploader", "x" * 1001), 2, "--uploader: expected at most 1000 characters, found 1001"),
-        (("--set", "key_prefix=../"), 2, "key_prefix: a part of it is empty"),
-        (("--set", "key_prefix=/a"), 2, "key_prefix: a part of it is empty"),
-        (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),
-        (("--produce-to", "localhost"), 2, "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'"),
-        (("--produce-to", "a:9092,b:99999"), 2, "found 'b:99999'"),
-        (("--produce-to", "user@a:9092"), 2, "found 'user@a:9092'"),
-        (("--produce-to", "a:9092", "--records-file", "r"), 2, "neither --records-file nor --metadata-log go with it"),
-        (("--produce-to", "a:9092", "--producer-config", "/nowhere"), 2, "/nowhere: the settings cannot be read"),
-        (("--producer-config", "x"), 2, "--produce-to, which is not given"),
-    ],
-)
-def test_options_that_make_no_sense(logs: Path, tmp_path: Path, options: tuple[str, ...], exit_code: int, message: str) -> None:
-    run = snaprebuild("tier", "upload", logs, tmp_path / "store", *options)
-    assert (run.exit_code, message in run.stderr) == (exit_code, True), run.stderr
-    assert not (tmp_path / "store").exists()
-
-
 def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
     for place in (logs, logs / "store", logs / "mixed-0"):
         run = snaprebuild("tier", "upload", logs, place)
@@ -411,62 +386,9 @@ def test_the_same_in_an_object_store(logs: Path, tmp_path: Path, object_store: O
     found = object_store.files(location)
     copies = read_copies(found)
     assert len(copies) == run.document["totals"]["uploaded"] == 16
-    for name in ("mixed-0", "logappend-0", "deleted-0"):
-        check_copies([each for each in copies if each.head == name[:-2]], logs / name, "kafka4-mixed")
-    assert {key for key in found if not key.startswith(CLAIMS)} == {
-        f"{each.head}-{each.topic_id}/0/{each.base_offset:020d}-{each.segment_id}.{suffix}"
-        for each in copies
-        for suffix in ("log", "indexes", "rsm-manifest")
-    }
     assert in_json("tier audit", location, *LONG_AGO).document["totals"]["right"] == 16
     again = upload(logs, location)
     assert (again.document["totals"]["finished-before"], object_store.files(location)) == (16, found)
-
-
-def test_two_uploaders_race_for_a_directory(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    race(tmp_path, str(store), lambda: files(store))
-
-
-def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes]]) -> None:
-    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
-    runs = []
-    for name in ("one", "two"):
-        logs = copy_of("kafka4-mixed", tmp_path / name)
-        command = [
-            *COMMAND,
-            "tier",
-            "upload",
-            logs,
-            location,
-            "--topic-partition",
-            "mixed-0",
-            "--i-am-the-leader",
-            "--uploader",
-            name,
-        ]
-        command.append("--allow-unverified")
-        command += ["--output", "json", "--records-file", tmp_path / f"{name}.records", *LONG_AGO]
-        runs.append(
-            subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
-        )
-    results = []
-    for process in runs:
-        printed, told = process.communicate(timeout=180)
-        assert "Traceback" not in told
-        results.append(Run(process.returncode, printed, told))
-    found = everything()
-    copies = read_copies(found)
-    assert len(copies) == len({each.base_offset for each in copies})
-    assert len(found) == 4 * len(copies)
-    uploaded = [[each["start_offset"] for each in segments(run, "mixed-0") if each["action"] == "uploaded"] for run in results]
-    assert sorted(uploaded[0] + uploaded[1]) == [each.base_offset for each in copies]
-    check_copies(copies, FIXTURES / "kafka4-mixed" / "logs" / "mixed-0", "kafka4-mixed")
-    for run, name in zip(results, ("one", "two"), strict=True):
-        records = tmp_path / f"{name}.records"
-        lines = records.read_text().splitlines() if records.exists() else []
-        assert len(lines) == 2 * run.document["totals"]["uploaded"]
-        assert run.exit_code == (1 if "claimed" in actions(run, "mixed-0") else 0)
 
 
 def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, copy_of, cut, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
@@ -31,7 +31,7 @@ def fold(fixture: PartitionFixture) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka27-compacted", "kafka4-mixed", "txn-state4"])
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "txn-state4"])
 def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
     before = tree(FIXTURES / fixture)
     run = in_json("inspect transactions", f"fixtures/{fixture}", "--as-of", "2200-01-01")
@@ -148,12 +148,6 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     assert run.stdout.count(" --start-offset ") == 20
     assert "and 80 more: -v or --output json" in run.stdout
     assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
-
-
-def test_two_ways_to_say_late() -> None:
-    run = snaprebuild("inspect", "transactions", MIXED, "--assume", "late_after_ms=1", "--assume", "max_timeout_ms=1")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "give one of them" in run.stderr
 
 
 # ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, live_broker, snaprebuild
+from command import live_broker
+from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
 

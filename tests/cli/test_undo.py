@@ -7,25 +7,15 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run, in_json, live_broker, nonzero, snaprebuild
-from log_dirs import (
-    EMPTY_SNAPSHOT,
-    changes,
-    copy_of,
-    files_below,
-    flip,
-    remove_snapshots,
-    snapshot_name,
-    tree,
-)
-from manifests import FIXTURES, REPOSITORY, bundled
+from command import Run, live_broker, nonzero
+from in_process import in_json, snaprebuild
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, snapshot_name, tree
+from manifests import FIXTURES
 from receipts import one_partition, steps, what_appeared
 
 from snaprebuild.errors import RefusedError, UsageError
@@ -36,8 +26,6 @@ from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_of
-
-BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
 
 def rebuilt(logs: Path, receipt: Path, *options: object) -> Run:
@@ -167,24 +155,6 @@ def test_one_that_cannot_stand_there_ends_the_run_before_it_begins(tmp_path: Pat
     assert tree(logs) == before
 
 
-def test_a_full_device_stops_the_writing(tmp_path: Path) -> None:
-    """What cannot be announced is not written."""
-    logs, full = copy_of("kafka27-mixed", tmp_path), tmp_path / "full"
-    before = tree(logs)
-    limit = "ulimit -f 4; exec "  # blocks of 1024 bytes: the header fits, the partitions do not
-    command = " ".join([*COMMAND, "rebuild", str(logs), "--receipt", str(full)])
-    done = subprocess.run(
-        ["bash", "-c", f"trap '' XFSZ; {limit}{command}"], capture_output=True, text=True, check=False, cwd=REPOSITORY
-    )
-    assert done.returncode == 5, done.stderr
-    assert "Traceback" not in done.stderr
-    written = changes(before, tree(logs))[0] - {".lock"}
-    assert len(written) < 14
-    undone = in_json("undo", full)
-    assert undone.exit_code == 0
-    assert changes(before, tree(logs))[0] <= {".lock"}
-
-
 # --- undo -------------------------------------------------------------------------------------------------------------------
 
 
@@ -305,6 +275,25 @@ def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypat
     assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
 
 
+def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts between two files; also before the temporary name of a run that was killed."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    for offset in (3, 4):
+        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 1:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert [finding.code for finding in result.findings] == ["refused"]
+    assert exit_code_of(result.findings) == 3
+
+
 def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt, "--set-aside")
@@ -339,6 +328,19 @@ def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pyte
     result = undo(load_receipt(str(receipt)))
     assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
     assert exit_code_of(result.findings) == 5
+
+
+def test_a_removal_that_cannot_be_synced_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+
+    def broken(_self: FileCalls, _fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(FileCalls, "fsync", broken)
+    result = undo(load_receipt(str(receipt)))
+    assert exit_code_of(result.findings) == 5
+    assert "a power failure may bring back what was removed" in result.findings[0].message
 
 
 def test_the_order_of_two_undos(tmp_path: Path) -> None:
@@ -393,14 +395,6 @@ def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> Non
     assert not (logs / "mixed-0" / snapshot_name(7045)).exists()
 
 
-def test_the_receipt_is_not_written_over(tmp_path: Path) -> None:
-    receipt = tmp_path / "receipt.jsonl"
-    receipt.write_text("")
-    run = snaprebuild("undo", receipt, "--save-json", receipt)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "the receipt and --save-json name one file" in run.stderr
-
-
 def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
     """Each would be compared with all before it."""
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
@@ -416,45 +410,32 @@ def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
         load_receipt(str(receipt))
 
 
-@pytest.mark.parametrize("text", ["", '{"schema":"snaprebuild.receipt/1"}\n', "\xff\n"])
-def test_what_is_no_receipt(text: str, tmp_path: Path) -> None:
-    receipt = tmp_path / "receipt"
-    receipt.write_text(text, encoding="latin-1")
-    run = snaprebuild("undo", receipt)
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "is not a receipt: " in run.stderr
-
-
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("name", "../x"), ("name", "meta.properties"), ("offset", -1), ("sha256", "0"), ("size_bytes", "1"), ("number", 77)],
+    ("step", "field", "value", "said"),
+    [
+        ("write", "name", "../x", ""),
+        ("write", "name", "meta.properties", ""),
+        ("write", "offset", -1, ""),
+        ("write", "sha256", "0", ""),
+        ("write", "size_bytes", "1", ""),
+        ("write", "number", 77, ""),
+        ("partition", "target", "/logs/\ud800", "expected `str` matching"),
+        ("partition", "target", "logs", "expected `str` matching"),
+    ],
 )
-def test_a_receipt_that_was_tampered_with(field: str, value: object, tmp_path: Path) -> None:
+def test_a_receipt_that_was_tampered_with(step: str, field: str, value: object, said: str, tmp_path: Path) -> None:
     """Only files with the names of snapshots are ever removed, whatever stands in it."""
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
     lines = receipt.read_text().splitlines()
-    at = next(number for number, line in enumerate(lines) if json.loads(line).get("step") == "write")
+    at = next(number for number, line in enumerate(lines) if json.loads(line).get("step") == step)
     lines[at] = json.dumps({**json.loads(lines[at]), field: value})
     receipt.write_text("\n".join(lines) + "\n")
     before = tree(logs)
     run = snaprebuild("undo", receipt)
     assert run.exit_code == 2
-    assert f"is damaged: line {at + 1}: " in run.stderr
+    assert f"is damaged: line {at + 1}: {said}" in run.stderr
     assert tree(logs) == before
-
-
-@pytest.mark.parametrize("path", ["/logs/\ud800", "/logs/\0", "logs"])
-def test_a_receipt_of_paths_that_nothing_can_have(path: str, tmp_path: Path) -> None:
-    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
-    rebuilt(logs, receipt)
-    lines = [json.loads(line) for line in receipt.read_text().splitlines()]
-    assert lines[1]["step"] == "partition"
-    lines[1]["target"] = path
-    receipt.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    run = snaprebuild("undo", receipt)
-    assert run.exit_code == 2
-    assert "is damaged: line 2: expected `str` matching" in run.stderr
 
 
 # --- cut short -------------------------------------------------------------------------------------------------------------
@@ -473,66 +454,3 @@ def test_half_a_line_at_the_end(tmp_path: Path) -> None:
         assert run.exit_code == 0
         assert run.document["ended"] is False
         assert actions(run) <= {"would_remove"}
-
-
-def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that starts between two files; also before the temporary name of a run that was killed."""
-    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
-    rebuilt(logs, receipt)
-    for offset in (3, 4):
-        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
-    calls = itertools.count()
-
-    def verify(self: HeldLock) -> None:
-        if next(calls) >= 1:
-            raise RefusedError("was removed or replaced while it was held", path=self.path)
-
-    monkeypatch.setattr(HeldLock, "verify", verify)
-    result = undo(load_receipt(str(receipt)))
-    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
-    assert [finding.code for finding in result.findings] == ["refused"]
-    assert exit_code_of(result.findings) == 3
-
-
-def test_what_was_removed_stays_away_after_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory is synced behind the last removal; where that fails the outcome is unknown, and told so."""
-    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
-    rebuilt(logs, receipt)
-    done: list[str] = []
-    unlink = FileCalls.unlink
-    monkeypatch.setattr(
-        FileCalls, "unlink", lambda self, name, *, dir_fd: (done.append("unlink"), unlink(self, name, dir_fd=dir_fd))
-    )
-    monkeypatch.setattr(FileCalls, "fsync", lambda _self, fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
-    assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
-    assert done == [*["unlink"] * 2, str(logs / "logappend-0"), *["unlink"] * 12, str(logs / "mixed-0")]
-
-    def broken(_self: FileCalls, _fd: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(FileCalls, "fsync", broken)
-    result = undo(load_receipt(str(receipt)))
-    assert exit_code_of(result.findings) == 5
-    assert "a power failure may bring back what was removed" in result.findings[0].message
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("fixture", BUNDLED)
-def test_every_bundled_directory_is_as_it_was(fixture: str, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(bundled(fixture), tmp_path / fixture))
-    for directory in source.rglob("*-*"):
-        if directory.is_dir():
-            remove_snapshots(directory)
-    before = tree(source)
-    receipt = tmp_path / "receipt.jsonl"
-    written = rebuilt(source, receipt).totals.get("written", 0)
-    assert receipt.exists() == (written > 0)
-    if not written:
-        return
-    undone = in_json("undo", receipt)
-    assert (undone.exit_code, undone.totals) == (0, {"removed": written})
-    appeared, vanished, changed = changes(before, tree(source))
-    assert {Path(name).name for name in appeared} <= {".lock"}
-    assert (vanished, {name for name in changed if not (source / name).is_dir()}) == (set(), set())
-    again = in_json("undo", receipt)
-    assert (again.exit_code, again.totals) == (0, {"absent": written})

@@ -18,6 +18,12 @@ LEADER = "follower offsets fixtures/follower-lost-state/node1 fixtures/follower-
 MOVED = "fixtures/kraft-metadata-moved"
 CLUSTER = "fixtures/kraft-cluster3"
 HISTORY = f"cluster history {CLUSTER}/node1"
+SOURCE = f"cluster source {CLUSTER}/node1"
+UPLOAD = "tier upload fixtures/kafka4-mixed/logs {tmp}/store"
+STAGE = "stage fixtures/kafka27-mixed --to {tmp}/staged"
+HEALTHY = "fixtures/damaged/healthy/tier/remote"
+AUDIT = "tier audit fixtures/aiven-layout/encrypted/store"
+KEY = "fixtures/aiven-layout/keys/key1.private.pem"
 
 CASES = [
     # paths, times, ranges and numbers
@@ -65,7 +71,7 @@ CASES = [
     ("rebuild", "name at least one path, or the --server-properties of a broker"),
     ("rebuild --plan ''", "--plan: the path is empty"),
     ("rebuild --plan fixtures", "--plan: expected a file, found the directory fixtures"),
-    ("rebuild --plan README.md", "README.md: is not a saved plan"),
+    ("rebuild --plan README.md", "README.md: is not a saved plan: line 1: expected "),
     ("plan fixtures/magic0 --save nowhere/plan.json", "--save: the directory of nowhere/plan.json does not exist"),
     ("plan fixtures/magic0 --save one.json --save-json ./one.json", "--save-json and --save name one file"),
     ("rebuild --plan README.md --save-json README.md", "the plan and --save-json name one file"),
@@ -75,8 +81,51 @@ CASES = [
     ("check", "No such command 'check'. Did you mean 'follower check' or 'cluster check'?"),
     ("undo fixtures", "fixtures: is a directory: name a file"),
     ("install fixtures", "fixtures: is a directory: name a file"),
+    ("undo README.md", "README.md: is not a receipt: "),
+    ("undo README.md --save-json README.md", "the receipt and --save-json name one file"),
+    ("verify --receipt README.md --topic t", "--receipt names the files by itself"),
+    ("report README.md README.md --html {tmp}/page.html", "is named twice"),
+    ("report --html {tmp}/page.html", "name at least one document"),
     ("fleet fixtures", "fixtures: is a directory: name a file"),
     ("report fixtures", "fixtures: is a directory: name a file"),
+    # settings and selections
+    (f"{REBUILD} --set broker_epoch=5", "--set: 'broker_epoch' is no setting; expected one of impact, jobs, "),
+    (f"{REBUILD} --set max_requests", "--set: expected NAME=VALUE, found 'max_requests'"),
+    (
+        f"{REBUILD} --set max_requests=few",
+        "max_requests: expected a number from 1 to 9223372036854775807, found 'few' (from --set)",
+    ),
+    (f"{REBUILD} --set s3_anonymous=yes", "s3_anonymous: expected one of true, false, found 'yes' (from --set)"),
+    (f"{REBUILD} --set max_read_rate=0", "max_read_rate: expected "),
+    (f"{REBUILD} --set max_read_rate=64MB", "max_read_rate: expected "),
+    (f"{REBUILD} --set jobs_per_disk=0", "jobs_per_disk: expected "),
+    (f"{REBUILD} --set priority=last", "priority: expected "),
+    ("rebuild s3://bucket/logs --set-aside", "--set-aside renames files, and objects are never renamed"),
+    (f"verify {MIXED} --offsets 5", "--offsets: no boundary of 1 selected partition is in this range; they are from 583 to 8231"),
+    (
+        f"plan {MIXED} --offsets 99999:",
+        "--offsets: no boundary of 1 selected partition is in this range; they are from 583 to 8231",
+    ),
+    (f"rebuild {MIXED} --out {{tmp}}/out --offsets 1:2", "--offsets: no boundary of 1 selected partition is in this range"),
+    (
+        "cluster source fixtures/kafka4-mixed --topic mixed --peer fixtures/txn-state",
+        "--peer: no topic matches 'mixed' (4 partitions found)",
+    ),
+    (f"{REBUILD} --config nowhere.toml", "nowhere.toml: does not exist"),
+    ("--set max_requests=many tier inventory s3://bucket", "max_requests: expected a number"),
+    (
+        "tier --set s3_anonymous=true --set s3_requester_pays=true inventory s3://bucket",
+        "s3_anonymous: an anonymous request has no account that pays",
+    ),
+    # staging
+    ("plan fixtures/kafka27-mixed --to {tmp}/staged --engine spark", "not with --engine spark"),
+    (f"{STAGE} --engine spark", "No such option '--engine'"),
+    (f"{STAGE} --out x", "No such option '--out'"),
+    (f"{STAGE} --set-aside", "--set-aside needs a broker that is stopped: not with --to"),
+    (f"{STAGE} --boundaries all", "--to is for snapshots that are missing: not with --boundaries all"),
+    (f"{STAGE} --drop-expired", "no entry may be dropped from it"),
+    (f"{STAGE} --broker-running", "No such option '--broker-running'"),
+    (f"{STAGE} --receipt r.jsonl", "No such option '--receipt'"),
     # names of --assume
     (
         f"{LEADER} --assume high_watermark",
@@ -110,6 +159,8 @@ CASES = [
     (f"inspect dump {LOG} --file-kind table", "--file-kind"),
     (f"inspect dump {MIXED}", ": is a directory; name the files in it"),
     ("inspect diff fixtures/kafka27-mixed/logs fixtures/kafka27-mixed/logs", ": is a directory; name the files in it"),
+    ("inspect diff nowhere nowhere", "nowhere: no such file"),
+    (f"inspect transactions {MIXED} --assume late_after_ms=1 --assume max_timeout_ms=1", "give one of them"),
     ("inspect diff a", "expected two snapshots, A and B; found 1"),
     ("inspect diff a a a", "expected two snapshots, A and B; found 3"),
     # remote storage and followers
@@ -120,6 +171,34 @@ CASES = [
     (f"follower build {TIERED} {{tmp}} --topic-partition mixed-0 --assume log_start=6390", "is not above the log start 6390"),
     ("tier inventory {tmp}", "has no copy of a segment"),
     ("tier audit {tmp}", "has no copy of a segment"),
+    (f"tier inventory {TIERED} --metadata-log fixtures/kafka27-mixed", "has no partition of __remote_log_metadata"),
+    (
+        f"tier audit {HEALTHY} --level reachable --local-log-start nosuch-0=4",
+        "nosuch-0 is not in remote storage, which has payments-0",
+    ),
+    (f"tier audit {HEALTHY} --partition 7", "has no copy of a segment that the selection takes"),
+    (f"tier audit {HEALTHY} --local-log-start payments-0=1", "go with --level reachable"),
+    (f"{AUDIT} --set private_key=fixtures/aiven-layout/keys/key1.public.pem", "expected an RSA key in PEM"),
+    (f"tier audit {HEALTHY} --set private_key=/nowhere/key.pem", "/nowhere/key.pem: the private key cannot be read"),
+    (f"{AUDIT} --set private_key={KEY} --set private_key={KEY}", "private_key: two files without a name: write NAME=FILE"),
+    (f"{AUDIT} --set private_key=key1={KEY} --set private_key=key1={KEY}", "private_key: two files for the key 'key1'"),
+    (f"{AUDIT} --set private_key=key1=", "private_key: expected FILE or NAME=FILE"),
+    (f"{UPLOAD} --topic-partition nobody-0", "no partition 'nobody-0' was found"),
+    (f"{UPLOAD} --topic-id mixed", "expected TOPIC=ID"),
+    (f"{UPLOAD} --topic-id mixed=x", "expected 22 characters"),
+    (f"{UPLOAD} --uploader {'x' * 1001}", "--uploader: expected at most 1000 characters, found 1001"),
+    (f"{UPLOAD} --set key_prefix=../", "key_prefix: a part of it is empty"),
+    (f"{UPLOAD} --set key_prefix=/a", "key_prefix: a part of it is empty"),
+    (f"{UPLOAD} --chunk-size 0", "expected a number from 1 to 1073741823"),
+    (
+        f"{UPLOAD} --produce-to localhost",
+        "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'",
+    ),
+    (f"{UPLOAD} --produce-to a:9092,b:99999", "found 'b:99999'"),
+    (f"{UPLOAD} --produce-to user@a:9092", "found 'user@a:9092'"),
+    (f"{UPLOAD} --produce-to a:9092 --records-file r", "neither --records-file nor --metadata-log go with it"),
+    (f"{UPLOAD} --produce-to a:9092 --producer-config /nowhere", "/nowhere: the settings cannot be read"),
+    (f"{UPLOAD} --producer-config x", "--produce-to, which is not given"),
     # metadata logs
     (
         f"{HISTORY} --topic shrink --from 348",
@@ -153,6 +232,9 @@ CASES = [
     (f"cluster image {CLUSTER}/node1 --assume 'voters=1;2'", "--assume voters: expected ids with commas between them, found '1;2'"),
     (f"cluster image {CLUSTER}/node1 --voter 9999999999=node2", "--voter: expected [ID=]DIR with an id up to 2147483647"),
     (f"cluster image {CLUSTER}/node1/orders-0", "is a partition of orders, not __cluster_metadata-0"),
+    (f"{SOURCE} --metadata ''", "--metadata: the path is empty"),
+    (f"{SOURCE} --metadata fixtures/kafka27-mixed", "holds no __cluster_metadata-0"),
+    (f"{SOURCE} --offset 400", "the log ends before offset 400: its last one is 347"),
     ("cluster check nowhere", "nowhere: does not exist"),
     ("cluster check fixtures/magic0", "holds no __cluster_metadata-0"),
     (f"cluster check {CLUSTER}", "holds several metadata logs"),

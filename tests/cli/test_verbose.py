@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 LOGS = str(FIXTURES / "kafka27-mixed" / "logs")

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import Run, live_broker, snaprebuild
+from command import Run, live_broker
 from documents import check
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
 from receipts import steps
@@ -236,10 +237,3 @@ def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) 
     result = undo(replace(load_receipt(str(receipt)), path=str(tmp_path / "no" / "receipt")))
     assert [each.code for each in result.findings] == ["receipt-not-updated"]
     assert {each.action for each in result.files} == {"removed"}
-
-
-def test_it_takes_no_path(tmp_path: Path) -> None:
-    _, receipt = of_ten_segments(tmp_path)
-    run = snaprebuild("verify", "--receipt", receipt, "--topic", "t")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "--receipt names the files by itself" in run.stderr

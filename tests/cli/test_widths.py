@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from every_verb import VERBS, Ran, filled, run_here, words_of, written
+from command import Run
+from every_verb import VERBS, filled, words_of, written
+from in_process import snaprebuild
 from log_dirs import batch, make_log_dir, write_partition
 
 from snaprebuild.cli import result
@@ -24,7 +26,7 @@ FIRST, COUNT = 10_001, 25
 """Partition numbers of five digits: with the topic the longest name that a file system takes."""
 
 
-def check_widths(ran: Ran, width: int) -> None:
+def check_widths(ran: Run, width: int) -> None:
     for line in ran.stdout.splitlines():
         if not line.startswith(COMMANDS) and CHECKPOINT_LINE.fullmatch(line) is None:
             assert len(line) <= width, f"{len(line)} columns: {line}"
@@ -35,7 +37,7 @@ def check_widths(ran: Ran, width: int) -> None:
 def test_every_verb(verb: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
     written(VERBS[verb], tmp_path)
-    ran = run_here(filled(VERBS[verb].arguments, tmp_path))
+    ran = snaprebuild(*filled(VERBS[verb].arguments, tmp_path))
     assert ran.stdout
     check_widths(ran, width)
 
@@ -71,7 +73,7 @@ LONG = {
 @pytest.mark.parametrize("verb", LONG)
 def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
-    ran = run_here([*verb.split(), str(long_names), *LONG[verb]])
+    ran = snaprebuild(*verb.split(), str(long_names), *LONG[verb])
     check_widths(ran, width)
     numbers = set(re.findall(r"(?m)^ .*?t-([0-9]+) ", ran.stdout))
     known = {str(number) for number in range(FIRST, FIRST + COUNT)}
@@ -85,8 +87,8 @@ def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest
 def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
     receipt = str(tmp_path / "receipt.jsonl")
-    ran = [run_here(["rebuild", str(long_names), "--out", str(tmp_path / "out"), "--boundaries", "all", "--receipt", receipt])]
-    ran += [run_here(words) for words in (["verify", "--receipt", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])]
+    ran = [snaprebuild("rebuild", str(long_names), "--out", str(tmp_path / "out"), "--boundaries", "all", "--receipt", receipt)]
+    ran += [snaprebuild(*words) for words in (["verify", "--receipt", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])]
     for each in ran:
         check_widths(each, width)
         assert f"t-{FIRST} " in each.stdout
@@ -96,11 +98,11 @@ def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, m
 def test_long_names_in_a_fleet_and_a_report(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
     scan = tmp_path / "scan.json"
-    run_here(["scan", str(long_names), "--save-json", str(scan)])
+    snaprebuild("scan", str(long_names), "--save-json", str(scan))
     document = json.loads(scan.read_text())
     document["log_dirs"][0]["node_id"] = 1
     scan.write_text(json.dumps(document))
     for words in (["fleet", str(scan)], ["report", str(scan), "--html", str(tmp_path / "page.html")]):
-        ran = run_here(words)
+        ran = snaprebuild(*words)
         assert ran.stdout
         check_widths(ran, width)

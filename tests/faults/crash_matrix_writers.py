@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_model import Content
-from every_verb import run_here
+from in_process import snaprebuild
 from log_dirs import remove_snapshots
 from manifests import FIXTURES
 from traced_run import Change, traced
@@ -81,12 +81,12 @@ def false_empty(root: Path) -> None:
 
 def rebuilt_log(root: Path) -> None:
     bare_log(root)
-    assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl"]).code == 0
+    assert snaprebuild("rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl").exit_code == 0
 
 
 def staged_log(root: Path) -> None:
     bare_log(root)
-    assert run_here(["stage", f"{root}/logs", *AS_OF, "--jobs", "1", "--to", f"{root}/staged"]).code == 0
+    assert snaprebuild("stage", f"{root}/logs", *AS_OF, "--jobs", "1", "--to", f"{root}/staged").exit_code == 0
 
 
 def lost_follower(root: Path) -> None:
@@ -253,11 +253,11 @@ def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: 
     run.root.mkdir()
     build_tree(run.root, tree)
     try:
-        done = run_here(filled(writer.again or writer.arguments, run.root, f"again-{number}"))
+        done = snaprebuild(*filled(writer.again or writer.arguments, run.root, f"again-{number}"))
     except Exception as error:
         return [f"another run throws {error!r}"]
-    if done.code not in writer.codes_again:
-        return [f"another run ends with {done.code}: {done.stdout[-600:]} {done.error}"]
+    if done.exit_code not in writer.codes_again:
+        return [f"another run ends with {done.exit_code}: {done.stdout[-600:]} {done.error}"]
     found = results(writer, read_tree(run.root))
     wanted = {path: what for path, what in results(writer, run.after).items() if not (writer.is_elsewhere and path not in found)}
     return different(wanted, found, "another run")

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from every_verb import AS_OF, LONG_AGO, ONE_JOB, run_here
+from every_verb import AS_OF, LONG_AGO, ONE_JOB
 from healthy_directories import LOGS, PLUGIN, REMOTE, files, lacks_snapshots, manifest_of, partitions_of, topic_partitions
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 KEY = ("--set", f"private_key={FIXTURES / 'aiven-layout' / 'keys' / 'key1.private.pem'}")
@@ -192,15 +193,15 @@ def told_by(pair: Pair, place: Path) -> Told:
         shutil.copytree(FIXTURES / pair.directory, place / "logs")
     with opened() as names:
         for each in pair.makes:
-            made = run_here(_at(place, each))
-            assert made.code in (0, 1), (pair, made)
-        ran = run_here([*_at(place, pair.arguments), "--output", "json"])
+            made = snaprebuild(*_at(place, each))
+            assert made.exit_code in (0, 1), (pair, made)
+        ran = snaprebuild(*_at(place, pair.arguments), "--output", "json")
     is_lines = pair.verb == "inspect dump"
     documents = [json.loads(each) for each in (ran.stdout.splitlines() if is_lines else [ran.stdout] if ran.stdout else [])]
     findings = documents if is_lines else [each for document in documents for each in document["findings"]]
     wrong = tuple(each for each in findings if each.get("severity", "note") != "note")
     own = {each.name for directory in (pair.directory, *pair.others) for each in files(directory)}
-    return Told(ran.code, wrong, ran.stdout, frozenset(names & own), ran.error)
+    return Told(ran.exit_code, wrong, ran.stdout, frozenset(names & own), ran.error)
 
 
 def _at(place: Path, words: tuple[str, ...]) -> list[str]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from unittest import mock
 
 from crash_matrix_writers import AS_OF, IN_MEMORY, LONG_AGO, Figures, bare_log, whole_log
-from every_verb import run_here
 from faulty_store import FaultyStore, faulty_store
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 from snaprebuild.storage.s3 import requests as s3_requests
@@ -96,7 +96,7 @@ STORE_WRITERS = {
 def ran(writer: StoreWriter, store: FaultyStore, root: Path, again: str) -> int:
     """The command, here; its exit code."""
     arguments = [each.replace("{again}", again).replace("{}", str(root)) for each in writer.arguments]
-    return run_here([*arguments, "--s3-endpoint-url", store.endpoint, "--set", "s3_path_style=true"]).code
+    return snaprebuild(*arguments, "--s3-endpoint-url", store.endpoint, "--set", "s3_path_style=true").exit_code
 
 
 def masked(objects: dict[str, bytes], *, is_replacing: bool) -> dict[str, bytes | None]:

@@ -14,8 +14,10 @@ from unittest import mock
 import pytest
 from budgets import TIER, each_seed, scaled
 from busy_log import SEGMENTS, BusyBroker, Moment
+from command import Run
 from every_verb import VERBS as EVERY_VERB
-from every_verb import Ran, filled, run_here, written
+from every_verb import filled, written
+from in_process import snaprebuild
 from log_dirs import entries_in, snapshot_bytes
 from simulated_broker import Entries, SimulatedBroker
 
@@ -51,11 +53,11 @@ BY_THE_WAY = {
 RIGHT = {"equal", "equal_after_expiry", "unverifiable"}
 
 
-def ran(verb: str, broker: BusyBroker, out: Path) -> tuple[Ran, dict[str, Any]]:
+def ran(verb: str, broker: BusyBroker, out: Path) -> tuple[Run, dict[str, Any]]:
     """A verb over the log directory."""
     words = verb.format(out=out, producer=asked_of(broker)).split()
     options = VERBS.get(verb, (*CLOCK, *ONE_JOB))
-    found = run_here([*words, str(broker.root), *options, "--output", "json"])
+    found = snaprebuild(*words, str(broker.root), *options, "--output", "json")
     return found, json.loads(found.stdout) if found.stdout else {}
 
 
@@ -82,7 +84,7 @@ def test_a_segment_is_deleted_between_its_listing_and_its_first_read(verb: str, 
     with broker.at_work(1, lambda path: path.endswith(first)):
         found, document = ran(verb, broker, tmp_path / "out")
     assert broker.deletions == 1
-    assert found.code in (0, 1), found
+    assert found.exit_code in (0, 1), found
     assert wrong_codes(document) == []
     assert document["unread"] == 0
     assert [each["topic_partition"] for each in document["partitions"]] == ["t-0"], "it is not lost"
@@ -95,7 +97,7 @@ def test_a_topic_is_deleted_after_it_was_listed(verb: str, tmp_path: Path) -> No
     with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
         found, document = ran(verb, broker, tmp_path / "out")
     assert not broker.directory.exists()
-    assert found.code in (0, 1), found
+    assert found.exit_code in (0, 1), found
     assert wrong_codes(document) == []
     assert "gone-meanwhile" in {each["code"] for each in document["findings"]}
     assert {each["severity"] for each in document["findings"] if each["code"] == "gone-meanwhile"} == {"note"}
@@ -107,7 +109,7 @@ def test_a_topic_is_deleted_while_the_log_directory_is_listed(tmp_path: Path) ->
     broker.step = lambda: broker.directory.exists() and shutil.rmtree(broker.directory)  # type: ignore[method-assign]
     with broker.at_work(1, lambda path: path.endswith("t-0")):
         found, document = ran("scan", broker, tmp_path / "out")
-    assert found.code == 0
+    assert found.exit_code == 0
     assert [(each["code"], each["severity"]) for each in document["findings"]][:1] == [("gone-meanwhile", "note")]
 
 
@@ -118,7 +120,7 @@ def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path
     broker.step = lambda: broker.active + 2 < SEGMENTS and broker._delete_records()  # type: ignore[method-assign]
     with broker.at_work(1, lambda path: path.endswith(".log")):
         found, document = ran(verb, broker, tmp_path / "out")
-    assert found.code == 1
+    assert found.exit_code == 1
     assert [each["severity"] for each in document["findings"] if each["code"] == "busy-log"] == ["note"]
     assert document["unread_paths"] == [str(broker.directory)]
 
@@ -176,9 +178,9 @@ def test_a_directory_that_vanishes_is_no_storage_failure(name: str, tmp_path: Pa
             # The same path each time: what commands made names it.
             shutil.copytree(made, tmp_path / "kept", dirs_exist_ok=True)
             with vanishing(made / target, at) as has_vanished:
-                found = run_here(filled(verb.arguments, made))
+                found = snaprebuild(*filled(verb.arguments, made))
             gone = has_vanished()
-            assert found.code in (0, 1, 2, 3, 4), f"{target}, call {at}: {found}"
+            assert found.exit_code in (0, 1, 2, 3, 4), f"{target}, call {at}: {found}"
             shutil.rmtree(made)
             (tmp_path / "kept").rename(made)
             (tmp_path / "out.jsonl").unlink(missing_ok=True)
@@ -328,7 +330,7 @@ def test_each_verdict_is_that_of_some_moment(tmp_path: Path) -> None:
         with broker.at_work(1 + place // len(VERBS) % 9):
             found, document = ran(verb, broker, out)
         context = f"{verb}, seed {seed}: {found.stdout}"
-        assert found.code in (0, 1), context
+        assert found.exit_code in (0, 1), context
         assert wrong_codes(document) == [], context
         assert document["unread"] == 0, context
         met["stepped"] += len(broker.moments) - before

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
-from every_verb import VERBS, all_verbs, filled, run_here, words_of, written
+from every_verb import VERBS, all_verbs, filled, words_of, written
 
 import snaprebuild
 from formats.partition.file_names import FileKind
@@ -71,9 +72,9 @@ def filled_again(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], None] 
 def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(VERBS[name], tmp_path)
     with filled_again(monkeypatch) as changed:
-        ran = run_here(filled(VERBS[name].arguments, tmp_path))
+        ran = in_process.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
     assert changed
-    assert ran.code in (1, 3), ran
+    assert ran.exit_code in (1, 3), ran
     assert not list((tmp_path / "out").rglob("*.snapshot")), "nothing was made of it"
 
 

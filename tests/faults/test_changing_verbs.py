@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from edited_tree import Place
-from every_verb import VERBS, filled, run_here
+from every_verb import VERBS, filled
+from in_process import snaprebuild
 from same_result import DRAWN, OF_THE_RUN, differing, without
 
 pytestmark = pytest.mark.full
@@ -124,11 +125,10 @@ Outcome = tuple[int, str]
 def outcome(place: Place, calls: Calls) -> Outcome:
     arguments = filled((*place.verb.arguments, "--output", "json"), place.root)
     with counted(calls):
-        code, output, *_ = run_here(arguments)
-    assert code in (0, 1, 2, 3, 4, 5)
-    return code, DRAWN.sub(
-        "ID", json.dumps([without(json.loads(each), NOT_COMPARED) for each in _documents(place, output)], sort_keys=True)
-    )
+        ran = snaprebuild(*arguments)
+    assert ran.exit_code in (0, 1, 2, 3, 4, 5)
+    documents = [without(json.loads(each), NOT_COMPARED) for each in _documents(place, ran.stdout)]
+    return ran.exit_code, DRAWN.sub("ID", json.dumps(documents, sort_keys=True))
 
 
 def _documents(place: Place, output: str) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from edited_tree import SECRET, Files, Odd, Place
-from every_verb import VERBS, filled, is_printable, run_here
+from every_verb import VERBS, filled, is_printable
+from in_process import snaprebuild
 from same_result import DRAWN, differing, documents, without
 
 QUICK = ("scan", "plan", "verify", "rebuild", "rebuild in place", "inspect stats", "inspect dump", "inspect explain")
@@ -79,11 +80,11 @@ def check(place: Place, files: Files, context: str) -> int:
     """Runs the verb; its exit code."""
     try:
         with place.edited(files), no_hang():
-            code, output, _, error = run_here(filled(place.verb.arguments, place.root))
-            assert code in (0, 1, 2, 3, 4, 5)
-            assert "unforeseen" not in output
-            assert SECRET not in output + error
-            assert is_printable(output), repr(output)
+            ran = snaprebuild(*filled(place.verb.arguments, place.root))
+            assert ran.exit_code in (0, 1, 2, 3, 4, 5)
+            assert "unforeseen" not in ran.stdout
+            assert SECRET not in ran.stdout + ran.error
+            assert is_printable(ran.stdout), repr(ran.stdout)
             for path in (place.root / "out").rglob("*"):
                 assert path.is_symlink() or not path.is_file() or SECRET.encode() not in path.read_bytes(), path
     except BaseException as error:
@@ -91,7 +92,7 @@ def check(place: Place, files: Files, context: str) -> int:
         raise
     assert [path.name for path in place.outside.iterdir()] == ["secret"], context
     assert (place.outside / "secret").read_text() == SECRET, context
-    return code
+    return ran.exit_code
 
 
 @pytest.mark.parametrize("name", EACH_VERB)
@@ -156,11 +157,11 @@ def test_many_files(name: str, tmp_path: Path) -> None:
     }
     with place.edited(dict(place.files)):
         words = filled((*place.verb.arguments, "--output", "json"), place.root)
-        healthy = run_here(words)
+        healthy = snaprebuild(*words)
     with place.edited({**place.files, **more}):
-        ran = run_here(words)
-    assert healthy.code == ran.code
-    assert healthy.code in (0, 1)
+        ran = snaprebuild(*words)
+    assert healthy.exit_code == ran.exit_code
+    assert healthy.exit_code in (0, 1)
     assert list(differing(_told(healthy.stdout), _told(ran.stdout))) == []
 
 

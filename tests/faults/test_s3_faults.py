@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from every_verb import LONG_AGO, run_here
+from every_verb import LONG_AGO
 from faulty_store import faulty_store
+from in_process import snaprebuild
 from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of, impatient
 
 STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 262}
@@ -47,8 +48,8 @@ def test_a_manifest_that_the_store_refuses_to_hand_out_is_not_damaged(words: tup
         verb, options = words[:2], words[2:]
         clock = () if verb == ("tier", "inventory") else LONG_AGO
         place = ("--s3-endpoint-url", store.endpoint, "--set", "s3_path_style=true")
-        run = run_here([*verb, f"s3://{BUCKET}", *clock, *options, *place, "--output", "json"])
-    assert run.code == 5
+        run = snaprebuild(*verb, f"s3://{BUCKET}", *clock, *options, *place, "--output", "json")
+    assert run.exit_code == 5
     findings = json.loads(run.stdout)["findings"]
     told = [each for each in findings if each["severity"] in ("damaged", "storage") and "403" in each["message"]]
     assert [each["code"] for each in told] == ["storage-failed"]

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_verb import VERBS, Ran, filled, run_here, written
+from command import Run
+from every_verb import VERBS, filled, written
+from in_process import snaprebuild
 from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
 
@@ -78,8 +80,8 @@ def one_of_each_kind(root: Path) -> list[Path]:
     return list(chosen.values())
 
 
-def check_says_so(ran: Ran, what: str) -> None:
-    assert ran.code != 0, what
+def check_says_so(ran: Run, what: str) -> None:
+    assert ran.exit_code != 0, what
     if not ran.error:  # else one line of stderr is all
         assert ran.stdout.startswith("INCOMPLETE: "), f"{what}: {ran.stdout[:200]}"
         assert not [each for each in HEALTH if each in ran.stdout], f"{what}: {ran.stdout}"
@@ -95,7 +97,7 @@ def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
         hit: list[str] = []
         arguments = filled(VERBS[verb].arguments, tmp_path)
         with refused(path, (errno.EACCES, errno.EIO)[number % 2], hit):
-            ran = run_here(arguments)
+            ran = snaprebuild(*arguments)
         if verb == "follower check" and path.suffix in (".log", ".leader_epoch_checkpoint") and "remote" in path.parts:
             continue  # of a copy: those before it and the log on disk prove the same
         if hit and not (verb in ("plan", "rebuild", "cluster source", "follower check") and path.name in OF_THE_VERDICT):
@@ -108,9 +110,9 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     logs = copy_of("kafka27-killed", tmp_path)
     unread = logs / "k-magicup-0"
     with refused(unread, errno.EACCES, []):
-        ran = run_here(["scan", str(logs)])
-        document = json.loads(run_here(["scan", str(logs), "--output", "json"]).stdout)
-    assert ran.code == 5
+        ran = snaprebuild("scan", str(logs))
+        document = json.loads(snaprebuild("scan", str(logs), "--output", "json").stdout)
+    assert ran.exit_code == 5
     assert ran.text.startswith(
         "INCOMPLETE: 1 path could not be read: correct what stderr lists. No snapshot missing in the 4 partitions that were read. "
     )
@@ -118,8 +120,8 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)
     assert (document["totals"]["unread"], document["log_dirs"][0]["totals"]["unread"]) == (1, 1)
     with refused(logs, errno.EACCES, []):
-        nothing = run_here(["scan", str(logs)])
-    assert nothing.code == 5
+        nothing = snaprebuild("scan", str(logs))
+    assert nothing.exit_code == 5
     assert nothing.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists. No partition was read. Next: ")
     assert str(logs) in nothing.stderr
 
@@ -129,8 +131,8 @@ def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "kafka4-mixed/logs/mixed-0", tmp_path / "here/mixed-0")
     make_log_dir(tmp_path / "here")
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/here,{tmp_path}/gone\n")
-    ran = run_here([*verb.split(), "--server-properties", str(tmp_path / "server.properties")])
-    assert ran.code == 5
+    ran = snaprebuild(*verb.split(), "--server-properties", str(tmp_path / "server.properties"))
+    assert ran.exit_code == 5
     assert ran.stdout.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
     assert f"{tmp_path}/gone" in ran.stderr
     assert not [each for each in HEALTH if each in ran.stdout]
@@ -143,6 +145,6 @@ def test_a_damaged_small_file(name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     make_log_dir(logs)
     (logs / name).write_bytes(b"\xff garbage")
-    ran = run_here(["scan", str(logs)])
-    assert ran.code == 1
+    ran = snaprebuild("scan", str(logs))
+    assert ran.exit_code == 1
     assert ran.stdout.startswith("INCOMPLETE: 1 path could not be read: ")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from every_verb import run_here
+from in_process import snaprebuild
 from traced_run import Change
 
 from snaprebuild.storage.local.file_calls import FileCalls
@@ -147,6 +147,6 @@ def watched(arguments: Sequence[str], root: Path, _state_home: Path, codes: Sequ
     functions = {name: watch.watching(name, getattr(os, name)) for name in WATCHED}
     renamed = watch.renamed_noreplace(FileCalls.rename_noreplace)
     with patch.multiple(os, **functions), patch.object(FileCalls, "rename_noreplace", renamed):
-        done = run_here(arguments)
-    assert done.code in codes, done
+        done = snaprebuild(*arguments)
+    assert done.exit_code in codes, done
     return watch.changes

@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import json
 
+from command import Run
 from edited_tree import Files, Place
-from every_verb import VERBS, Ran, filled, is_printable, run_here
+from every_verb import VERBS, filled, is_printable
+from in_process import snaprebuild
 from memory_peak import resident
 from tree_edits import edit, scripts_over
 
@@ -35,12 +37,12 @@ def place_of(name: str) -> Place:
     place = Place.of_process(VERBS[name])
     for options in ((), ("--output", "json")):
         with place.edited(dict(place.files)):
-            ran = run_here(filled((*place.verb.arguments, *options), place.root))
-        assert ran.code in (0, 1), ran  # else every input would be told the same
+            ran = snaprebuild(*filled((*place.verb.arguments, *options), place.root))
+        assert ran.exit_code in (0, 1), ran  # else every input would be told the same
     return place
 
 
-def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> tuple[Ran, int]:
+def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> tuple[Run, int]:
     """The verb over these files.
 
     Returns:
@@ -51,7 +53,7 @@ def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> t
         with place.edited(files):
             words = filled((*place.verb.arguments, *options), place.root)
             with resident() as peak:
-                ran = run_here(words)
+                ran = snaprebuild(*words)
         most = memory_bytes_max(given, len(ran.stdout))
         if peak.bytes <= most:
             break
@@ -79,8 +81,9 @@ def run_verb(name: str, data: bytes) -> None:
     place = place_of(name)
     files = edited_by(place, data) if data else dict(place.files)
     is_json = bool(data) and bool(data[0] & AS_JSON)
-    (code, output, *_), _ = run_measured(place, files, ("--output", "json") if is_json else ())
-    assert code in (0, 1, 2, 3, 4, 5), code
+    ran, _ = run_measured(place, files, ("--output", "json") if is_json else ())
+    output = ran.stdout
+    assert ran.exit_code in (0, 1, 2, 3, 4, 5), ran
     assert "unforeseen" not in output, output[-2000:]
     assert "out-of-memory" not in output, output[-2000:]
     assert is_printable(output), repr(output)[-2000:]

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from every_verb import run_here
+from in_process import snaprebuild
 from manifests import FIXTURES
 
 
 def document(directory: Path, name: str, *command: object) -> str:
     """A saved document."""
     path = directory / name
-    path.write_text(run_here([*map(str, command), "--output", "json"]).stdout)
+    path.write_text(snaprebuild(*map(str, command), "--output", "json").stdout)
     return str(path)
 
 
@@ -31,6 +31,6 @@ def test_what_no_document_shows_is_unknown(verbs: tuple[str, ...], unknown: set[
     logs = FIXTURES / "kafka27-mixed" / "logs"
     made = {each: document(tmp_path, f"{each}.json", each, logs) for each in ("scan", "verify")}
     made["fleet"] = document(tmp_path, "fleet.json", "fleet", made["scan"])
-    ran = run_here(["report", *(made[each] for each in verbs), "--html", str(tmp_path / "page.html"), "--output", "json"])
+    ran = snaprebuild("report", *(made[each] for each in verbs), "--html", str(tmp_path / "page.html"), "--output", "json")
     totals = json.loads(ran.stdout)["totals"]
     assert {name for name, value in totals.items() if value is None} == unknown

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_verb import LONG_AGO, Ran, run_here
+from command import Run
+from every_verb import LONG_AGO
+from in_process import snaprebuild
 from log_dirs import snapshot_name, tree
 from manifests import FIXTURES
 from receipts import one_partition
@@ -27,14 +29,14 @@ ASIDE = f"{WRONG}.set-aside.1"
 STAGED = snapshot_name(1)
 
 
-def rebuild(logs: Path, *options: object) -> Ran:
+def rebuild(logs: Path, *options: object) -> Run:
     receipt = logs.parent / f"receipt-{len(os.listdir(logs.parent))}.jsonl"
-    return run_here([str(each) for each in ("rebuild", logs, "--jobs", 1, "--receipt", receipt, *options)])
+    return snaprebuild("rebuild", logs, "--jobs", 1, "--receipt", receipt, *options)
 
 
 def only_one_is_wrong(place: Path) -> Path:
     logs = one_partition(place)
-    assert rebuild(logs).code == 1
+    assert rebuild(logs).exit_code == 1
     return logs
 
 
@@ -44,12 +46,12 @@ def staged(place: Path) -> Path:
     return logs
 
 
-def stage(place: Path) -> Ran:
-    return run_here([str(each) for each in ("stage", place / "logs", "--jobs", 1, "--to", place / "staged")])
+def stage(place: Path) -> Run:
+    return snaprebuild("stage", place / "logs", "--jobs", 1, "--to", place / "staged")
 
 
-def installed(place: Path) -> Ran:
-    return run_here([str(each) for each in ("install", place / "staged" / "plan.jsonl", "--receipt", place / "receipt")])
+def installed(place: Path) -> Run:
+    return snaprebuild("install", place / "staged" / "plan.jsonl", "--receipt", place / "receipt")
 
 
 def test_the_lock_is_looked_at_before_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +62,7 @@ def test_the_lock_is_looked_at_before_each_change(tmp_path: Path, monkeypatch: p
         seen.add(tuple(name in names for name in (WRONG, ASIDE, f"{WRONG}.tmp")))
 
     monkeypatch.setattr(HeldLock, "verify", verify)
-    assert rebuild(logs, "--set-aside").code == 0
+    assert rebuild(logs, "--set-aside").exit_code == 0
     before_it_is_set_aside, before_the_new_one_has_its_name = (True, False, False), (False, True, True)
     assert {before_it_is_set_aside, before_the_new_one_has_its_name} <= seen
 
@@ -74,7 +76,7 @@ def test_what_was_set_aside_returns_after_a_failure(tmp_path: Path, monkeypatch:
         raise WriteFailedError("no space", path=f"{directory}/{name}", errno=errno.ENOSPC)
 
     monkeypatch.setattr(local_store, "create_file", full)
-    assert rebuild(logs, "--set-aside").code == 5
+    assert rebuild(logs, "--set-aside").exit_code == 5
     assert {path.name: path.read_bytes() for path in (logs / "t-0").iterdir()} == before
 
 
@@ -93,7 +95,7 @@ def test_a_staged_file_that_was_changed(tmp_path: Path, change: Callable[[Path],
     (file,) = (tmp_path / "staged").rglob(STAGED)
     data = file.read_bytes()
     change(file)
-    assert installed(tmp_path).code == 3
+    assert installed(tmp_path).exit_code == 3
     assert not (logs / "t-0" / STAGED).exists()
     (tmp_path / "staged" / "plan.jsonl").unlink()
     assert "1 written, 1 equal" in stage(tmp_path).stdout
@@ -121,7 +123,7 @@ def test_without_the_lock_nothing_is_installed(tmp_path: Path, monkeypatch: pyte
         raise RefusedError("was removed")
 
     monkeypatch.setattr(HeldLock, "verify", lost)
-    assert installed(tmp_path).code == 3
+    assert installed(tmp_path).exit_code == 3
     assert tree(logs / "t-0") == before
 
 
@@ -133,7 +135,7 @@ def test_a_directory_that_cannot_be_synced_is_reported(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(install, "sync_directory", fails)
     done = installed(tmp_path)
-    assert done.code == 5
+    assert done.exit_code == 5
     assert (logs / "t-0" / STAGED).exists()
 
 
@@ -141,9 +143,9 @@ def diseased_store(place: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / "aiven-layout" / "diseased" / "store", place / "store"))
 
 
-def repair(store: Path) -> Ran:
+def repair(store: Path) -> Run:
     undo_file = store.parent / "undo.jsonl"
-    return run_here(["tier", "repair", str(store), *LONG_AGO, "--allow-unverified", "--receipt", str(undo_file)])
+    return snaprebuild("tier", "repair", str(store), *LONG_AGO, "--allow-unverified", "--receipt", str(undo_file))
 
 
 def test_objects_that_change_after_they_were_listed_are_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +157,7 @@ def test_objects_that_change_after_they_were_listed_are_not_repaired(tmp_path: P
             os.utime(path, ns=(1, 1))
 
     monkeypatch.setattr(LocalReplacing, "prepare", touch)
-    assert repair(store).code == 3
+    assert repair(store).exit_code == 3
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
 
 
@@ -184,12 +186,12 @@ def test_an_upload_does_not_complete_a_copy_with_other_bytes(tmp_path: Path, kin
     logs, store = shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", tmp_path / "logs"), tmp_path / "store"
     store.mkdir()
     upload = ["tier", "upload", str(logs), str(store), *LONG_AGO, "--uploader", "me", "--i-am-the-leader"]
-    assert run_here(upload).code == 0
+    assert snaprebuild(*upload).exit_code == 0
     for manifest in store.rglob("*.rsm-manifest"):
         manifest.unlink()
     other = min(store.rglob(f"*.{kind}"))
     other.write_bytes(b"other bytes")
-    assert run_here(upload).code == 3
+    assert snaprebuild(*upload).exit_code == 3
     assert other.read_bytes() == b"other bytes"
     assert not other.with_suffix(".rsm-manifest").exists()
 
