@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
+from manifests import FIXTURES
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType, TopicImage
+from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
+from snaprebuild.cluster.source_check import metadata_logs
+
+_BUNDLED: dict[object, ImageAt] = {}
 
 
 def as_in_manifest(image: MetadataImage) -> dict[str, Any]:
@@ -52,3 +60,19 @@ def _topic(topic: TopicImage) -> dict[str, Any]:
         for number, partition in sorted(topic.partitions.items())
     ]
     return {"name": topic.name, "topic_id": uuid_to_text(topic.topic_id), "partitions": partitions}
+
+
+def remember_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the end of a test a metadata log whose files have not changed is folded once; a bundled one once for all tests."""
+    own: dict[object, ImageAt] = {}
+
+    def remembered(location: str, offset: int | None = None, *others: Any) -> ImageAt:
+        place = Path(location)
+        files = sorted((place if place.name.endswith("-0") else place / "__cluster_metadata-0").iterdir())
+        key = location, offset, tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+        known = _BUNDLED if place.is_relative_to(FIXTURES) else own
+        if key not in known:
+            known[key] = read_image(location, offset, *others)
+        return known[key]
+
+    monkeypatch.setattr(metadata_logs, "read_image", remembered)

@@ -22,13 +22,6 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies_at_three(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Of the segment at offset 3 of ``t-1``, always."""
-    if task.base_offset == 3 and Path(task.path).parent.name == "t-1":
-        die()
-    return read_segment(task)
-
-
 def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
     """Of a segment with marks beside it (``mark``). Each death uses one up."""
     for each in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -14,7 +15,23 @@ from strategies import LogBatch
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.partition.producer_snapshot import ProducerEntry, read_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, ClosedTransactions, SegmentEffect, compose, effect_of_entries
+from snaprebuild.replay.segment_effect import (
+    CLEAR,
+    COLUMNS,
+    ENDS_CLOSING,
+    ENDS_CLOSING_INCOMING,
+    ENDS_CLOSING_NOTHING,
+    ENDS_WITH_DATA,
+    IDENTITY,
+    IF,
+    KEEP,
+    NO_CLOSES,
+    SET,
+    ClosedTransactions,
+    SegmentEffect,
+    compose,
+    effect_of_entries,
+)
 
 CLOSES = [column.name for column in fields(ClosedTransactions)]
 
@@ -37,6 +54,37 @@ def effect_of_data(data: bytes, block_bytes: int = 8 << 20) -> SegmentEffect:
 def effect_of(batches: Iterable[LogBatch]) -> SegmentEffect:
     """The effect of a segment as its summary has it."""
     return summarise_segment(BytesSegment(b"".join(batch.data for batch in batches)), 0).effect
+
+
+def any_effect(rng: random.Random, producers: Sequence[int]) -> SegmentEffect:
+    """Any columns, also such as no log leads to. Few values, so that each of them meets each other one.
+
+    Open transactions of one effect begin at different offsets: no snapshot holds two from the same one.
+    """
+    opened = iter(rng.sample(range(2 * len(producers) + 1), len(producers)))
+    kinds = (int(ENDS_WITH_DATA), int(ENDS_CLOSING), int(ENDS_CLOSING_NOTHING), int(ENDS_CLOSING_INCOMING))
+    draw: dict[str, Callable[[], int]] = {
+        "assigned": lambda: rng.random() < 0.7,
+        "epoch": lambda: rng.randrange(-1, 2),
+        "timestamp": lambda: rng.randrange(-1, 10),
+        "marked": lambda: rng.random() < 0.5,
+        "coordinator_epoch": lambda: rng.randrange(-1, 2),
+        "batch": lambda: int(rng.choice((KEEP, IF, SET, SET, CLEAR))),
+        "batch_epoch": lambda: rng.randrange(-1, 2),
+        "last_sequence": lambda: rng.randrange(-1, 2),
+        "last_offset": lambda: rng.choice((-1, 0, 9, 10, 11, rng.randrange(40))),
+        "offset_delta": lambda: rng.randrange(2),
+        "txn_is_set": lambda: rng.random() < 0.5,
+        "txn_first_offset": lambda: rng.choice((-1, next(opened))),
+        "fail_always": lambda: rng.choice((-1, rng.randrange(9))),
+        "fail_open": lambda: rng.choice((-1, -1, rng.randrange(9))),
+        "first_epoch": lambda: rng.randrange(-1, 2),
+        "epoch_decreased": lambda: rng.random() < 0.5,
+        "starts_fresh": lambda: rng.random() < 0.5,
+        "last_batch_kind": lambda: rng.choice(kinds),
+    }
+    columns = {name: np.array([each() for _ in producers], dtype=COLUMNS[name][0]) for name, each in draw.items()}
+    return SegmentEffect(np.array(producers, dtype=np.int64), **columns, closes=NO_CLOSES)
 
 
 def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:

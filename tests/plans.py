@@ -8,7 +8,10 @@ from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan import plan_file, planner
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 
-__all__ = ["load_plan", "make_plan"]
+__all__ = ["NOW_MS", "load_plan", "make_plan", "planned"]
+
+NOW_MS = 1_795_270_000_000
+"""After all bundled directories were made, and within the expiration of their producers."""
 
 
 def make_plan(request: Request, **options: Any) -> Plan:
@@ -19,3 +22,8 @@ def make_plan(request: Request, **options: Any) -> Plan:
 def load_plan(path: str) -> Plan:
     """As ``plan_file.load_plan``."""
     return plan_file.load_plan(path, judge_plans)
+
+
+def planned(*paths: object, **options: Any) -> Plan:
+    """A plan for these paths as of ``NOW_MS``."""
+    return make_plan(Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))

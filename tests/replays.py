@@ -190,7 +190,7 @@ def check(case: Case, result: Run, reached: Counter[str]) -> None:
         if state.offset < case.first_wanted:
             continue
         klass = state.judgement.snapshot_class
-        reached[klass.value] += 1
+        reached[f"cut {klass.value}" if state.is_cut else klass.value] += 1
         if klass in PROVEN:
             assert not difference(case, state)
             has_expired = len(loaded(entries_in(state.entries).values(), case.as_of_ms)) < len(state.entries)

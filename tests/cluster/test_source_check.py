@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 
 import crc32c
 import pytest
+from cluster_images import remember_images
 from log_dirs import cut
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
@@ -38,6 +40,12 @@ KAFKA_DECIDES = {
     # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
     ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)"),
 }
+
+
+@pytest.fixture(autouse=True)
+def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of node 1 is asked in nearly every test."""
+    remember_images(monkeypatch)
 
 
 def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | None = None, **more: Any) -> SourceCheck:
@@ -326,11 +334,6 @@ def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None
     assert exit_code_of(result.findings) == 1
 
 
-def test_an_unregistered_broker(node: Path) -> None:
-    append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
-    assert str(judged(node, "orders-1")) == "REJECTED(R3)"
-
-
 def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: Path) -> None:
     """A broker does not flush it: a topic or partition that is missing there is not known to be gone, unless another log shows it."""
     (node / "orders-1").rename(node / "orders-7")
@@ -343,14 +346,6 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
         assert not own[name].is_rejected, name
         assert rule in own[name].not_known, name
         assert str(other[name]) == f"REJECTED({rule.name})"
-
-
-def test_the_epoch_of_a_live_broker(node: Path) -> None:
-    """Its marker is gone, and --broker-epoch takes its place: closed segments below the high watermark are trusted."""
-    (node / ".kafka_cleanshutdown").unlink()
-    right = verdicts(check(node, broker_epoch=15))
-    assert str(right["orders-1"]) == "TRUSTED_BELOW(322)"
-    assert str(verdicts(check(node, broker_epoch=14))["orders-1"]) == "REJECTED(R10)"
 
 
 # ---------------------------------------------------------------------------------------------------------------- disks and peers
@@ -502,57 +497,84 @@ def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- missing evidence
 
-LEAVES = (Purpose.UPLOAD, Purpose.BOOTSTRAP)
+
+UNREGISTERED = {"brokerId": 1, "brokerEpoch": 15}
+MARKS = "replication-offset-checkpoint"
+REBUILD, UPLOAD = Purpose.REBUILD, Purpose.UPLOAD
 
 
-def without_line(path: Path, topic: str, number: int) -> None:
-    lines = [line for line in path.read_text().splitlines()[2:] if not line.startswith(f"{topic} {number} ")]
-    path.write_text(f"0\n{len(lines)}\n" + "".join(f"{line}\n" for line in lines))
+def removed(path: str) -> Break:
+    return lambda node: (node / path).unlink()
 
 
-LOST_MARKS: dict[str, Callable[[Path], object]] = {
-    "deleted": Path.unlink,
-    "emptied": lambda path: path.write_bytes(b""),
-    "damaged": lambda path: path.write_bytes(b"9\n9\n"),
-    "without a line": lambda path: without_line(path, "orders", 1),
-    "negative": lambda path: path.write_text(path.read_text().replace("orders 1 336", "orders 1 -5")),
+def cut_and_unmarked(node: Path) -> None:
+    """The recovery point shows it, too: after a clean stop all of the log is flushed."""
+    break_end(node)
+    removed(MARKS)(node)
+
+
+def negative_mark(node: Path) -> None:
+    (node / MARKS).write_text((node / MARKS).read_text().replace("orders 1 336", "orders 1 -5"))
+
+
+def no_directory_id(node: Path) -> None:
+    path = node / "meta.properties"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("directory.id")))
+
+
+VERDICTS: dict[str, tuple[Break, dict[str, Any], dict[Purpose, tuple[str, int]]]] = {
+    # What happened, what the operator states; by the purpose the verdict on orders-1, and the exit code.
+    "unregistered": (
+        lambda node: append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, UNREGISTERED, 0),
+        {},
+        {UPLOAD: ("REJECTED(R3)", 3)},
+    ),
+    # A broker takes 0 for a high watermark that is not there (``LazyOffsetCheckpointMap.fetch``).
+    "no high watermark": (removed(MARKS), {}, {UPLOAD: ("TRUSTED_BELOW(0)", 1), Purpose.BOOTSTRAP: ("TRUSTED_BELOW(0)", 1)}),
+    "damaged high watermarks": (written(MARKS, "9\n9\n"), {}, {UPLOAD: ("TRUSTED_BELOW(0)", 1)}),
+    "negative high watermark": (negative_mark, {}, {UPLOAD: ("TRUSTED_BELOW(0)", 1)}),
+    "cut, without a high watermark": (cut_and_unmarked, {}, dict.fromkeys(Purpose, ("REJECTED(R13)", 3))),
+    # The log may be that of a topic that was deleted and made again (``LogManager.isStrayReplica``).
+    "no topic id": (removed("orders-1/partition.metadata"), {}, dict.fromkeys((REBUILD, UPLOAD), ("REJECTED(R5)", 3))),
+    "a segment is missing": (removed(f"orders-1/{144:020d}.log"), {}, {UPLOAD: ("TRUSTED_BELOW(144)", 1)}),
+    "no meta.properties": (removed("meta.properties"), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
+    "meta.properties is empty": (written("meta.properties", ""), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
+    "meta.properties names nothing": (
+        written("meta.properties", "\0garbage"),
+        {"leader_asserted": True},
+        {UPLOAD: ("REJECTED(R2)", 3)},
+    ),
+    # The broker that registered writes its epoch into the marker (3.9) and a directory.id (3.7): these files are older.
+    "empty marker": (written(".kafka_cleanshutdown", ""), {}, {REBUILD: ("REJECTED(R10)", 3)}),
+    "damaged marker": (written(".kafka_cleanshutdown", "\0garbage"), {}, {REBUILD: ("REJECTED(R10)", 3)}),
+    "marker without an epoch": (written(".kafka_cleanshutdown", "{}"), {}, {REBUILD: ("REJECTED(R10)", 3)}),
+    "stopped before it had registered": (
+        written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":-1}'),
+        {},
+        {REBUILD: ("TRUSTED", 0)},
+    ),
+    "no directory id": (no_directory_id, {}, {REBUILD: ("REJECTED(R4)", 3)}),
+    # Of a live broker --broker-epoch takes the place of the marker: closed segments below the high watermark are trusted.
+    "live": (break_marker, {"broker_epoch": 15}, {REBUILD: ("TRUSTED_BELOW(322)", 0)}),
+    "live, in another epoch": (break_marker, {"broker_epoch": 14}, {REBUILD: ("REJECTED(R10)", 3)}),
+    "live, with a marker": (
+        written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":-1}'),
+        {"broker_epoch": 15},
+        {UPLOAD: ("REJECTED(R10)", 3)},
+    ),
 }
 
 
-@pytest.mark.parametrize(("purpose", "lost"), [*((Purpose.UPLOAD, lost) for lost in LOST_MARKS), (Purpose.BOOTSTRAP, "deleted")])
-def test_without_a_high_watermark_nothing_leaves_a_replica(node: Path, purpose: Purpose, lost: str) -> None:
-    """A broker takes 0 for it (``LazyOffsetCheckpointMap.fetch``)."""
-    LOST_MARKS[lost](node / "replication-offset-checkpoint")
-    result = check(node, purpose=purpose)
-    verdict = verdicts(result)["orders-1"]
-    assert (str(verdict), verdict.rule, Rule.R11 in verdict.unknown) == ("TRUSTED_BELOW(0)", Rule.R11, True)
-    assert exit_code_of(result.findings) == 1
-
-
-@pytest.mark.parametrize("purpose", Purpose)
-def test_a_log_that_was_cut_is_rejected_without_its_high_watermark(node: Path, purpose: Purpose) -> None:
-    """The recovery point shows it, too: after a clean stop all of the log is flushed."""
-    break_end(node)
-    (node / "replication-offset-checkpoint").unlink()
-    assert str(verdicts(check(node, purpose=purpose))["orders-1"]) == "REJECTED(R13)"
-
-
-@pytest.mark.parametrize("purpose", [Purpose.REBUILD, Purpose.UPLOAD])
-def test_a_log_without_a_topic_id_is_stray_to_a_kraft_broker(node: Path, purpose: Purpose) -> None:
-    """The log may be that of a topic that was deleted and made again (``LogManager.isStrayReplica``)."""
-    (node / "orders-1" / "partition.metadata").unlink()
-    assert str(verdicts(check(node, purpose=purpose))["orders-1"]) == "REJECTED(R5)"
-    for logs in (FIXTURES / "kafka27-mixed" / "logs", FIXTURES / "magic0" / "logs"):
-        assert not any(each.is_rejected for each in verdicts(check(logs, purpose=purpose)).values()), "before KRaft there is none"
-
-
-@pytest.mark.parametrize("epoch", ['{"version":0,"brokerEpoch":14}', '{"version":0,"brokerEpoch":-1}', ""])
-def test_no_running_broker_has_a_clean_shutdown_marker(node: Path, epoch: str) -> None:
-    """What the operator asserts does not override it."""
-    (node / ".kafka_cleanshutdown").write_text(epoch)
-    for metadata in (None, CLUSTER / "node1"):
-        found = verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, broker_epoch=15))
-        assert str(found["orders-1"]) == "REJECTED(R10)"
+@pytest.mark.parametrize("name", VERDICTS)
+def test_verdicts(node: Path, name: str) -> None:
+    change, stated, expected = VERDICTS[name]
+    change(node)
+    for purpose, (verdict, code) in expected.items():
+        result = check(node, purpose=purpose, **stated)
+        found = verdicts(result)["orders-1"]
+        assert (str(found), exit_code_of(result.findings)) == (verdict, code)
+        assert (Rule.R11 in found.unknown) is ("high watermark" in name and purpose is not REBUILD)
+        assert ("log-gap" in {each.code for each in result.findings}) is (name == "a segment is missing")
 
 
 def cut_metadata(node: Path, end_offset: int) -> None:
@@ -617,65 +639,13 @@ def test_a_producer_whose_clock_is_ahead_makes_no_metadata_log_older(node: Path)
     assert str(verdicts(check(node))["orders-1"]) == "UNKNOWN(R3)", "it was written after the last record"
 
 
-@pytest.mark.parametrize("purpose", LEAVES)
-def test_a_segment_that_is_missing_in_the_middle_ends_what_is_trusted(node: Path, purpose: Purpose) -> None:
-    (node / "orders-1" / f"{144:020d}.log").unlink()
-    result = check(node, purpose=purpose)
-    verdict = verdicts(result)["orders-1"]
-    assert (verdict.offset, [each.code for each in result.findings if each.severity]) == (144, ["log-gap"])
-    assert exit_code_of(result.findings) == 1
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00garbage\xff\n", b"# nothing\n"])
-def test_a_meta_properties_that_names_no_broker(node: Path, content: bytes) -> None:
-    (node / "meta.properties").write_bytes(content)
-    assert str(verdicts(check(node, purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]) == "REJECTED(R2)"
-
-
-def test_without_meta_properties_no_word_helps_where_there_is_a_metadata_log(tmp_path: Path) -> None:
-    node = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "node2"))
-    (node / "meta.properties").unlink()
-    for metadata in (None, CLUSTER / "node1"):
-        for each in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, leader_asserted=True)).values():
-            assert str(each) == "REJECTED(R2)"
-
-
-LOST_FILES: dict[str, Callable[[Path], object]] = {
-    "leader epochs": lambda directory: (directory / "leader-epoch-checkpoint").write_bytes(b"9\n"),
-    "topic id": lambda directory: (directory / "partition.metadata").write_bytes(b"no such thing"),
-    "a segment": lambda directory: cut(directory / f"{411:020d}.log", 100),
-    "a snapshot": lambda directory: (directory / f"{501:020d}.snapshot").write_bytes(b""),
-}
-
-
-@pytest.mark.parametrize("lost", LOST_FILES)
-def test_no_line_above_what_was_replayed(node: Path, lost: str) -> None:
-    """A transaction of orders-0 is open from 496 on, below the high watermark 533."""
-    assert verdicts(check(node, purpose=Purpose.UPLOAD))["orders-0"].offset == 496
-    LOST_FILES[lost](node / "orders-0")
-    result = check(node, purpose=Purpose.UPLOAD)
-    verdict = verdicts(result)["orders-0"]
-    assert verdict.offset is not None
-    assert verdict.offset <= 496
-    assert exit_code_of(result.findings) != 0 or lost == "a snapshot"
-
-
-def test_a_backup_from_before_an_upgrade(node: Path) -> None:
-    """The broker that registered writes its epoch into the marker (3.9) and a directory.id (3.7): these files are older."""
-    stopped_early = node / ".kafka_cleanshutdown"
-    kept = stopped_early.read_bytes()
-    for content in (b"", b"\x00garbage", b"{}"):
-        stopped_early.write_bytes(content)
-        assert str(verdicts(check(node))["orders-1"]) == "REJECTED(R10)"
-    stopped_early.write_text('{"version":0,"brokerEpoch":-1}')
-    result = check(node)
-    assert (str(verdicts(result)["orders-1"]), exit_code_of(result.findings)) == ("TRUSTED", 0), (
-        "it stopped before it had registered"
-    )
-    stopped_early.write_bytes(kept)
-    path = node / "meta.properties"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("directory.id")))
-    assert str(verdicts(check(node))["orders-1"]) == "REJECTED(R4)"
+def test_no_line_above_what_was_replayed(node: Path) -> None:
+    """A transaction of orders-0 is open from 496 on, below the high watermark 533; then a segment below it is cut."""
+    assert verdicts(check(node, purpose=UPLOAD))["orders-0"].offset == 496
+    cut(node / "orders-0" / f"{411:020d}.log", 100)
+    result = check(node, purpose=UPLOAD)
+    assert (verdicts(result)["orders-0"].offset or 0) <= 411
+    assert exit_code_of(result.findings) != 0
 
 
 def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
@@ -736,23 +706,11 @@ def test_a_stray_directory_has_no_line_in_the_checkpoints() -> None:
 # ---------------------------------------------------------------------------------------------------------------- everything bundled
 
 
-UNHEALTHY = {"kraft-cluster3", "damaged"}
-"""Their verdicts stand in manifests, or they are diseased on purpose."""
-
-
-def test_no_bundled_directory_of_a_healthy_broker_is_rejected() -> None:
-    """Kafka 2.7 to 4.3, stopped and killed; a rebuild needs no ISR, and what an old cluster cannot tell rejects nothing."""
-    seen = 0
-    for fixture in sorted(path for path in FIXTURES.iterdir() if path.is_dir() and path.name not in UNHEALTHY):
-        for logs in sorted(path.parent for path in fixture.rglob("meta.properties")):
-            for each in check(logs).replicas:
-                assert not each.verdict.is_rejected, (logs, str(each.verdict), each.verdict.why)
-                seen += 1
-    assert seen > 30
-
-
 def test_before_kraft_the_operator_says_who_leads() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
+    for fixture, purpose in itertools.product(("kafka27-mixed", "magic0"), (REBUILD, UPLOAD)):
+        without_ids = verdicts(check(FIXTURES / fixture / "logs", purpose=purpose))
+        assert not any(each.is_rejected for each in without_ids.values())
     for is_leader in (False, True):
         found = verdicts(check(logs, purpose=Purpose.UPLOAD, leader_asserted=is_leader))["mixed-0"]
         assert found.outcome is Outcome.TRUSTED_BELOW

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from budgets import each_seed, scaled
 from log_dirs import TRANSACTIONAL, batch, marker, snapshot_bytes, snapshot_name, write_partition
 from simulated_broker import Client, SimulatedBroker
 from strategies import LogBatch
@@ -18,7 +19,7 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 EXPIRATION_MS = 1000
-LOGS = 60
+LOGS = scaled(150)
 
 
 def told(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> PartitionTransactions:
@@ -44,25 +45,23 @@ def naive_counts(batches: list[LogBatch], *, begins_at_zero: bool) -> Counter[st
     return counts
 
 
-@pytest.fixture(scope="module")
-def reached() -> Iterator[Counter[str]]:
-    """What the simulated logs hold: everything that is told."""
-    total: Counter[str] = Counter()
-    yield total
-    if total["logs"] == LOGS:
-        assert all(total[name] >= 20 for name in ("committed", "aborted", "empty", "unknown", "open")), total
+def test_simulated_logs() -> None:
+    """They hold everything that is told."""
+    reached: Counter[str] = Counter()
+    kinds = ("committed", "aborted", "empty", "unknown", "open")
+    each_seed(LOGS, lambda: all(reached[kind] >= 20 for kind in kinds))(lambda seed: told_as_counted(seed, reached))()
+    assert all(reached[kind] >= 20 for kind in kinds), reached
 
 
-@pytest.mark.parametrize("seed", range(LOGS))
-def test_simulated_logs(seed: int, tmp_path: Path, reached: Counter[str]) -> None:
+def told_as_counted(seed: int, reached: Counter[str]) -> None:
     broker = SimulatedBroker(seed, 10)
     deleted = seed % 4
     segments = broker.segments[deleted:]
-    directory = tmp_path / "t-0"
-    broker.write(directory, {}, deleted)
     batches = [each for segment in segments for each in segment.batches]
     as_of_ms, late_ms = broker.clock + 700, 600
-    found = told(directory, as_of_ms=as_of_ms, late_ms=late_ms)
+    with TemporaryDirectory() as place:
+        broker.write(Path(place) / "t-0", {}, deleted)
+        found = told(Path(place) / "t-0", as_of_ms=as_of_ms, late_ms=late_ms)
     counts = naive_counts(batches, begins_at_zero=segments[0].base_offset == 0)
     assert Counter({name: getattr(found.counts, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
 
@@ -71,7 +70,7 @@ def test_simulated_logs(seed: int, tmp_path: Path, reached: Counter[str]) -> Non
     open_now = sorted(state.ongoing.items())
     assert [(each.first_offset, each.producer_id) for each in found.open] == open_now
     assert found.open_count == len(open_now)
-    reached.update(counts, open=len(open_now), logs=1)
+    reached.update(counts, open=len(open_now))
     assert found.last_stable_offset == (open_now[0][0] if open_now else broker.end_offset)
     by_offset = {each.header.base_offset: each for each in batches}
     lates = []

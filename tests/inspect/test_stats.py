@@ -139,23 +139,6 @@ def test_expirations_to_the_millisecond(tmp_path: Path) -> None:
     assert kept == {3_600_000: 1, 6 * 3_600_000: 1, day: 2, day + 1: 3, 7 * day: 3}
 
 
-def test_many_producers_take_columns(tmp_path: Path) -> None:
-    """Ids far apart and in no order, over more blocks than one."""
-    ids = [(7 * number) % 1000 * (1 << 33) for number in range(1000)]
-    data = b"".join(
-        batch(offset, producer_id=producer_id, count=2) for offset, producer_id in zip(range(0, 4000, 2), ids * 2, strict=True)
-    )
-    write_partition(tmp_path / "t-0", {0: data[: len(data) // 2], 2000: data[len(data) // 2 :]})
-    document = document_of(tmp_path, Clock(2_000, 10_000), top=3)
-    assert document["totals"]["producers"]["seen"] == 1000
-    assert [each["new_producers"] for each in document["partitions"][0]["segments"]] == [1000, 0]
-    assert [(each["producer_id"], each["batches"], each["records"]) for each in document["producers"]] == [
-        (0, 2, 4),
-        (1 << 33, 2, 4),
-        (2 << 33, 2, 4),
-    ]
-
-
 def test_damage_ends_nothing(tmp_path: Path) -> None:
     """A segment that breaks in the middle counts up to there, and the next one counts whole."""
     broken = batch(0, producer_id=7) + batch(1, producer_id=8)[:-3]

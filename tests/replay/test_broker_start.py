@@ -86,12 +86,6 @@ def test_stray_scenario(name: str) -> None:
     assert sorted([*files.files, *files.stray, *files.out_of_range]) == scenario["snapshotOffsets"]
 
 
-def started(
-    bases: tuple[int, ...], snapshots: dict[int, bool], *, clean: bool, log_start: int = 0, end: int = END, **facts: Any
-) -> BrokerStart:
-    return broker_start(LoadedLog(bases, log_start, end, snapshots, clean, **facts))
-
-
 def kept(start: BrokerStart) -> tuple[int, ...]:
     """Offsets of files that are there before and after, untouched."""
     return tuple(offset for offset, origin in start.after if origin is KEPT)
@@ -99,7 +93,7 @@ def kept(start: BrokerStart) -> tuple[int, ...]:
 
 def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> None:
     # Kafka 4.3.1 logged "Wrote producer snapshot at offset 7045 / 7637 / 8231 with 0 producer ids" for this partition (kafka27-mixed).
-    start = started((0, 583, 1151, 7045, 7637), {}, clean=True, end=8231)
+    start = broker_start(LoadedLog((0, 583, 1151, 7045, 7637), 0, 8231, {}, True))
     assert start.after == ((7045, EMPTY), (7637, EMPTY), (8231, EMPTY))
     assert start.written_empty == (7045, 7637, 8231)
     assert (start.loaded, start.replayed_from) == (None, None)
@@ -112,6 +106,7 @@ MANY = dict.fromkeys((7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 67
     (1805, 3024, 4149, 5744, 6776, 7350), False
 )
 WITHOUT_5737 = frozenset({5737})
+TWO = {1231: True, 8334: True}
 WHOLE_STARTS = {
     # Segments, snapshots, facts; files that are left, those of them that were not touched.
     "with strays": (
@@ -134,6 +129,20 @@ WHOLE_STARTS = {
     "unclean, from recovery point 0": (LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False, 0), (*BASES[1:], END), ()),
     # The segment that holds the recovery point is recovered, and so is the state at its base.
     "unclean, from a recovery point": (LoadedLog(BASES, 0, END, {}, False, 6300), (6261, 6776, 7350, 7875, 8334), ()),
+    "with a corrupt file that it does not load": (
+        LoadedLog(BASES[9:], 0, END, {7350: False, 8334: True}, True),
+        (7350, 8334),
+        (7350, 8334),
+    ),
+    "with a snapshot at the log start": (LoadedLog(BASES[2:], 1231, END, TWO, True), (8334,), (8334,)),
+    # A log start below the first segment counts only with remote storage.
+    "with a log start below": (LoadedLog(BASES[2:], 0, END, TWO, True), (8334,), (8334,)),
+    "with a log start below, tiered": (LoadedLog(BASES[2:], 0, END, TWO, True, is_tiered=True), (1231, 8334), (1231, 8334)),
+    # "Deleting all segments because logEndOffset (30000) is smaller than logStartOffset 50000": then an empty file at the log start.
+    "ended below its log start": (LoadedLog(BASES, 9000, END, {687: True, 8334: True, 9000: False}, True, END), (9000,), ()),
+    "ended below its log start, unclean": (LoadedLog(BASES, 9000, END, {687: True, 8334: True, 9000: False}, False, END), (), ()),
+    "without data": (LoadedLog((0,), 0, 0, {}, True), (), ()),
+    "without data, unclean": (LoadedLog((0,), 0, 0, {}, False), (), ()),
 }
 
 
@@ -152,43 +161,9 @@ def test_what_a_start_with_strays_removes_and_loads() -> None:
     assert (start.loaded, start.rebuilt, start.corrupt) == (7882, (8334,), ())
 
 
-def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
-    start = started(BASES[9:], {7350: False, 8334: True}, clean=True, log_start=0)
-    assert start.after == ((7350, KEPT), (8334, KEPT))
-
-
-def test_snapshot_at_the_log_start_is_removed() -> None:
-    start = started(BASES[2:], {1231: True, 8334: True}, clean=True, log_start=1231)
-    assert start.out_of_range == (1231,)
-    assert start.after == ((8334, KEPT),)
-
-
-def test_log_start_below_the_first_segment_counts_only_with_remote_storage() -> None:
-    snapshots = {1231: True, 8334: True}
-    assert started(BASES[2:], snapshots, clean=True, log_start=0).out_of_range == (1231,)
-    assert kept(started(BASES[2:], snapshots, clean=True, log_start=0, is_tiered=True)) == (1231, 8334)
-
-
-def test_a_log_that_ends_below_its_log_start_is_begun_anew() -> None:
-    """Kafka 4.3.1 logged "Deleting all segments because logEndOffset (30000) is smaller than logStartOffset 50000", deleted every snapshot,
-    and wrote one of 10 bytes at 50000."""
-    snapshots = {687: True, 1231: True, 8334: True, 9000: False}
-    for is_clean in (True, False):
-        start = started(BASES, snapshots, clean=is_clean, log_start=9000, recovery_point=END)
-        assert start.after == (((9000, EMPTY),) if is_clean else ())
-        assert start.out_of_range == (687, 1231, 8334, 9000)
-    assert kept(started(BASES, snapshots, clean=True, log_start=END)) == ()
-    assert started(BASES, snapshots, clean=True, log_start=END).written_empty == ()
-
-
-def test_log_without_data_gets_no_file() -> None:
-    assert started((0,), {}, clean=True, end=0).after == ()
-    assert started((0,), {}, clean=False, end=0).after == ()
-
-
 def test_log_without_segments_is_an_error() -> None:
     with pytest.raises(ValueError, match="without segments"):
-        started((), {}, clean=True, end=0)
+        broker_start(LoadedLog((), 0, 0, {}, True))
 
 
 class Plain:
@@ -298,6 +273,6 @@ def test_a_log_of_very_many_segments_takes_no_time(is_clean: bool) -> None:
     bases = tuple(range(0, 400_000, 10))
     snapshots = dict.fromkeys(bases[1:], True)
     started_at = time.process_time()
-    start = started(bases, snapshots, clean=is_clean, end=400_000, without_index=frozenset(bases if is_clean else ()))
+    start = broker_start(LoadedLog(bases, 0, 400_000, snapshots, is_clean, without_index=frozenset(bases if is_clean else ())))
     assert time.process_time() - started_at < 10
     assert [offset for offset, _ in start.after] == [*bases[1:], 400_000]

@@ -10,19 +10,16 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 from budgets import EXAMPLES, each_seed
-from effects import array_of, effect_of
+from effects import any_effect, array_of, effect_of
 from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS, entries_of
-from manifests import FIXTURES, bundled
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
-from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
+from strategies import LogBatch, incoming_entries, logs
 
 from formats.partition.producer_snapshot import ENTRY_BYTES, ProducerEntry
 from snaprebuild.replay import difference as difference_module
@@ -33,28 +30,15 @@ from snaprebuild.replay.difference import (
     DifferenceKind,
     Knowledge,
     compare,
-    impossible_entries,
 )
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import (
-    CLEAR,
-    ENDS_CLOSING,
-    ENDS_CLOSING_INCOMING,
-    ENDS_CLOSING_NOTHING,
-    ENDS_WITH_DATA,
     IDENTITY,
-    IF,
-    KEEP,
-    NO_CLOSES,
-    SET,
     SegmentEffect,
     compose,
     effect_of_entries,
 )
 from snaprebuild.replay.window import is_expired
-from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.snapshots.verify import verify
 
 GOOD = (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY, ComparisonStatus.UNVERIFIABLE)
 BATCH_FIELDS = ("last_sequence", "last_offset", "offset_delta")
@@ -258,140 +242,7 @@ def lies(entry: ProducerEntry, own: list[LogBatch], offset: int, rng: random.Ran
     return found
 
 
-def a_stale_file_is_proven_wrong_where_a_producer_wrote_since(seed: int, reached: Counter[str]) -> None:
-    rng = random.Random(~seed)
-    broker = SimulatedBroker(seed, rng.randrange(2, 7))
-    end = rng.randrange(1, len(broker.segments))
-    old, new = broker.segments[end - 1], broker.segments[end]
-    knows = knowledge(as_of_ms=new.clock)
-    since = {batch.header.producer_id for batch in new.batches}
-    live = [key for key in since if key in new.whole and not is_expired(new.whole[key], new.clock, EXPIRATION_MS)]
-    comparison = compare(effect_of_segments(broker.segments[: end + 1]), array_of(old.live.values()), broker.boundaries[end], knows)
-    changed = [key for key in live if new.whole[key] != old.live.get(key)]
-    if not changed:
-        return
-    assert comparison.proven_wrong
-    assert {difference.producer_id for difference in comparison.differences if difference.is_certain} >= set(changed)
-    reached[comparison.status.value] += 1
-    reached["missing or empty"] += comparison.status in (ComparisonStatus.MISSING_ENTRIES, ComparisonStatus.FALSE_EMPTY)
-
-
 # ---------------------------------------------------------------------------------------------------------------- single cases
-
-
-IDEMPOTENT = effect_of([Client(7, is_transactional=False).data(0, 5, 1000)])
-ENTRY = ProducerEntry(7, 0, 4, 4, 4, 1000)
-
-
-def effect_of_client(client: Client, *offsets: int, closed_at: int | None = None) -> SegmentEffect:
-    """A batch of one record at each offset, and a marker."""
-    batches = [client.data(offset, 1, 1000) for offset in offsets]
-    if closed_at is not None:
-        batches.append(client.marker(closed_at, 1000, 4, commit=True))
-    return effect_of(batches)
-
-
-# Between transactions of version 2 no batch is stored.
-BUMPED = effect_of_client(Client(7, is_transactional=True, is_bumping=True), 0, closed_at=1)
-OPEN = effect_of_client(Client(9, is_transactional=True, epoch=1), 102, 103)
-MARKED = effect_of_client(Client(9, is_transactional=True, epoch=1), closed_at=100)
-EMPTY_CONTROL = effect_of([batch_of(header_of(100, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0), b"")])
-NO_BATCH = {"last_sequence": -1, "last_offset": -1, "offset_delta": 0}
-
-
-def opened_at(offset: int) -> ProducerEntry:
-    return ProducerEntry(9, 1, 1, 103, 0, 1000, current_txn_first_offset=offset)
-
-
-def marked_behind(last_offset: int) -> ProducerEntry:
-    """With a batch before the marker, or without."""
-    return ProducerEntry(9, 1, 1 if last_offset >= 0 else -1, last_offset, 0, 1000, coordinator_epoch=4)
-
-
-def knowing(as_of_ms: int = 1000, **known: int | bool) -> Knowledge:
-    return knowledge(as_of_ms=as_of_ms, **known)  # type: ignore[arg-type]
-
-
-SINCE_100 = {"first_offset": 100, "is_complete": False}
-
-
-CLAIMS: dict[str, tuple[SegmentEffect, ProducerEntry | None, Knowledge, bool]] = {
-    # What has expired on both sides is not compared. One side alive is enough: too young, or with a transaction open.
-    "wrong and young": (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(999 + EXPIRATION_MS), True),
-    "wrong and expired": (IDEMPOTENT, replace(ENTRY, epoch=3), knowing(1000 + EXPIRATION_MS), False),
-    "one side too young": (IDEMPOTENT, replace(ENTRY, timestamp=1001), knowing(1000 + EXPIRATION_MS), True),
-    "one side with a transaction open": (
-        IDEMPOTENT,
-        replace(ENTRY, current_txn_first_offset=0),
-        knowing(1000 + EXPIRATION_MS),
-        True,
-    ),
-    # An entry may be absent if all of its batches are below the log start offset.
-    "absent, above the log start": (IDEMPOTENT, None, knowing(log_start=4), True),
-    "absent, below the log start": (IDEMPOTENT, None, knowing(log_start=5), False),
-    # A producer without a batch counts only where all of the retained log does.
-    "absent without a batch, all of the log counts": (BUMPED, None, knowing(log_start=0), True),
-    "absent without a batch, a part of the log counts": (BUMPED, None, knowing(log_start=1), False),
-    # A batch that nothing follows is there whatever the log start offset.
-    "without its last batch": (IDEMPOTENT, replace(ENTRY, **NO_BATCH), knowing(log_start=8), True),
-    # A transaction that begins at or behind the first offset begins at one of the batches that are there.
-    "begun below the first offset": (OPEN, opened_at(99), knowing(**SINCE_100), False),
-    "begun at no batch": (OPEN, opened_at(100), knowing(**SINCE_100), True),
-    "begun at its first batch": (OPEN, opened_at(102), knowing(**SINCE_100), False),
-    "begun at its second batch": (OPEN, opened_at(103), knowing(**SINCE_100), True),
-    "no transaction": (OPEN, opened_at(-1), knowing(**SINCE_100), True),
-    # A broker that recovered from 103 lets it begin there, but not behind its last batch.
-    "recovered: begun at the log start": (OPEN, opened_at(103), knowing(**SINCE_100, log_start=103), False),
-    "recovered: begun behind its last batch": (OPEN, opened_at(104), knowing(**SINCE_100, log_start=103), True),
-    "recovered: no transaction": (OPEN, opened_at(-1), knowing(**SINCE_100, log_start=103), True),
-    # The batch before the first marker may have been deleted, unless it is known what was before.
-    "marker: a batch below": (MARKED, marked_behind(99), knowing(**SINCE_100), False),
-    "marker: a batch at it": (MARKED, marked_behind(100), knowing(**SINCE_100), True),
-    "marker: no batch": (MARKED, marked_behind(-1), knowing(**SINCE_100), False),
-    "marker: a batch below, all is known": (MARKED, marked_behind(99), knowing(first_offset=100), True),
-    "marker: no batch, all is known": (MARKED, marked_behind(-1), knowing(first_offset=100), False),
-    # Of a producer of whom only an empty control batch is left nothing is known.
-    "empty control batch": (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(**SINCE_100), False),
-    "empty control batch, all is known": (EMPTY_CONTROL, ProducerEntry(9, 1, 0, 50, 0, 1000), knowing(first_offset=100), True),
-}
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_what_is_proven(name: str) -> None:
-    truth, found, knows, is_wrong = CLAIMS[name]
-    comparison = compare(truth, array_of([found] if found else []), 1000, knows)
-    assert comparison.proven_wrong is is_wrong
-    assert all(difference.is_certain is is_wrong for difference in comparison.differences)
-    if truth is BUMPED and is_wrong:
-        assert comparison.status is ComparisonStatus.FALSE_EMPTY
-
-
-@pytest.mark.parametrize(
-    ("entries", "reason"),
-    [
-        ([ProducerEntry(7), ProducerEntry(7)], "producer 7 occurs twice"),
-        ([ProducerEntry(7, last_offset=10)], "an entry holds an offset at or above 10"),
-        ([ProducerEntry(7, current_txn_first_offset=10)], "an entry holds an offset at or above 10"),
-        (
-            [ProducerEntry(7, current_txn_first_offset=3), ProducerEntry(8, current_txn_first_offset=3)],
-            "two producers have an open transaction from the same offset",
-        ),
-        ([ProducerEntry(7, last_offset=9, current_txn_first_offset=9), ProducerEntry(8), ProducerEntry(-1)], None),
-        ([], None),
-    ],
-)
-def test_entries_that_no_snapshot_can_hold(entries: list[ProducerEntry], reason: str | None) -> None:
-    assert impossible_entries(array_of(entries), 10) == reason
-    comparison = compare(IDENTITY, array_of(entries), 10, knowledge(is_complete=False, as_of_ms=0))
-    assert comparison.proven_wrong is (reason is not None)
-    assert (comparison.status is ComparisonStatus.CORRUPT) is (reason is not None)
-
-
-def test_doubt_proves_nothing_but_what_the_file_says_of_itself() -> None:
-    doubting = replace(knowledge(as_of_ms=1000), doubt="compacted")
-    missing = compare(IDEMPOTENT, array_of([]), 5, doubting)
-    assert (missing.status, missing.proven_wrong, missing.reason) == (ComparisonStatus.UNVERIFIABLE, False, "compacted")
-    assert compare(IDEMPOTENT, array_of([replace(ENTRY, last_offset=5)]), 5, doubting).proven_wrong
 
 
 def test_phantom_transaction_of_a_producer_that_writes_outside_of_transactions() -> None:
@@ -429,36 +280,6 @@ def any_offset(rng: random.Random) -> int:
     return rng.choice((-1, 0, 9, 10, 11, rng.randrange(OFFSET_MAX)))
 
 
-def any_truth(rng: random.Random) -> SegmentEffect:
-    """Any columns, also such as no log leads to. Few values, so that every comparison falls on either side of every one and upon it."""
-    producers = sorted(rng.sample(PRODUCERS, rng.choice((0, 1, 2, 8, 20))))
-    opened = iter(
-        rng.sample(range(OFFSET_MAX), len(producers))
-    )  # two from one offset, which no snapshot holds, would hide the rest
-    values: dict[str, tuple[str, Callable[[], int]]] = {
-        "assigned": ("?", lambda: rng.random() < 0.7),
-        "epoch": ("i2", lambda: rng.randrange(-1, 2)),
-        "timestamp": ("i8", lambda: rng.randrange(-1, 10)),
-        "marked": ("?", lambda: rng.random() < 0.5),
-        "coordinator_epoch": ("i4", lambda: rng.randrange(-1, 2)),
-        "batch": ("u1", lambda: rng.choice((KEEP, IF, SET, SET, CLEAR))),
-        "batch_epoch": ("i2", lambda: rng.randrange(-1, 2)),
-        "last_sequence": ("i4", lambda: rng.randrange(-1, 2)),
-        "last_offset": ("i8", lambda: any_offset(rng)),
-        "offset_delta": ("i4", lambda: rng.randrange(2)),
-        "txn_is_set": ("?", lambda: rng.random() < 0.5),
-        "txn_first_offset": ("i8", lambda: rng.choice((-1, next(opened)))),
-        "fail_always": ("i8", lambda: rng.choice((-1, 3))),
-        "fail_open": ("i8", lambda: rng.choice((-1, -1, 3))),
-        "first_epoch": ("i2", lambda: rng.randrange(-1, 2)),
-        "epoch_decreased": ("?", lambda: rng.random() < 0.5),
-        "starts_fresh": ("?", lambda: rng.random() < 0.5),
-        "last_batch_kind": ("u1", lambda: rng.choice((ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING))),
-    }
-    columns = {name: np.array([draw() for _ in producers], dtype=dtype) for name, (dtype, draw) in values.items()}
-    return SegmentEffect(np.array(producers, dtype=np.int64), **columns, closes=NO_CLOSES)
-
-
 def any_change(rng: random.Random) -> dict[str, int]:
     """Of one field, or of several."""
     values = {
@@ -491,7 +312,7 @@ def any_knowledge(rng: random.Random) -> Knowledge:
 
 def equals_the_specification(seed: int, reached: Counter[object]) -> None:
     rng = random.Random(~seed)
-    truth, knows = any_truth(rng), any_knowledge(rng)
+    truth, knows = any_effect(rng, sorted(rng.sample(PRODUCERS, rng.choice((0, 1, 2, 8, 20))))), any_knowledge(rng)
     found = any_found(rng, truth)
     offset = OFFSET_MAX // rng.choice((1, 1, 1, 1, 1, 1, 1, 2))
     listed_max = rng.choice((1, 3, DIFFERENCES_LISTED_MAX, DIFFERENCES_LISTED_MAX))
@@ -532,11 +353,6 @@ SPECIFIED = {
             EXAMPLES,
             dict.fromkeys(("missing", "missing without a batch", "after a deletion", "extra", *FIELDS), EXAMPLES * 0.02),
         ),
-        (
-            a_stale_file_is_proven_wrong_where_a_producer_wrote_since,
-            EXAMPLES,
-            {"stale": EXAMPLES * 0.05, "missing or empty": 1},
-        ),
         (equals_the_specification, 20 * EXAMPLES, dict.fromkeys(SPECIFIED, 5)),
     ],
 )
@@ -546,33 +362,6 @@ def test_generated(check: Callable[[int, Counter[object]], None], count: int, le
     each_seed(count)(lambda seed: check(seed, reached))()
     for case, times in least.items():
         assert reached[case] >= times, (case, reached)
-
-
-@pytest.mark.parametrize("is_complete", [True, False])
-def test_equals_the_specification_where_many_differ(is_complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every kind more than are listed, so that the limit falls among all of them."""
-    listed_max = 100
-    monkeypatch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
-    rng = random.Random(7)
-    count = 8 * listed_max
-    clients = [Client(producer, is_transactional=producer % 5 == 0) for producer in rng.sample(range(1 << 40), count)]
-    truth = effect_of([client.data(offset, 1, 1000) for offset, client in enumerate(clients)])
-    found = []
-    for row in known_of(truth).values():
-        match rng.randrange(4):
-            case 0:
-                found.append(replace(row.entry, epoch=3, coordinator_epoch=rng.randrange(-1, 2)))
-            case 1:
-                found.append(replace(row.entry, current_txn_first_offset=-1, last_sequence=5))
-            case 2:
-                found.append(replace(row.entry, producer_id=row.entry.producer_id + (1 << 41)))
-    rng.shuffle(found)
-    knows = knowledge(first_offset=0, is_complete=is_complete, log_start=count // 2, as_of_ms=1000)
-    specification = specified(truth, found, count, knows)
-    listed = specification.differences[:listed_max]
-    assert answer_of(compare(truth, array_of(found), count, knows)) == replace(specification, differences=listed)
-    for kind in (DifferenceKind.MISSING, DifferenceKind.EXTRA, DifferenceKind.FIELD):
-        assert sum(each.kind is kind for each in specification.differences) > listed_max
 
 
 def test_memory_where_all_producers_differ() -> None:
@@ -591,40 +380,3 @@ def test_memory_where_all_producers_differ() -> None:
     assert comparison.difference_count == count
     listed_bytes = 1000 * DIFFERENCES_LISTED_MAX
     assert peak_bytes < count * (2 * ENTRY_BYTES + 110) + listed_bytes
-
-
-# ---------------------------------------------------------------------------------------------------------------- bundled
-
-
-def statuses() -> dict[str, Counter[ComparisonStatus]]:
-    """Every snapshot that a broker left in a bundled directory, by the answer of ``verify``; compacted ones apart."""
-    found: dict[str, Counter[ComparisonStatus]] = {}
-    for root in sorted(path for path in FIXTURES.iterdir() if (path / "logs").is_dir() or path.name == "follower-lost-state"):
-        result = verify(open_source([str(bundled(root.name))]), Clock(1_795_266_500_000, 7 * 86_400_000), jobs=1)
-        for partition in result.partitions:
-            relative = str(Path(partition.source.directory.path).relative_to(FIXTURES))
-            found[relative] = Counter(verdict.comparison.status for verdict in partition.snapshots)
-            wrong = [verdict for verdict in partition.snapshots if verdict.comparison.proven_wrong]
-            assert not wrong, relative
-            codes = {finding.code for finding in partition.findings}
-            assert not codes & {"wrong-snapshot", "damaged-segment", "transaction-index-differs", "unreadable-transaction-index"}, (
-                relative
-            )
-            assert ("bad-checksum" in codes) is ("bad-crc" in relative)
-    return found
-
-
-def test_no_alarm_in_directories_that_brokers_wrote() -> None:
-    found = statuses()
-    total: Counter[ComparisonStatus] = sum(found.values(), Counter())
-    equal = total[ComparisonStatus.EQUAL] + total[ComparisonStatus.EQUAL_AFTER_EXPIRY]
-    compacted = {name for name in found if "compacted" in name or "__transaction_state-1" in name}
-    unsure = {name for name, counts in found.items() if counts[ComparisonStatus.UNVERIFIABLE]}
-    # Not of compacted partitions: of those whose first segments went to the tier or were deleted, at the first offset and below.
-    assert unsure - compacted == {
-        "follower-lost-state/node1/payments-0",
-        "follower-lost-state/node2/payments-0",
-        "kraft-metadata-moved/logs/__cluster_metadata-0",
-    }
-    assert total.keys() <= set(GOOD)
-    assert equal == 114

@@ -151,8 +151,7 @@ def test_the_trace_of_long_logs_of_real_clients() -> None:
         assert reached[what] >= 10, reached
 
 
-@pytest.mark.parametrize("cuts", [[], [3, 12], list(range(1, 25))])
-@pytest.mark.parametrize("closed_first", [False, True])
+@pytest.mark.parametrize(("closed_first", "cuts"), [(False, []), (True, [3, 12]), (True, list(range(1, 25)))])
 def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cuts: list[int]) -> None:
     client = Client(7, is_transactional=True)
     batches = [client.data(0, 1, 10), client.marker(1, 20, 5, commit=True)] if closed_first else []
@@ -161,18 +160,6 @@ def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cut
     log = GeneratedLog(tuple(batches))
     check(log, cuts, 7, 1 << 20, Counter())
     assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["current_txn_first_offset"].base_offset == first
-
-
-@pytest.mark.parametrize("cuts", [[], [2], [1, 2, 6]])
-def test_an_epoch_that_leaves_and_returns(cuts: list[int]) -> None:
-    """No client does this. The batch that brought it back counts, though the first one of the log had the same."""
-    client = Client(7, is_transactional=False)
-    batches = []
-    for at, client.epoch in enumerate((5, 3, *[5] * 8)):
-        batches.append(client.data(at, 1, 10 + at))
-    log = GeneratedLog(tuple(batches))
-    check(log, cuts, 7, 1 << 20, Counter())
-    assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["epoch"].base_offset == 2
 
 
 def test_a_marker_that_was_compacted_away_makes_an_entry_of_nothing() -> None:

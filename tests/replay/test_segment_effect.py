@@ -1,39 +1,18 @@
-"""Segment effects: composed in any way they are the fold, and every cell of the table by which they compose is needed.
-
-The second half is a mutation check: each cell is broken in turn, in the result of ``compose`` and only for the rows that fall into it, and
-the property of the first half must fail. A mutation that survives fails the test.
-"""
-
-# ruff: noqa: ARG005  (every mutation has one signature, whatever it needs of it)
+"""Segment effects: composed in any way they are the fold, and each cell of the table by which they compose is as written here by hand."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
-import pytest
-from effects import CLOSES, assert_same, effect_of_data, rows_of, state_of
+from effects import CLOSES, any_effect, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_broker import Client
-from strategies import (
-    CONTROL,
-    GeneratedLog,
-    LogBatch,
-    batch_of,
-    block_sizes,
-    cuts_of,
-    grouped,
-    groupings,
-    header_of,
-    incoming_entries,
-    logs,
-)
+from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
@@ -57,15 +36,15 @@ from snaprebuild.replay.segment_effect import (
     IDENTITY,
     IF,
     KEEP,
+    NO_CLOSES,
     SET,
     ClosedTransactions,
     SegmentEffect,
     compose,
     entries_of,
-    resolve_closes,
+    identity_rows,
 )
 
-Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1
 COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
 STATE_OFFSET = 1000
@@ -176,19 +155,6 @@ def case_of(segments: Sequence[GeneratedLog], entries: Sequence[ProducerEntry], 
     return Case(state, effects, grouping, tuple(enumerate(truths_of(entries, segments), start=1)))
 
 
-def check(case: Case, join: Compose) -> None:
-    """The property: joined in any order, effects are the fold, at every boundary."""
-    for count, truth in case.truths:
-        grouping = case.grouping[count:] + case.grouping[:count]
-        evidence = grouped(case.segments[:count], grouping, join)
-        check_evidence(evidence, truth)
-        for whole in (grouped((case.state, *case.segments[:count]), grouping, join), join(case.state, evidence)):
-            assert whole.failure_offset == truth.failure
-            if truth.entries is not None:
-                assert {entry[0]: entry for entry in entries_of(whole).tolist()} == truth.entries
-            assert completed_of(whole, truth.failure) == truth.completed
-
-
 def completed_of(effect: SegmentEffect, failure: int | None) -> tuple[CompletedTransaction, ...]:
     closes = effect.closes.without_orphans()
     if failure is not None:
@@ -208,7 +174,16 @@ def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
 
 @given(case=cases() | dense_cases())
 def test_composed_effects_are_the_fold(case: Case) -> None:
-    check(case, compose)
+    """Joined in any order, at every boundary."""
+    for count, truth in case.truths:
+        grouping = case.grouping[count:] + case.grouping[:count]
+        evidence = grouped(case.segments[:count], grouping, compose)
+        check_evidence(evidence, truth)
+        for whole in (grouped((case.state, *case.segments[:count]), grouping, compose), compose(case.state, evidence)):
+            assert whole.failure_offset == truth.failure
+            if truth.entries is not None:
+                assert {entry[0]: entry for entry in entries_of(whole).tolist()} == truth.entries
+            assert completed_of(whole, truth.failure) == truth.completed
 
 
 @given(log=logs(), cuts=st.data(), block_bytes=block_sizes)
@@ -235,24 +210,6 @@ def test_associative_with_a_unit(log: GeneratedLog, data: st.DataObject) -> None
     for effect in (a, b, c):
         assert_same(compose(IDENTITY, effect), effect)
         assert_same(compose(effect, IDENTITY), effect)
-
-
-@given(log=logs(start=STATE_OFFSET), entries=incoming_entries(below=STATE_OFFSET), data=st.data())
-def test_prefix_scan_without_closes_is_the_same_state(
-    log: GeneratedLog, entries: tuple[ProducerEntry, ...], data: st.DataObject
-) -> None:
-    segments = [effect_of_log(segment) for segment in log.segments(data.draw(cuts_of(log)))]
-    state = state_of(entries)
-    whole = list(accumulate([state, *segments], compose))
-    prefixes = list(accumulate([state, *(segment.without_closes() for segment in segments)], compose))
-    closed: list[tuple[object, ...]] = []
-    for (before, after), expected, segment in zip(pairwise(prefixes), whole[1:], segments, strict=True):
-        assert len(after.closes) == 0
-        for name in COLUMNS:
-            assert getattr(after, name).tolist() == getattr(expected, name).tolist()
-        # What a scan without them leaves out is found again from the state in front of each segment.
-        closed += rows_of(resolve_closes(before, segment.closes).without_orphans())
-        assert closed == rows_of(expected.closes.without_orphans())
 
 
 @given(log=logs())
@@ -297,425 +254,120 @@ def test_an_entry_without_a_batch_has_no_sequence() -> None:
     assert entry == (7, 2, -1, -1, 0, 9, 3, -1)
 
 
-def test_of_two_failures_the_first_is_told() -> None:
-    """Outside of the incoming transaction at 1000, outside of the own one at 1020, and at 1030 once more."""
-    effect = functools.reduce(compose, (spelled(letter, place)[1] for place, letter in enumerate((2, 0, 2, 3))))
-    assert (effect.fail_open.tolist(), effect.fail_always.tolist()) == ([1000], [1020])
-    assert effect.failure_offset == 1020
-    opened = state_of(STATES[1])
-    assert compose(opened, effect).failure_offset == 1000
-    assert IDENTITY.failure_offset is None
+# ---------------------------------------------------------------------------------------------------------------- the table
 
-
-# ---------------------------------------------------------------------------------------------------------------- mutations
-
-Where = dict[str, object]
-FEATURES: dict[str, Callable[[SegmentEffect, SegmentEffect], np.ndarray]] = {
-    **{f"a.{name}": lambda a, b, name=name: getattr(a, name) for name in COLUMNS},
-    **{f"b.{name}": lambda a, b, name=name: getattr(b, name) for name in COLUMNS},
-    "a.is_open": lambda a, b: a.txn_first_offset != NONE,
-    "b.is_open": lambda a, b: b.txn_first_offset != NONE,
-    "a.fails": lambda a, b: a.fail_always != NONE,
-    "b.fails": lambda a, b: b.fail_always != NONE,
-    "a.fails_if_open": lambda a, b: a.fail_open != NONE,
-    "b.fails_if_open": lambda a, b: b.fail_open != NONE,
-    "same epoch": lambda a, b: np.where(a.batch == SET, a.epoch, a.batch_epoch) == b.batch_epoch,
-    "epoch step": lambda a, b: np.sign(b.first_epoch.astype(np.int64) - a.epoch),
-}
-"""What decides into which cell of the table a producer falls; ``a`` and ``b`` have a row for every producer of the result."""
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """``compose`` with one cell of its table wrong.
-
-    Attributes:
-        where: the features of the cell.
-        wrong: other values of some columns of the result: ``a`` or ``b`` for what those have, ``not`` for the opposite, a function of
-            both and of the result, or a constant.
-    """
-
-    where: Where
-    wrong: dict[str, object]
-
-    @property
-    def name(self) -> str:
-        def text(values: dict[str, object]) -> str:
-            return " ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in values.items())
-
-        return f"{text(self.wrong)} where {text(self.where)}"
-
-    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-        result = compose(first, then)
-        a, b = (segment_effect.aligned(effect, result.producer_id) for effect in (first, then))
-        rows = np.ones(len(result), dtype=bool)
-        for feature, value in self.where.items():
-            rows &= FEATURES[feature](a, b) == value
-        if not rows.any():
-            return result
-        columns = {name: getattr(result, name) for name in COLUMNS}
-        for name, wrong in self.wrong.items():
-            sources = {"a": getattr(a, name), "b": getattr(b, name), "not": ~columns[name]}
-            values = wrong(a, b, result) if callable(wrong) else sources.get(str(wrong), wrong)
-            columns[name] = np.where(rows, values, columns[name]).astype(columns[name].dtype)
-        return SegmentEffect(**columns, closes=result.closes)
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """``compose`` that loses the producers of ``cell``: the first value of the table, ``touched``."""
-
-    name: str
-    in_first: bool
-    in_then: bool
-
-    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-        result = compose(first, then)
-        ids = result.producer_id
-        lost = (np.isin(ids, first.producer_id) == self.in_first) & (np.isin(ids, then.producer_id) == self.in_then)
-        return result.chosen(~lost)
-
-
-@dataclass(frozen=True)
-class WrongClose:
-    """``compose`` with one cell of the resolution of ``closes`` wrong: which first offset a marker of ``then`` closes.
-
-    Attributes:
-        is_incoming: the cell is about INC (True) or CONST (False).
-        has_own: with a first offset of its own, or none.
-        before: what ``first`` says about the transaction of that producer.
-        wrong: what becomes of it: INC or CONST, and which offset (its own, the one that was open, or a number); None if it is missing.
-    """
-
-    is_incoming: bool
-    has_own: bool
-    before: str
-    wrong: tuple[bool, str | int] | None
-
-    @property
-    def name(self) -> str:
-        kind = f"{'INC' if self.is_incoming else 'CONST'}({'x' if self.has_own else 'none'})"
-        became = "missing" if self.wrong is None else f"{'INC' if self.wrong[0] else 'CONST'}({self.wrong[1]})"
-        return f"close {kind} after {self.before} is {became}"
-
-    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-        found: list[tuple[object, ...]] = []
-        for producer_id, is_incoming, own, marker_offset, is_aborted in rows_of(then.closes):
-            before, opened = state_before(first, producer_id)
-            resolved = resolution_of(is_incoming, own, before, opened)
-            if (self.is_incoming, self.has_own, self.before) == (is_incoming, own != NONE, before):
-                offsets = {"own": own, "opened": opened}
-                resolved = self.wrong and (self.wrong[0], offsets.get(self.wrong[1], self.wrong[1]))
-            if resolved is not None:
-                found.append((producer_id, *resolved, marker_offset, is_aborted))
-        return with_closes(compose(first, then), [*rows_of(first.closes), *found])
-
-
-def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> SegmentEffect:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(CLOSES)
-    types = [getattr(effect.closes, name).dtype for name in CLOSES]
-    arrays = [np.array(column, dtype=dtype) for column, dtype in zip(columns, types, strict=True)]
-    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=ClosedTransactions(*arrays))
-
-
-def state_before(effect: SegmentEffect, producer_id: object) -> tuple[str, int]:
-    where = np.flatnonzero(effect.producer_id == producer_id)
-    if not len(where):
-        return "unknown", NONE
-    opened = int(effect.txn_first_offset[where[0]])
-    return ("SET" if effect.txn_is_set[where[0]] else "KEEP_OR_SET") + ("(x)" if opened != NONE else "(none)"), opened
-
-
-def resolution_of(is_incoming: bool, own: int, before: str, opened: int) -> tuple[bool, int] | None:
-    """The table, once more and by hand."""
-    if not is_incoming:
-        return False, own
-    match before:
-        case "SET(x)":
-            return False, opened
-        case "SET(none)":
-            return (False, own) if own != NONE else None
-        case "KEEP_OR_SET(x)":
-            return True, opened
-        case _:
-            return True, own
-
-
-@dataclass(frozen=True)
-class WrongList:
-    """``compose`` with a mistake in how the two lists of ``closes`` are put together."""
-
-    name: str
-    wrong: Callable[[list[tuple[object, ...]], int], list[tuple[object, ...]]]
-
-    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-        result = compose(first, then)
-        return with_closes(result, self.wrong(rows_of(result.closes), len(first.closes)))
-
-
-AnyMutation = Mutation | Forgotten | WrongClose | WrongList
-BOTH = (False, True)
-KINDS = (KEEP, IF, SET, CLEAR)
+Row = dict[str, int]
 BATCH = ("batch", "batch_epoch", "last_sequence", "last_offset", "offset_delta")
-NO_BATCH = {name: segment_effect.COLUMNS[name][1] for name in BATCH[1:]}
+TRANSACTION = ("txn_is_set", "txn_first_offset")
 
 
-def last_writer_wins() -> Iterator[Mutation]:
-    """E, T, C: b's constant, else a's."""
-    for flag, names in (("assigned", ("epoch", "timestamp")), ("marked", ("coordinator_epoch",))):
-        for in_a, in_b in itertools.product(BOTH, repeat=2):
-            where: Where = {f"a.{flag}": in_a, f"b.{flag}": in_b}
-            yield Mutation(where, {flag: "not"})
-            if in_a or in_b:
-                yield from (Mutation(where, {name: "a" if in_b else "b"}) for name in names)
+def first_of(*offsets: int) -> int:
+    return min((offset for offset in offsets if offset != NONE), default=NONE)
 
 
-def batch_result(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> np.uint8:
-    """The table, by hand: what the cell should give."""
-    if kind_b == KEEP:
-        return kind_a
-    if kind_b in (SET, CLEAR):
-        return kind_b
-    if kind_a == KEEP:
-        return IF
-    return kind_a if equal else CLEAR
+def written_by_hand(a: Row, b: Row) -> Row:
+    """The table of ``segment_effect`` for one producer that is in both."""
+    is_open = a["txn_first_offset"] != NONE
+    result = dict(a)
+    result |= {name: a[name] | b[name] for name in ("assigned", "marked", "txn_is_set", "epoch_decreased")}
+    if b["marked"]:
+        result["coordinator_epoch"] = b["coordinator_epoch"]
+    if b["txn_is_set"] or not is_open:
+        result["txn_first_offset"] = b["txn_first_offset"]
+    if b["assigned"]:
+        result |= {name: b[name] for name in ("epoch", "timestamp", "last_batch_kind")}
+        if b["last_batch_kind"] == ENDS_CLOSING_INCOMING and (is_open or a["txn_is_set"]):
+            result["last_batch_kind"] = int(ENDS_CLOSING if is_open else ENDS_CLOSING_NOTHING)
+        if a["assigned"] and b["first_epoch"] < a["epoch"]:
+            result["epoch_decreased"] = True
+    if not a["assigned"]:
+        result |= {name: b[name] for name in ("first_epoch", "starts_fresh")}
+    # A failure on an open transaction is certain where one is open, impossible where none is, and stays a condition where nothing is known.
+    result["fail_always"] = first_of(a["fail_always"], b["fail_always"], b["fail_open"] if is_open else NONE)
+    result["fail_open"] = first_of(a["fail_open"], NONE if is_open or a["txn_is_set"] else b["fail_open"])
+    return result | batch_by_hand(a, b)
 
 
-def last_epoch(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
-    return r.epoch
+def batch_by_hand(a: Row, b: Row) -> Row:
+    """KEEP: what ``a`` says. IF(e): the batch of ``a`` if it was written in epoch e, and IF(e) if ``a`` says nothing."""
+    if b["batch"] == KEEP:
+        return {name: a[name] for name in BATCH}
+    if b["batch"] != IF or a["batch"] == KEEP:
+        return {name: b[name] for name in BATCH}
+    epoch = a["epoch"] if a["batch"] == SET else a["batch_epoch"]
+    if a["batch"] != CLEAR and epoch == b["batch_epoch"]:
+        return {name: a[name] for name in BATCH}
+    return {"batch": int(CLEAR), **{name: default_of(name) for name in BATCH[1:]}}
 
 
-def another_epoch(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
-    return np.where(r.batch_epoch == 0, 1, 0)
+def default_of(name: str) -> int:
+    return segment_effect.COLUMNS[name][1]
 
 
-def batches() -> Iterator[Mutation]:
-    """B: every pair, IF(e) with the epoch that it asks for and without."""
-    for kind_a, kind_b in itertools.product(KINDS, repeat=2):
-        for equal in BOTH if kind_b == IF and kind_a in (IF, SET) else (None,):
-            where: Where = {"a.batch": kind_a, "b.batch": kind_b} | ({} if equal is None else {"same epoch": equal})
-            right = batch_result(kind_a, kind_b, equal)
-            yield from (Mutation(where, {"batch": kind, **NO_BATCH}) for kind in (KEEP, CLEAR) if kind != right)
-            if (right == CLEAR != kind_a) or kind_a == kind_b == SET:
-                yield Mutation(where, dict.fromkeys(BATCH, "a"))
-            if right == CLEAR != kind_b:
-                yield Mutation(where, {"batch": IF, **NO_BATCH, "batch_epoch": last_epoch})
-            if right == IF:
-                yield Mutation(where, {"batch_epoch": another_epoch})
-            if right == SET:
-                yield from (Mutation(where, {name: NO_BATCH[name] - 1}) for name in BATCH[2:])
+def effect_rows(effect: SegmentEffect) -> dict[int, Row]:
+    """By producer id."""
+    columns = zip(*(getattr(effect, name).tolist() for name in COLUMNS), strict=True)
+    return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in columns}
 
 
-def stays_open(a: SegmentEffect, _b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
-    return np.where(a.txn_first_offset != NONE, a.txn_first_offset, 5)
-
-
-def transactions() -> Iterator[Mutation]:
-    """X: every pair of KEEP_OR_SET and SET, with a first offset and without."""
-    for a_set, a_open, b_set, b_open in itertools.product(BOTH, repeat=4):
-        where: Where = {"a.txn_is_set": a_set, "a.is_open": a_open, "b.txn_is_set": b_set, "b.is_open": b_open}
-        yield Mutation(where, {"txn_is_set": "not"})
-        yield Mutation(where, {"txn_first_offset": NONE if b_open or (a_open and not b_set) else stays_open})
-        if a_open and b_open:
-            yield Mutation(where, {"txn_first_offset": "a" if b_set else "b"})
-
-
-def b_fail_open(_a: SegmentEffect, b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
-    return b.fail_open
-
-
-CAUGHT_OPEN = {"b.fails_if_open": True, "a.is_open": True, "a.fails": False, "b.fails": False}
-UNDECIDED = {"b.fails_if_open": True, "a.is_open": False, "a.txn_is_set": False}
-NOT_OPEN = {"b.fails_if_open": True, "a.is_open": False, "a.txn_is_set": True}
-FAILURES = [
-    Mutation({"a.fails": True}, {"fail_always": NONE}),
-    Mutation({"a.fails": False, "b.fails": True}, {"fail_always": NONE}),
-    *(Mutation({**CAUGHT_OPEN, "a.txn_is_set": is_set}, {"fail_always": NONE}) for is_set in BOTH),
-    *(Mutation({**CAUGHT_OPEN, "a.txn_is_set": is_set}, {"fail_always": NONE, "fail_open": "b"}) for is_set in BOTH),
-    Mutation({**UNDECIDED, "a.fails_if_open": False}, {"fail_open": NONE}),
-    Mutation(UNDECIDED, {"fail_always": b_fail_open}),
-    Mutation(NOT_OPEN, {"fail_open": "b"}),
-    Mutation(NOT_OPEN, {"fail_always": b_fail_open}),
-    Mutation({"a.fails_if_open": True}, {"fail_open": NONE}),
-    # Of two failures the second is told.
-    Mutation({**UNDECIDED, "a.fails_if_open": True}, {"fail_open": "b"}),
-    Mutation({"a.fails": True, "b.fails": True}, {"fail_always": "b"}),
-    Mutation({"a.fails": True, "b.fails_if_open": True, "a.is_open": True}, {"fail_always": b_fail_open}),
-    Mutation({"a.fails": False, "b.fails": True, "b.fails_if_open": True, "a.is_open": True}, {"fail_always": "b"}),
-]
-
-
-def of_either(a: SegmentEffect, b: SegmentEffect, _r: SegmentEffect) -> np.ndarray:
-    return a.epoch_decreased | b.epoch_decreased
-
-
-def another_end(_a: SegmentEffect, _b: SegmentEffect, r: SegmentEffect) -> np.ndarray:
-    return (r.last_batch_kind + 1) % 4
-
-
-OF_BOTH, ONLY_A, ONLY_B = ({"a.assigned": in_a, "b.assigned": in_b} for in_a, in_b in ((True, True), (True, False), (False, True)))
-EVIDENCE = [
-    *(
-        Mutation(where, {name: source})
-        for name in ("first_epoch", "starts_fresh")
-        for where, source in ((OF_BOTH, "b"), (ONLY_A, "b"), (ONLY_B, "a"))
-    ),
-    Mutation({"a.epoch_decreased": True}, {"epoch_decreased": "b"}),
-    Mutation({"b.epoch_decreased": True}, {"epoch_decreased": "a"}),
-    Mutation({**OF_BOTH, "epoch step": -1}, {"epoch_decreased": of_either}),
-    Mutation({**OF_BOTH, "epoch step": 0}, {"epoch_decreased": True}),
-    Mutation(ONLY_A, {"last_batch_kind": another_end}),
-    *(
-        Mutation({**OF_BOTH, "b.last_batch_kind": end}, {"last_batch_kind": another_end})
-        for end in (ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING)
-    ),
-    *(
-        Mutation(
-            {"b.last_batch_kind": ENDS_CLOSING_INCOMING, "a.txn_is_set": is_set, "a.is_open": is_open},
-            {"last_batch_kind": another_end},
-        )
-        for is_set, is_open in itertools.product(BOTH, repeat=2)
-    ),
-]
+def test_each_cell_of_the_table() -> None:
+    rng = random.Random(7)
+    first, then = (any_effect(rng, sorted(rng.sample(range(12_000), 9_000))) for _ in range(2))
+    before, after, found = effect_rows(first), effect_rows(then), effect_rows(compose(first, then))
+    assert list(found) == sorted(before.keys() | after.keys())
+    cells = {name: set[object]() for name in ("batch", "transaction", "failure", "evidence")}
+    for producer_id, row in found.items():
+        a, b = before.get(producer_id), after.get(producer_id)
+        if a is None or b is None:
+            assert row == (a or b)
+            continue
+        assert row == written_by_hand(a, b), (a, b)
+        known = a["epoch"] if a["batch"] == SET else a["batch_epoch"]
+        cells["batch"].add((a["batch"], b["batch"], known == b["batch_epoch"]))
+        opened = tuple((each["txn_is_set"], each["txn_first_offset"] != NONE) for each in (a, b))
+        cells["transaction"].add(opened)
+        cells["failure"].add((*opened[0], *(each[name] != NONE for each in (a, b) for name in ("fail_always", "fail_open"))))
+        step = (b["first_epoch"] > a["epoch"]) - (b["first_epoch"] < a["epoch"])
+        cells["evidence"].add((a["assigned"], b["assigned"], step, *opened[0], b["last_batch_kind"]))
+    assert {name: len(each) for name, each in cells.items()} == {
+        "batch": 4 * 4 * 2,
+        "transaction": 4 * 4,
+        "failure": 4 * 4 * 4,
+        "evidence": 2 * 2 * 3 * 4 * 4,
+    }
 
 
 INC, CONST = True, False
-WRONG_CLOSES: dict[str, list[tuple[bool, str | int] | None]] = {
-    "SET(x)": [(INC, "opened"), None],
-    "SET(none)": [(INC, "own")],
-    "KEEP_OR_SET(x)": [(INC, "own"), (CONST, "opened"), None],
-    "KEEP_OR_SET(none)": [None],
-    "unknown": [None],
+OWN, OPEN = 7, 3
+"""First offsets: of the marker itself, and of the transaction that is open before."""
+RESOLVED: dict[str, tuple[dict[str, object], tuple[bool, int], tuple[bool, int] | None]] = {
+    # What is known of the transaction before, and what becomes of INC(own) and of INC(none); None for a marker that closes nothing.
+    "SET(x)": ({"txn_is_set": True, "txn_first_offset": OPEN}, (CONST, OPEN), (CONST, OPEN)),
+    "SET(none)": ({"txn_is_set": True, "txn_first_offset": NONE}, (CONST, OWN), None),
+    "KEEP_OR_SET(x)": ({"txn_is_set": False, "txn_first_offset": OPEN}, (INC, OPEN), (INC, OPEN)),
+    "KEEP_OR_SET(none)": ({"txn_is_set": False, "txn_first_offset": NONE}, (INC, OWN), (INC, NONE)),
+    "unknown": ({}, (INC, OWN), (INC, NONE)),
 }
-"""What becomes of an INC by mistake, by the state before it."""
 
 
-def closes() -> Iterator[AnyMutation]:
-    """INC(x) against every state; a wrong CONST, a wrong INC, a close that should not be there, one that is missing."""
-    for before, wrong in WRONG_CLOSES.items():
-        yield from (WrongClose(INC, has_own, before, each) for each in wrong for has_own in BOTH)
-        if "KEEP_OR_SET(x)" != before != "SET(none)":
-            yield WrongClose(INC, True, before, (CONST, "own"))
-        yield from (WrongClose(CONST, True, before, each) for each in (None, (INC, "own")))
-        if "(x)" in before:
-            yield WrongClose(CONST, True, before, (CONST, "opened"))
-    yield WrongClose(INC, True, "SET(none)", None)
-    yield WrongClose(INC, False, "SET(none)", (CONST, 5))
-    yield WrongList("closes-b-before-a", lambda rows, count: [*rows[count:], *rows[:count]])
-    yield WrongList("closes-of-a-lost", lambda rows, count: rows[count:])
-    yield WrongList("closes-of-b-lost", lambda rows, count: rows[:count])
-    yield WrongList(
-        "closes-aborted-of-a", lambda rows, count: [(*row[:4], not row[4]) if i < count else row for i, row in enumerate(rows)]
-    )
-    yield WrongList(
-        "closes-aborted-of-b", lambda rows, count: [(*row[:4], not row[4]) if i >= count else row for i, row in enumerate(rows)]
-    )
+def test_which_transaction_a_marker_closes() -> None:
+    rows = [values for values, *_ in RESOLVED.values() if values]
+    columns = identity_rows(np.arange(len(rows)))
+    for name in TRANSACTION:
+        columns[name] = np.array([values[name] for values in rows], dtype=columns[name].dtype)
+    earlier = [(0, CONST, 1, 50, True), (1, CONST, 2, 51, False)]
+    found: list[tuple[object, ...]] = []
+    expected: list[tuple[object, ...]] = []
+    for producer_id, (_, with_own, without) in enumerate(RESOLVED.values()):
+        for marker, resolved in (((INC, OWN), with_own), ((INC, NONE), without), ((CONST, OWN), (CONST, OWN))):
+            place = 100 + len(found)
+            found.append((producer_id, *marker, place, place % 2 == 0))
+            expected += [] if resolved is None else [(producer_id, *resolved, place, place % 2 == 0)]
+    first = with_closes(SegmentEffect(**columns, closes=NO_CLOSES), earlier)
+    assert rows_of(compose(first, with_closes(IDENTITY, found)).closes) == [*earlier, *expected]
 
 
-MUTATIONS: list[AnyMutation] = [
-    Forgotten("touched-by-a-only", in_first=True, in_then=False),
-    Forgotten("touched-by-b-only", in_first=False, in_then=True),
-    Forgotten("touched-by-both", in_first=True, in_then=True),
-    *last_writer_wins(),
-    *batches(),
-    *transactions(),
-    *FAILURES,
-    *closes(),
-    *EVIDENCE,
-]
-
-
-def empty_control(offset: int, producer_id: int) -> LogBatch:
-    header = header_of(offset, attributes=CONTROL, producer_id=producer_id, producer_epoch=5, record_count=0)
-    return batch_of(header, b"", EmptyControlBatch(producer_id))
-
-
-LETTERS: tuple[Callable[[int], LogBatch], ...] = (
-    lambda offset: Client(7, True).data(offset, 2, offset),
-    lambda offset: Client(7, True, epoch=1, sequence=3).data(offset, 3, offset),
-    lambda offset: Client(7, False).data(offset, 4, offset),
-    lambda offset: Client(7, False, epoch=1, sequence=8).data(offset, 5, offset),
-    lambda offset: Client(7, True).marker(offset, offset, 4, commit=True),
-    lambda offset: Client(7, True, epoch=1).marker(offset, offset, 3, commit=False),
-    lambda offset: Client(7, True, epoch=1).marker(offset, offset, 6, commit=True),
-    lambda offset: empty_control(offset, 7),
-    lambda offset: Client(8, True, sequence=5).data(offset, 1, offset),
-    lambda offset: Client(8, True).marker(offset, offset, 1, commit=False),
-    lambda offset: empty_control(offset, 8),
-)
-"""An alphabet: a random log over it meets every cell of the table soon."""
-
-STATES: tuple[tuple[ProducerEntry, ...], ...] = (
-    (),
-    (ProducerEntry(7, 0, 9, 900, 9, 99, 2, 890),),
-    (ProducerEntry(7, 1, -1, -1, 0, 98, -1, 880), ProducerEntry(8, 0, 7, 950, 0, 97, 7, 950)),
-    (ProducerEntry(7, 1, 6, 905, 1, 96, 1, -1),),
-)
-
-
-@functools.cache
-def spelled(letter: int, place: int) -> tuple[LogBatch, SegmentEffect]:
-    """The batch of a letter at a place of the log, and its effect, through bytes and the reader."""
-    batch = LETTERS[letter](STATE_OFFSET + 10 * place)
-    return batch, effect_of_log(GeneratedLog((batch,)))
-
-
-def random_cases(count: int) -> Iterator[Case]:
-    """Short logs over the alphabet behind a state, joined in any way: always the same ones, whatever the version of Hypothesis."""
-    chance = random.Random(2024)
-    for _ in range(count):
-        word = chance.choices(range(len(LETTERS)), k=chance.randint(1, 6))
-        batches, effects = zip(*(spelled(letter, place) for place, letter in enumerate(word)), strict=True)
-        entries = chance.choice(STATES)
-        ((_, truth),) = enumerate(truths_of(entries, [GeneratedLog(batches)]))
-        state = state_of(entries)
-        yield Case(state, effects, tuple(chance.choices(range(60), k=11)), ((len(word), truth),))
-
-
-class Corpus:
-    """``random_cases``, kept for the next mutation."""
-
-    CASES = 20_000
-    """Twice and more of what the rarest cell needs."""
-
-    def __init__(self) -> None:
-        self._made: list[Case] = []
-        self._source = random_cases(self.CASES)
-
-    def __iter__(self) -> Iterator[Case]:
-        yield from self._made
-        for case in self._source:
-            self._made.append(case)
-            yield case
-
-
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    return Corpus()
-
-
-def fails(case: Case, join: Compose) -> bool:
-    try:
-        check(case, join)
-    except AssertionError:
-        return True
-    return False
-
-
-def test_names_of_mutations_are_unique() -> None:
-    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) > 150
-
-
-def test_nothing_fails_without_a_mutation(corpus: Corpus) -> None:
-    harmless = WrongClose(INC, True, "KEEP_OR_SET(x)", (INC, "opened"))
-    for case in itertools.islice(corpus, 600):
-        check(case, compose)
-    for case in itertools.islice(corpus, 100):
-        check(case, harmless)
-        check(case, WrongList("right", lambda rows, count: rows))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
-def test_each_cell_is_needed(mutation: AnyMutation, corpus: Corpus) -> None:
-    assert any(fails(case, mutation) for case in corpus), "the property does not see that this cell is wrong"
+def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> SegmentEffect:
+    types = [getattr(NO_CLOSES, name).dtype for name in CLOSES]
+    columns = (np.array(column, dtype=dtype) for column, dtype in zip(zip(*rows, strict=True), types, strict=True))
+    return effect.with_closes(ClosedTransactions(*columns))

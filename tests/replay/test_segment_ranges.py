@@ -7,23 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from budgets import scaled, search_until
-from fixture_files import each_broker_file
 from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from simulated_broker import Client, SimulatedBroker, idempotent_log
+from simulated_broker import SimulatedBroker, idempotent_log
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.errors import FormatError, TruncatedError
 from formats.log.batch_headers import BytesSegment, TailKind
-from formats.partition.offset_index import positions_hint, split_positions
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
@@ -182,47 +179,15 @@ def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObj
     assert check(log.data, base, log.positions[3::3], 1 << 20, cuts[1::2], **options) == "joined"
 
 
-def test_every_wrong_position_is_found() -> None:
-    client = Client(7, is_transactional=True)
-    log = GeneratedLog((client.data(0, 2, 5), client.data(2, 1, 6), client.marker(3, 7, 0, commit=True)))
-    seen = Counter(check(log.data, 0, [position], 1 << 20) for position in range(1, len(log.data)))
-    assert seen == {"joined": len(log.positions) - 1, "crossed": len(log.data) - len(log.positions)}
-
-
-@pytest.mark.full
-@each_broker_file("*.log")
-def test_bundled_segments_split_by_their_indexes(path: Path) -> None:
-    """Damaged ones too; and with the index of any other segment."""
-    data, base = path.read_bytes(), int(path.name[:20])
-    index = path.with_suffix(".index")
-    hint = positions_hint(index.read_bytes() if index.exists() else b"", len(data))
-    for target_bytes in (1, 5000, len(data) // 2 + 1):
-        positions = split_positions(hint, len(data), target_bytes)
-        outcome = check(data, base, positions, 4 << 20, with_statistics=True, traced_producer=1000)
-        assert outcome in ("joined", "damaged at the end", "behind damage")
-    others = [each for each in path.parent.glob("*.index") if each != index]
-    for other in others[:3]:
-        check(data, base, split_positions(positions_hint(other.read_bytes(), len(data)), len(data), 5000), 4 << 20)
-
-
 def four() -> GeneratedLog:
     return idempotent_log(range(5, 9))
 
 
-@pytest.mark.parametrize("lost", [0, 1, 3])
-def test_a_range_that_is_missing_is_an_error(lost: int) -> None:
+def test_ranges_that_are_not_the_segment_are_an_error() -> None:
+    """One is missing, one is of another segment, one is there twice, there is none."""
     log = four()
-    parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
-    del parts[lost]
-    with pytest.raises(ValueError, match="expected"):
-        joined_whole(parts)
-
-
-def test_ranges_of_two_segments_or_of_none_are_an_error() -> None:
-    log = four()
-    first, *_ = parts_of(log.data, 5, log.positions[1:], 1 << 20)
-    _, *rest = parts_of(log.data, 6, log.positions[1:], 1 << 20)
-    for parts in ([first, *rest], [first, first], []):
+    whole, (_, *others) = (parts_of(log.data, base, log.positions[1:], 1 << 20) for base in (5, 6))
+    for parts in (whole[1:], [*whole[:2], whole[3]], whole[:-1], [whole[0], *others], [whole[0], whole[0]], []):
         with pytest.raises(ValueError, match="expected"):
             joined_whole(parts)
 

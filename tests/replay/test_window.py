@@ -6,7 +6,7 @@ whole is tested in ``tests/snapshots/test_replay_window.py``, against full repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -230,13 +230,6 @@ def test_g1_batch_that_a_marker_keeps() -> None:
     assert entries_in(log.settled().entries) == log.truth
 
 
-def test_g1_is_no_gap_of_an_entry_that_has_expired() -> None:
-    client = transactional(sequence=5)
-    log = log_of(writes(client, OLD), WINDOW, closes(client, OLD), writes(idempotent()), BOUNDARY)
-    assert gaps(log.alone()) == set()
-    assert entries_in(log.alone().entries) == log.truth, "what is not known of it is not written"
-
-
 def test_g1_empty_control_batch_alone() -> None:
     log = log_of(writes(transactional(), OLD), WINDOW, leaves_nothing, BOUNDARY)
     assert log.truth[9].current_txn_first_offset == 0
@@ -277,13 +270,6 @@ def test_g3_transaction_without_a_batch_in_the_window() -> None:
     assert gaps(log.settled()) == {("G3", 9)}
 
 
-def test_g3_transaction_that_goes_on_behind_the_boundary() -> None:
-    client = transactional()
-    log = log_of(writes(client, OLD), WINDOW, writes(idempotent()), BOUNDARY, writes(client))
-    assert 9 in log.truth
-    assert gaps(log.settled()) == {("G3", 9)}
-
-
 def test_g4_coordinator_epoch_below_the_window() -> None:
     client = transactional()
     log = log_of(closes(client, OLD, coordinator_epoch=6), WINDOW, writes(client), BOUNDARY)
@@ -316,12 +302,6 @@ def test_g4_of_a_new_producer_whose_first_transaction_was_empty() -> None:
     log = log_of(below, WINDOW, writes(client), BOUNDARY, closes(client, coordinator_epoch=7))
     assert log.truth[9].coordinator_epoch == 6
     assert gaps(log.settled()) == {("G4", 9)}, "its transaction cannot have begun before its first batch"
-
-
-def test_g4_is_no_gap_of_a_silent_producer_that_has_expired() -> None:
-    log = log_of(writes(idempotent(8), OLD), WINDOW, writes(idempotent()), BOUNDARY)
-    assert log.witness[8].coordinator_epoch == -1
-    assert gaps(log.settled()) == set()
 
 
 def test_g4_of_a_silent_producer_with_an_open_transaction() -> None:
@@ -378,14 +358,6 @@ def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
     assert gaps(log.settled()) == {("G3", 9)}
 
 
-def test_states_are_sorted_and_hold_silent_producers() -> None:
-    silent = (closes(transactional(5), OLD), writes(transactional(5), OLD))
-    log = log_of(*silent, WINDOW, writes(idempotent(30)), writes(idempotent(3)), BOUNDARY, writes(idempotent(1)))
-    state = log.settled()
-    assert gaps(state) == set()
-    assert list(entries_in(state.entries)) == [3, 5, 30]
-
-
 def test_gaps_of_a_kind_are_listed_up_to_a_number() -> None:
     log = log_of(WINDOW, *(closes(transactional(producer)) for producer in range(GAPS_LISTED_MAX + 20)), BOUNDARY)
     state = log.alone()
@@ -414,14 +386,6 @@ def busy() -> tuple[Log, Entries]:
     assert witness[5].current_txn_first_offset < log.window_offset < witness[6].current_txn_first_offset
     assert (witness[3].last_offset, witness[4].last_offset) == (-1, 2)
     return log, witness
-
-
-def test_a_right_witness_is_believed() -> None:
-    log, witness = busy()
-    assert log.fault() is None
-    # Swept and expired ones may be absent, and present.
-    gone = ProducerEntry(40, 0, 0, 0, 0, OLD)
-    assert log.fault({**witness, 40: gone}) is None
 
 
 BUSY, RIGHT = busy()
@@ -476,22 +440,6 @@ def test_fields_in_which_no_batch_of_the_window_contradicts_a_witness() -> None:
         assert BUSY.fault({**RIGHT, producer: replace(RIGHT[producer], **changes)}) is None
 
 
-def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
-    log = log_of(WINDOW, writes(idempotent()), writes(idempotent(8), OLD), BOUNDARY)
-    witness = log.witness
-    assert log.fault({7: witness[7]}) is None
-    assert "contradicts the replay for producer 8" in str(log.fault({**witness, 8: replace(witness[8], epoch=1)}))
-
-
-def test_a_marker_for_a_producer_that_writes_outside_of_transactions() -> None:
-    """Only an administrator's tool writes one; its coordinator epoch is that of the entry all the same."""
-    client = idempotent()
-    log = log_of(WINDOW, writes(client), closes(client, coordinator_epoch=5), BOUNDARY)
-    assert log.witness[7].coordinator_epoch == 5
-    assert log.fault() is None
-    assert entries_in(log.settled().entries) == log.truth
-
-
 def test_a_window_without_a_live_producer_confirms_nothing() -> None:
     log = log_of(WINDOW, writes(idempotent(8), OLD), BOUNDARY)
     assert "no live producer" in str(log.fault())
@@ -522,22 +470,3 @@ def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> 
     opened = {**witness, 8: replace(young[8], current_txn_first_offset=1)}
     assert log.fault(opened) is None
     assert entries_in(log.settled(young).entries)[8] == young[8]
-
-
-def test_a_new_transactional_producer_cannot_have_begun_below() -> None:
-    log = log_of(WINDOW, writes(idempotent()), writes(transactional(epoch=0)), BOUNDARY)
-    assert log.fault() is None
-    shifted = Log(log.batches, 1, 2, log.end)
-    assert shifted.fault({9: log.witness[9]}) is None
-    for claimed in (0, -1):
-        wrong = {9: replace(log.witness[9], current_txn_first_offset=claimed)}
-        assert "contradicts the replay for producer 9" in str(shifted.fault(wrong))
-
-
-@pytest.mark.parametrize("others", [(), (3,), (3, 12)])
-def test_rows_of_other_producers_do_not_move_what_is_looked_up(others: Sequence[int]) -> None:
-    """Ids below, between and above those of the window."""
-    below = (writes(idempotent(other), OLD) for other in others)
-    log = log_of(*below, WINDOW, writes(idempotent(7)), writes(idempotent(11)), BOUNDARY)
-    assert log.fault() is None
-    assert loaded(entries_in(log.settled().entries).values(), NOW) == log.truth

@@ -1,4 +1,4 @@
-"""What ``server.properties`` may say of directories, which anybody may have written."""
+"""What ``server.properties`` may say of directories and expirations, which anybody may have written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from memory_peak import measured
 from formats.broker.broker_files import read_properties
 from snaprebuild.cluster.quorum.advise import metadata_directory_of
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.source.broker_properties import LOG_DIRS_MAX, log_dirs_of, log_dirs_online, metadata_dir_of
+from snaprebuild.snapshots.source.broker_properties import (
+    LOG_DIRS_MAX,
+    expiration_of,
+    log_dirs_of,
+    log_dirs_online,
+    metadata_dir_of,
+)
+
+DAY_MS = 86_400_000
 
 
 @pytest.mark.parametrize(
@@ -42,3 +50,49 @@ def test_a_metadata_log_dir_that_is_none() -> None:
         for function in (metadata_dir_of, metadata_directory_of):
             with pytest.raises(UsageError, match=r"metadata\.log\.dir: expected a directory, found"):
                 function(properties)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log.dirs = /a , /b ,", ["/a", "/b"]),
+        ("log.dir=/a", ["/a"]),
+        ("log.dir=/a\nlog.dirs=/b", ["/b"]),
+        ("broker.id=1", ["/tmp/kafka-logs"]),
+    ],
+)
+def test_log_dirs(text: str, expected: list[str]) -> None:
+    assert log_dirs_of(read_properties(text.encode())) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", DAY_MS),
+        ("producer.id.expiration.ms=5000", 5000),
+        ("producer.id.expiration.ms=5000\ntransactional.id.expiration.ms=900000000", 5000),
+        ("transactional.id.expiration.ms=900000000", 900_000_000),
+        ("transactional.id.expiration.ms=60000", DAY_MS),
+        ("inter.broker.protocol.version=2.7-IV0", 7 * DAY_MS),
+        ("inter.broker.protocol.version=3.3", 7 * DAY_MS),
+        ("inter.broker.protocol.version=3.4-IV0", DAY_MS),
+        ("producer.id.expiration.ms=5000\ninter.broker.protocol.version=2.7", 5000),
+    ],
+)
+def test_the_longest_expiration_that_this_broker_may_use(text: str, expected: int) -> None:
+    assert expiration_of(read_properties(text.encode())) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "producer.id.expiration.ms=soon",
+        "producer.id.expiration.ms=0",
+        "transactional.id.expiration.ms=x",
+        "inter.broker.protocol.version=new",
+        f"producer.id.expiration.ms={2**63}",
+    ],
+)
+def test_an_expiration_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        expiration_of(read_properties(text.encode()))

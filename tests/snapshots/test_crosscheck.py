@@ -13,14 +13,13 @@ import pytest
 from budgets import EXAMPLES, each_seed
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import make_log_dir, snapshot_bytes, snapshot_name
-from replays import NOW, OLD, PROVEN, YOUNG, Hand, case_of, run
+from log_dirs import make_log_dir
+from replays import NOW, PROVEN, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.findings import Finding
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference, DifferenceKind
-from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine import crosscheck
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -62,41 +61,6 @@ def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
     # Nearly always equal: what a window does not know, the snapshot behind it has settled.
     assert reached["equal_after_expiry"] + reached["equal"] >= EXAMPLES * 0.1
     assert reached["unverifiable"] <= EXAMPLES * 0.05
-
-
-def test_witness_that_names_a_transaction_from_below_the_window_is_no_alarm(tmp_path: Path) -> None:
-    """The window alone would let the transaction begin at 2; that the file says 1 is what settled it."""
-    log, client = Hand(), Client(9, is_transactional=True, epoch=1)
-    log.marker(client, OLD)
-    log.data(client, OLD)
-    log.roll()
-    log.data(client, YOUNG)
-    boundary = log.roll()
-    log.data(client, YOUNG)
-    state = ProducerState()
-    entries = {}
-    for end, count in ((boundary, 3), (log.end, 4)):
-        state = ProducerState()
-        again = Client(9, is_transactional=True, epoch=1)
-        batches = [again.marker(0, OLD, 1, commit=True)] + [
-            again.data(offset, 1, OLD if offset == 1 else YOUNG) for offset in range(1, count)
-        ]
-        list(state.append(batch.meaning for batch in batches if batch.meaning is not None))
-        entries[end] = state.entries
-    assert entries[boundary][9].current_txn_first_offset == 1
-    directory = log.write(tmp_path / "t-0", {at: found.values() for at, found in entries.items()})
-    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
-    assert result.replay.start_index == 1
-    cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS))
-    for offset in (boundary, log.end):
-        comparison = cross.snapshot(result.at(offset))
-        assert comparison is not None
-        assert comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY
-    wrong = replace(entries[boundary][9], current_txn_first_offset=-1)
-    (tmp_path / "t-0" / snapshot_name(boundary)).write_bytes(snapshot_bytes([wrong]))
-    found = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS)).snapshot(result.at(boundary))
-    assert found is not None
-    assert found.proven_wrong
 
 
 # ---------------------------------------------------------------------------------------------------------------- listed

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections import Counter
 from pathlib import Path
 
-import pytest
-from budgets import EXAMPLES, each_seed, search_until
+from budgets import EXAMPLES, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_dirs import flip, write_partition
+from log_dirs import write_partition
 from replays import (
     EXACT,
     NOW,
-    PROVEN,
     UNSOUND,
-    WEAK,
     YOUNG,
     Hand,
     Run,
-    case_of,
-    check,
-    difference,
     entries_in,
     put_snapshot,
     run,
 )
-from simulated_broker import Client, SimulatedBroker, listed
+from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -49,31 +42,6 @@ def at_boundaries(result: Run) -> list[tuple[object, ...]]:
         facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
         found.append((*facts, state.entries.tolist(), aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)))
     return found
-
-
-def test_any_offsets_of_simulated_logs(tmp_path: Path) -> None:
-    @each_seed()
-    def holds(seed: int) -> None:
-        rng = random.Random(~seed)
-        broker = SimulatedBroker(seed, rng.randrange(1, 6))
-        directory = broker.write(tmp_path / "t-0", {})
-        cuts = sorted({rng.randrange(broker.end_offset + 3) for _ in range(rng.randrange(12))})
-        try:
-            result = run(directory, ReplayFrom.LOG_START, cuts=cuts)
-            plain = run(directory, ReplayFrom.LOG_START)
-        finally:
-            shutil.rmtree(tmp_path / "t-0")
-        bases = [segment.base_offset for segment in broker.segments]
-        assert [state.offset for state in result.states if state.is_cut] == [
-            cut for cut in cuts if cut not in bases and cut < broker.end_offset
-        ]
-        assert [state.offset for state in result.states] == sorted(state.offset for state in result.states)
-        for state in result.states:
-            assert entries_in(state.entries) == broker.folded(state.offset)
-            assert state.judgement.snapshot_class is EXACT
-        assert at_boundaries(result) == at_boundaries(plain)
-
-    holds()
 
 
 def segments_of(log: GeneratedLog, at: list[int]) -> dict[int, bytes]:
@@ -128,37 +96,6 @@ def test_any_offsets_of_odd_logs(tmp_path: Path) -> None:
     assert all(reached[name] > EXAMPLES * 0.05 for name in cases), reached
 
 
-@pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.WINDOW])
-def test_claims_at_any_offsets_of_a_window_hold(mode: ReplayFrom) -> None:
-    """What has to be proven by something behind it is proven at cuts as it is at boundaries."""
-    reached: Counter[str] = Counter()
-
-    @each_seed()
-    def holds(seed: int) -> None:
-        case = case_of(seed)
-        rng = random.Random(seed ^ 7)
-        snapshots = {case.witness: case.live(case.witness).values()}
-        if case.deleted and rng.random() < 0.5:
-            snapshots[case.bases[0]] = case.live(case.bases[0]).values()
-        cuts = sorted({rng.randrange(case.bases[0], case.broker.end_offset + 1) for _ in range(6)})
-        result = case.replayed(snapshots, mode, cuts)
-        if mode is ReplayFrom.AUTO and case.bases[0] not in snapshots:
-            check(case, result, reached)
-        for state in (state for state in result.states if state.is_cut):
-            klass = state.judgement.snapshot_class
-            reached[f"cut {klass.value}"] += 1
-            if klass in PROVEN:
-                assert not difference(case, state)
-            elif klass is EXACT and not case.deleted:
-                assert entries_in(state.entries) == case.truth(state.offset)
-            elif mode is ReplayFrom.AUTO and state.offset >= case.first_wanted:
-                assert klass not in WEAK
-
-    holds()
-    assert reached["cut LOAD_EQUIVALENT"] + reached["cut SUPERSET_SAFE"] > EXAMPLES * 0.05, reached
-    assert reached["cut EXACT"] > EXAMPLES * 0.05, reached
-
-
 def test_a_snapshot_at_the_first_offset_counts_once(tmp_path: Path) -> None:
     """It is what the first piece is composed on, and no other piece of its segment."""
     log = Hand(10)
@@ -186,31 +123,6 @@ def test_a_hole_counts_at_a_cut_inside_it_and_behind_it_but_not_before(tmp_path:
     assert result.at(7).judgement.reasons == ("no batch ends at 6: the last one below it ends at 3",)
     assert result.at(9).judgement.reasons == ("3 offsets between 3 and 9 are not on disk (compacted or deleted)",)
     assert [len(result.at(offset).entries) for offset in (2, 3, 5, 6, 7)] == [0, 1, 1, 1, 1]
-
-
-def test_a_wrong_checksum_counts_behind_it_only(tmp_path: Path) -> None:
-    log, client = Hand(), Client(7, is_transactional=False)
-    for _ in range(4):
-        log.data(client, YOUNG)
-    log.write(tmp_path / "t-0")
-    path = tmp_path / "t-0" / f"{0:020d}.log"
-    flip(path, path.stat().st_size // 2 + 30)
-    result = run(listed(path.parent), ReplayFrom.LOG_START, as_of_ms=NOW, cuts=(1, 2, 3))
-    assert result.classes == {1: EXACT, 2: EXACT, 3: UNSOUND, 4: UNSOUND}
-
-
-def test_what_lies_below_the_batch_on_which_every_broker_throws(tmp_path: Path) -> None:
-    log, client = Hand(), Client(7, is_transactional=True)
-    log.data(client, YOUNG)
-    log.data(client, YOUNG)
-    client.is_transactional = False
-    failing = log.data(client, YOUNG, 3)
-    log.data(client, YOUNG)
-    result = run(log.write(tmp_path / "t-0"), ReplayFrom.LOG_START, as_of_ms=NOW, cuts=(1, failing, failing + 1, log.end - 1))
-    assert result.classes == {1: EXACT, failing: EXACT, failing + 1: EXACT}
-    assert [entries_in(state.entries)[7].last_offset for state in result.states] == [0, 1, 1]
-    assert result.replay.damage is not None
-    assert result.replay.damage.offset == failing
 
 
 def test_each_segment_is_cut_where_the_offsets_lie_inside_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,53 +10,28 @@ from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, write_partition
+from recorded_tasks import RecordedTask
+from simulated_broker import listed
 
-from formats.errors import FormatError
-from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.errors import SnaprebuildError, StorageError
-from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.engine.executor_tasks import Outcome, SummaryStream, drain_summaries
-from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
-from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir
 
 SEGMENTS = 8
 
 
-class InRounds(PartitionTask):
-    """Asks for segments as it is told to, and writes down everything."""
-
-    def __init__(
-        self, listing: PartitionDir, rounds: Sequence[Sequence[int]], *, enough: int | None = None, bad: int | None = None
-    ):
-        self.listing = listing
-        self.rounds = list(rounds)
-        self.enough, self.bad = enough, bad
-        self.said: list[object] = []
-
-    def tasks(self) -> list[ReadTask]:
-        return read_tasks(self.listing, self.rounds.pop(0), check_crc=True, cuts=(3,)) if self.rounds else []
-
-    def take(self, summary: SegmentSummary) -> bool:
-        self.said.append((summary.base_offset, summary.cut_offset))
-        if len(self.said) == self.bad:
-            raise StorageError("no space")
-        return len(self.said) != self.enough
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self.said.append(str(error))
-
-    def finish(self) -> None:
-        self.said.append("finished")
+def told(work: RecordedTask) -> tuple[object, ...]:
+    """Everything that a task was told."""
+    return [(each.base_offset, each.cut_offset) for each in work.summaries], work.error and str(work.error), work.finished
 
 
 @pytest.fixture(scope="module")
 def partition(tmp_path_factory: pytest.TempPathFactory) -> PartitionDir:
     """Eight segments of two batches."""
     segments = {2 * at: batch(2 * at) + batch(2 * at + 1) for at in range(SEGMENTS)}
-    directory = write_partition(tmp_path_factory.mktemp("logs") / "t-0", segments)
-    return list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
+    return listed(write_partition(tmp_path_factory.mktemp("logs") / "t-0", segments))
 
 
 def outcome_of(task: ReadTask) -> Outcome:
@@ -66,7 +41,7 @@ def outcome_of(task: ReadTask) -> Outcome:
         return error
 
 
-def fed(make: Callable[[], InRounds]) -> tuple[InRounds, int]:
+def fed(make: Callable[[], RecordedTask]) -> tuple[RecordedTask, int]:
     """In each round the work begins anew, with all that was read."""
     read: dict[int, Outcome] = {task.base_offset: outcome_of(task) for task in make().tasks()}
     rounds = 1
@@ -93,8 +68,8 @@ def test_a_work_that_is_fed_equals_one_that_is_run(
 ) -> None:
     """Also where it has enough, where taking fails, and where a segment cannot be read."""
 
-    def make() -> InRounds:
-        return InRounds(partition, rounds, enough=enough, bad=bad)
+    def make() -> RecordedTask:
+        return RecordedTask(partition, rounds, stop_after=enough, refuse_at=bad, cuts=(3,))
 
     expected = make()
     aside = Path(partition.path, "gone")
@@ -107,7 +82,7 @@ def test_a_work_that_is_fed_equals_one_that_is_run(
     finally:
         if path is not None:
             aside.rename(path)
-    assert found.said == expected.said
+    assert told(found) == told(expected)
     assert 1 <= count <= len(rounds)
 
 
@@ -138,10 +113,10 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
 
 
 def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:
-    class Surprising(InRounds):
+    class Surprising(RecordedTask):
         def finish(self) -> None:
             raise ZeroDivisionError("by nothing")
 
     work = Surprising(partition, [[0]])
     assert drain_summaries(work, SummaryStream(iter([(0, segment_of(partition, 0))]))) == []
-    assert work.said == [(0, None), "unforeseen ZeroDivisionError: by nothing"]
+    assert told(work) == ([(0, None)], "unforeseen ZeroDivisionError: by nothing", 0)

@@ -13,68 +13,41 @@ import numpy as np
 import pytest
 from dying_reads import mark_shrinking, read_mapped, says_its_limits, shrinks_where_marked
 from log_dirs import batch, write_partition
+from recorded_tasks import RecordedTask
+from simulated_broker import listed
 
-from formats.errors import FormatError
-from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.errors import RefusedError
 from snaprebuild.replay.segment_effect import COLUMNS
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.schedule import run
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES, IoLimits, adapt_to_live_broker, limited_io, share_io_limits
-from snaprebuild.storage.partition_dir import list_partition_dir
 from snaprebuild.storage.s3.request_limits import share_meters
 
 LARGE = 20_000
 """Bytes of a payload: a mapping is worth it."""
 
 
-class Summaries(PartitionTask):
-    """Keeps what was read of a partition."""
-
-    def __init__(self, directory: Path) -> None:
-        self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
-        self.summaries: list[SegmentSummary] = []
-        self.error: Exception | None = None
-        self.is_asked = False
-
-    def tasks(self) -> list[ReadTask]:
-        if self.is_asked:
-            return []
-        self.is_asked = True
-        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=False)
-
-    def take(self, summary: SegmentSummary) -> bool:
-        self.summaries.append(summary)
-        return True
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self.error = error
-
-    def finish(self) -> None:
-        pass
-
-
 BASES = range(0, 48, 12)
 
 
 @pytest.fixture
-def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Summaries]:
+def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RecordedTask]:
     """Sixty partitions with four closed segments of twelve large batches each, and an active one without any; read by workers."""
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "PARCEL_SEGMENTS_MAX", 2)
     segments = {
         base: b"".join(batch(base + at, producer_id=at, sequence=base, payload_bytes=LARGE) for at in range(12)) for base in BASES
     }
-    return [Summaries(write_partition(tmp_path / f"t-{number}", {**segments, 48: b""})) for number in range(60)]
+    directories = [write_partition(tmp_path / f"t-{number}", {**segments, 48: b""}) for number in range(60)]
+    return [RecordedTask(listed(each), check_crc=False) for each in directories]
 
 
-def as_read(work: Summaries) -> list[SegmentSummary]:
+def as_read(work: RecordedTask) -> list[SegmentSummary]:
     """What this process reads, which never maps."""
-    return [summary for task in Summaries(Path(work.listing.path)).tasks() for summary in read_segment(task)]
+    return [summary for task in RecordedTask(work.listing, check_crc=False).tasks() for summary in read_segment(task)]
 
 
 def assert_same(found: list[SegmentSummary], expected: list[SegmentSummary]) -> None:
@@ -85,7 +58,7 @@ def assert_same(found: list[SegmentSummary], expected: list[SegmentSummary]) -> 
             np.testing.assert_array_equal(getattr(one.effect, name), getattr(other.effect, name), name)
 
 
-def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[Summaries], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "read_segment", read_mapped)
     run(works, 2)
     assert [work.error for work in works] == [None] * len(works)
@@ -95,7 +68,7 @@ def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[Summa
 
 @pytest.mark.parametrize("shrinking", [1, 59], ids=["one", "nearly all"])
 def test_segments_that_shrink_while_they_are_looked_at(
-    shrinking: int, works: list[Summaries], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shrinking: int, works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is refused as changed. All others are right, and few workers die: after some deaths nothing is mapped any more."""
     expected = as_read(works[-1])
@@ -122,7 +95,9 @@ def test_segments_that_shrink_while_they_are_looked_at(
     assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
 
 
-def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(works: list[Summaries], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(
+    works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not those of the moment when the server was started: a live broker is found later, and nothing is read before."""
     monkeypatch.setattr(schedule, "read_segment", says_its_limits)
     start_server()

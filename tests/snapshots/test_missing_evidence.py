@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from budgets import FACTORS, TIER
+from cluster_images import remember_images
 from manifests import FIXTURES
 from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
-from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
-from snaprebuild.cluster.source_check import metadata_logs as cluster_metadata_logs
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
@@ -67,12 +66,6 @@ class Case:
         return Selection(topics=(self.topic,), partitions=frozenset((0,)))
 
 
-def cut_last_segment(log_dir: Path) -> None:
-    """The log ends below its high watermark."""
-    (directory,) = log_dir.glob("orders-0")
-    os.truncate(sorted(directory.glob("*.log"))[-1], 0)
-
-
 def recreate_topic(log_dir: Path) -> None:
     """The log is that of an earlier topic of the name."""
     (log_dir / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
@@ -105,13 +98,9 @@ def below_log_start(log_dir: Path) -> None:
 
 def cut_above_the_mark(log_dir: Path) -> None:
     """The log ends below its recovery point, and only that shows it: its high watermark is lower."""
-    cut_last_segment(log_dir)
+    os.truncate(max((log_dir / "orders-0").glob("*.log")), 0)
     path = log_dir / "replication-offset-checkpoint"
     path.write_text(path.read_text().replace("orders 0 533", "orders 0 300"))
-
-
-def disordered_epochs_before_kraft(log_dir: Path) -> None:
-    (log_dir / "mixed-0" / "leader-epoch-checkpoint").write_text("0\n3\n1 0\n0 583\n2 1151\n")
 
 
 CLUSTER, OLD = "kraft-cluster3", "kraft-cluster3/old"
@@ -123,16 +112,13 @@ CASES = {
     "replaced disk": Case(f"{OLD}/node2-replaced-disk", "orders", metadata=METADATA),
     "killed": Case(f"{OLD}/node2-killed", "orders"),
     "unclean, with a low mark": Case(f"{CLUSTER}/node1", "orders", low_mark),
-    "cut": Case(f"{CLUSTER}/node1", "orders", cut_last_segment),
     "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, leader_asserted=True),
     "marker of another epoch": Case(f"{CLUSTER}/node1", "orders", older_marker, METADATA),
     "live": Case(f"{CLUSTER}/node1", "orders", no_marker, broker_epoch=15),
     "disordered epochs": Case(f"{CLUSTER}/node1", "orders", disordered_epochs),
     "below its log start": Case(f"{CLUSTER}/node1", "orders", below_log_start),
     "cut above the high watermark": Case(f"{CLUSTER}/node1", "orders", cut_above_the_mark),
-    "disordered epochs before KRaft": Case("kafka27-mixed/logs", "mixed", disordered_epochs_before_kraft),
     "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", leader_asserted=True),
-    "before KRaft, killed": Case("kafka27-killed/logs", "k-mixed", leader_asserted=True),
     "no metadata log": Case("kafka4-mixed/logs", "mixed", leader_asserted=True),
 }
 AS_AFTER_A_KILL = "a deleted marker is what an unclean stop leaves"
@@ -171,18 +157,8 @@ class Answer:
 
 @pytest.fixture(autouse=True)
 def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metadata log that has not changed is not folded again: the cases ask for it a thousand times."""
-    known: dict[object, ImageAt] = {}
-
-    def remembered(location: str, offset: int | None = None, *others: Any) -> ImageAt:
-        place = Path(location)
-        files = sorted((place if place.name.endswith("-0") else place / "__cluster_metadata-0").iterdir())
-        key = location, offset, tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
-        if key not in known:
-            known[key] = read_image(location, offset, *others)
-        return known[key]
-
-    monkeypatch.setattr(cluster_metadata_logs, "read_image", remembered)
+    """The cases ask for the same few metadata logs a thousand times."""
+    remember_images(monkeypatch)
 
 
 def rank_of(verdict: SourceVerdict) -> float:

@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
-from plans import make_plan
+from plans import planned
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.findings import exit_code_of
+from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.plan import planner
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-
-NOW_MS = 1_795_270_000_000
-
-
-def planned(*paths: object, **options: object) -> Plan:
-    return make_plan(Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))  # type: ignore[arg-type]
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 
 
 def the_one(plan: Plan) -> PartitionPlan:
@@ -117,6 +111,16 @@ def test_no_log_end_no_file(tmp_path: Path) -> None:
         "e-0": [1],
     }
     assert [plan.log_end_offset for plan in plans.values()] == [None, 0, 0, 5, 1]
+
+
+def test_a_segment_that_is_no_file(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    for name in ("a-0", "b-0"):
+        write_partition(logs / name, {0: batch(0)})
+    (logs / "a-0" / f"{1:020d}.log").mkdir()
+    plan = planned(logs)
+    assert [(each.severity, each.path) for each in plan.findings] == [(Severity.STORAGE, str(logs / "a-0" / f"{1:020d}.log"))]
+    assert [[b.offset for b in each.boundaries] for each in plan.partitions] == [[], [1]]
 
 
 # --- where replay begins ---------------------------------------------------------------------------------------------------

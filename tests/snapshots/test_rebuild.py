@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from log_dirs import (
     batch,
     copy_of,
     make_log_dir,
-    marker,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -23,15 +22,14 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, bundled, partition_fixtures
-from plans import make_plan
+from plans import planned
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import crosscheck, schedule
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
-from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
@@ -41,7 +39,6 @@ from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
 
-NOW_MS = 1_795_270_000_000
 BUNDLED = sorted({each.fixture for each in partition_fixtures()})
 
 
@@ -49,8 +46,7 @@ SAME_NAMES = {"tiered-local", "txn-state4", "kafka4-compacted", "kafka4-mixed", 
 
 
 def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildResult:
-    request = Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options})  # type: ignore[arg-type]
-    return rebuild(make_plan(request), jobs=jobs)
+    return rebuild(planned(*paths, **options), jobs=jobs)
 
 
 def all_bytes(root: Path) -> dict[str, bytes]:
@@ -196,19 +192,6 @@ def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other.file.close()
 
 
-def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 3)
-    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 4, "t-1": 4})
-    data = b"".join(batch(producer, producer_id=producer, timestamp=NOW_MS) for producer in range(4))
-    for number in range(2):
-        partition = write_partition(logs / f"t-{number}", {0: data})
-        (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
-    result = rebuilt(logs, boundaries="all")
-    comparisons = [partition.boundaries[0].comparison for partition in result.partitions]
-    assert [None if each is None else (each.difference_count, len(each.differences)) for each in comparisons] == [(4, 3), (4, 0)]
-    assert result.differences_not_listed == 5
-
-
 # --- evidence --------------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +211,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(local_store, "create_file", slow)
     with pytest.raises(KeyboardInterrupt):
-        rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
+        rebuild(planned(logs), jobs=1, progress=interrupt)
     assert held
     assert None not in held
     assert lock_holder(logs) is None
@@ -250,62 +233,41 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
     }
 
 
-def test_a_snapshot_at_the_first_offset_is_used_when_later_ones_confirm_it(tmp_path: Path) -> None:
-    """The first segment is gone: producer 9 wrote only there, 7 opened a transaction there that ends in the next segment."""
-    nine = ProducerEntry(9, 0, 4, 8, 4, 2000)
-    before, after = ProducerEntry(7, 0, 0, 3, 0, 2000, -1, 3), ProducerEntry(7, 0, 0, 3, 0, 3000, 4)
-    states = {
-        10: {nine, before},
-        12: {nine, after, ProducerEntry(8, 0, 0, 11, 0, 3000)},
-        13: {nine, after, ProducerEntry(8, 0, 1, 12, 0, 4000)},
-        14: {nine, after, ProducerEntry(8, 0, 2, 13, 0, 5000)},
-    }
-    segments = {
-        10: marker(10, 7, coordinator_epoch=4, timestamp=3000) + batch(11, producer_id=8, timestamp=3000),
-        12: batch(12, producer_id=8, sequence=1, timestamp=4000),
-        13: batch(13, producer_id=8, sequence=2, timestamp=5000),
-    }
-    partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", segments)
-    for offset in (10, 13):
-        (partition / snapshot_name(offset)).write_bytes(snapshot_bytes(states[offset]))
-    result = rebuilt(partition.parent, as_of_ms=6000)
-    assert result.findings == ()
-    assert {each.offset: each.snapshot_class.value for each in result.partitions[0].boundaries} == {12: "EXACT", 14: "EXACT"}
-    assert snapshots_in(partition) == states
-    alone = rebuilt(partition, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=6000)
-    assert {each.snapshot_class.value for each in alone.partitions[0].boundaries if each.snapshot_class} == {"EXACT_FROM_LOG_START"}
-    assert {entry.producer_id for entries in snapshots_in(tmp_path / "out" / "t-0").values() for entry in entries} == {7, 8}
-
-
 # --- while it runs ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_changes_between_plan_and_lock_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
-    result = rebuild(plan, jobs=1)
-    assert exit_code_of(result.findings) == 3
-    assert any("segments or snapshots changed since the plan was made" in finding.message for finding in result.findings)
-    assert sorted(snapshots_in(logs / "mixed-0")) == [1151, 7045, 7637, 8231]
-    assert (logs / "mixed-0" / snapshot_name(1151)).read_bytes() == EMPTY_SNAPSHOT
-    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+def append_to_a_segment(logs: Path) -> None:
+    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
+        file.write(b"x")
 
 
-def test_a_broker_that_ran_between_plan_and_lock_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda logs: (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT), "segments or snapshots changed"),
+        (append_to_a_segment, "segments or snapshots changed"),
+        # A broker ran meanwhile.
+        (lambda logs: (logs / ".kafka_cleanshutdown").unlink(), "the broker's files changed"),
+    ],
+    ids=["snapshot", "segment", "broker"],
+)
+def test_what_changes_between_plan_and_lock_is_refused(change: Callable[[Path], object], says: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    (logs / ".kafka_cleanshutdown").unlink()
+    plan = planned(logs)
+    change(logs)
+    before = all_bytes(logs / "mixed-0")
     result = rebuild(plan, jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert any("the broker's files changed since the plan was made" in finding.message for finding in result.findings)
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+    assert any(f"{says} since the plan was made" in finding.message for finding in result.findings)
+    assert all_bytes(logs / "mixed-0") == before
+    if "segments" in says:
+        assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look under the lock and the link: the other boundaries are written all the same."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    plan = planned(logs)
     monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild._check_unchanged", lambda _plan: None)
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     result = rebuild(plan, jobs=1)
@@ -314,16 +276,6 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
         finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
     )
     assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
-
-
-def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
-    with (logs / "mixed-0" / f"{1151:020d}.log").open("ab") as file:
-        file.write(b"x")
-    result = rebuild(plan, jobs=1)
-    assert exit_code_of(result.findings) == 3
-    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
 
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +291,7 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).replace(logs / ".lock")
 
     monkeypatch.setattr(local_store, "create_file", create_and_replace)
-    result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
+    result = rebuild(planned(logs), jobs=1)
     assert exit_code_of(result.findings) == 3
     assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
@@ -386,31 +338,13 @@ def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> No
         assert (snapshot.st_mode, snapshot.st_uid, snapshot.st_gid) == (segment.st_mode, segment.st_uid, segment.st_gid)
 
 
-def test_one_bad_partition_among_many(tmp_path: Path) -> None:
-    logs = make_log_dir(tmp_path / "logs")
-    for number in range(20):
-        write_partition(logs / f"t-{number}", {0: batch(0, producer_id=number), 1: batch(1, producer_id=number, sequence=1)})
-    (logs / "t-7" / f"{0:020d}.log").write_bytes(b"\xff" * 100)
-    shutil.rmtree(logs / "t-9")
-    write_partition(logs / "t-9", {0: batch(0)})
-    (logs / "t-9" / f"{1:020d}.log").mkdir()
-    result = rebuilt(logs)
-    assert exit_code_of(result.findings) == 5
-    assert {Path(finding.path).name if finding.severity is Severity.DAMAGED else "" for finding in result.findings} >= {"t-7"}
-    for number in set(range(20)) - {7, 9}:
-        state = ProducerEntry(number, 0, 0, 0, 0, 1000)
-        assert snapshots_in(logs / f"t-{number}") == {1: {state}, 2: {ProducerEntry(number, 0, 1, 1, 0, 1000)}}
-    assert snapshots_in(logs / "t-7") == {}
-    assert snapshots_in(logs / "t-9") == {}
-
-
 def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
     def progress(name: str, size_bytes: int) -> None:
         told[name] = told.get(name, 0) + size_bytes
 
-    plan = make_plan(Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", as_of_ms=NOW_MS))
+    plan = planned(FIXTURES / "kafka27-mixed", out=str(tmp_path), boundaries="all")
     rebuild(plan, jobs=1, progress=progress)
     sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in told}
     assert told == sizes
@@ -420,7 +354,7 @@ def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:
     """What could not be written before a broker deleted a segment is not forgotten."""
-    plan = make_plan(Request((str(MIXED),), out=str(tmp_path / "out"), boundaries="all", as_of_ms=0))
+    plan = planned(MIXED, out=str(tmp_path / "out"), boundaries="all")
     (partition,) = plan.partitions
     earlier, found = (Finding(code, Severity.STORAGE, "/p", "no") for code in ("storage-failed", "bad-checksum"))
     result = PartitionResult(partition, RebuildOutcome([earlier]))

@@ -1,4 +1,4 @@
-"""The replay of a partition at every boundary: bundled logs, damage, and odd shapes."""
+"""The replay of a partition at every boundary: bundled logs, damage, and last segments without a batch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from replays import (
     UNSOUND,
     YOUNG,
     Hand,
-    Run,
     entries_in,
     run,
 )
 from simulated_broker import Client, listed
-from strategies import CONTROL, batch_of, header_of, message_of
 
 from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -104,72 +103,41 @@ def test_a_window_is_settled_where_it_is_asked_for(tmp_path: Path, monkeypatch: 
     assert result.at(3).judgement.snapshot_class is UNPROVEN
 
 
-def damaged(tmp_path: Path, base: int, change: Callable[[bytes], bytes], mode: ReplayFrom) -> Run:
+Change = Callable[[bytes], bytes]
+DAMAGE: dict[str, tuple[int, Change, int | None, dict[int, SnapshotClass], str]] = {
+    # Base of the segment, change; offset of the damage, classes, and what the last one says. tests/replay/test_classes.py has every tail.
+    "the last segment is torn": (6, lambda data: data + data[:17], None, dict.fromkeys((2, 4, 6, 8), EXACT), "torn"),
+    "its last batch is torn": (6, lambda data: data[:-1], None, dict.fromkeys((2, 4, 6, 7), EXACT), "torn"),
+    "zeros are behind it": (6, lambda data: data + bytes(18), None, dict.fromkeys((2, 4, 6, 8), EXACT), "zero-filled"),
+    # A broker throws there or truncates: no log end is handed out.
+    "its end is corrupt": (6, lambda data: data + b"\xff" * 100, 8, dict.fromkeys((2, 4, 6), EXACT), ""),
+    "an earlier one is torn": (2, lambda data: data[:-1], 3, {2: EXACT}, ""),
+    "zeros are behind an earlier one": (2, lambda data: data + bytes(300), 4, {2: EXACT}, ""),
+    "the end of an earlier one is corrupt": (2, lambda data: data + b"\xff" * 100, 4, {2: EXACT}, ""),
+    "a checksum differs": (
+        2,
+        lambda data: data[:30] + bytes((data[30] ^ 1,)) + data[31:],
+        None,
+        {2: EXACT, 4: UNSOUND, 6: UNSOUND, 8: UNSOUND},
+        "checksum",
+    ),
+}
+
+
+@MODES
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage(name: str, mode: ReplayFrom, tmp_path: Path) -> None:
+    base, change, damage, classes, says = DAMAGE[name]
     log, _ = four_segments()
-    directory = log.write(tmp_path / "t-0")
+    log.write(tmp_path / "t-0")
     path = tmp_path / "t-0" / f"{base:020d}.log"
     path.write_bytes(change(path.read_bytes()))
-    return run(listed(Path(directory.path)), mode, as_of_ms=NOW)
-
-
-@MODES
-@pytest.mark.parametrize("tail", [1, 16, 17, 18, 60])
-def test_torn_last_segment_ends_the_log_earlier(tail: int, mode: ReplayFrom, tmp_path: Path) -> None:
-    result = damaged(tmp_path, 6, lambda data: data + data[:tail], mode)
-    assert result.replay.damage is None
-    assert result.classes == dict.fromkeys((2, 4, 6, 8), EXACT)
-    assert result.at(8).is_log_end
-    assert any("torn" in reason for reason in result.at(8).judgement.reasons)
-    cut = damaged(tmp_path / "cut", 6, lambda data: data[:-1], mode)
-    assert cut.classes == dict.fromkeys((2, 4, 6, 7), EXACT)
-
-
-@MODES
-@pytest.mark.parametrize("zeros", [1, 16, 17, 18, 100, 1 << 20])
-def test_zeros_behind_the_last_batch_are_tolerated_however_few(zeros: int, mode: ReplayFrom, tmp_path: Path) -> None:
-    result = damaged(tmp_path, 6, lambda data: data + bytes(zeros), mode)
-    assert result.replay.damage is None
-    assert result.classes == dict.fromkeys((2, 4, 6, 8), EXACT)
-    assert any("zero-filled" in reason for reason in result.at(8).judgement.reasons)
-    assert not any("zero" in reason for reason in result.at(6).judgement.reasons)
-
-
-@MODES
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data[:-1],
-        lambda data: data + data[:5],
-        lambda data: data + bytes(3),
-        lambda data: data + bytes(300),
-        lambda data: data + b"\xff" * 100,
-    ],
-    ids=["torn", "torn-few", "zeros-few", "zeros", "corrupt"],
-)
-def test_earlier_segment_that_does_not_end_whole_ends_everything(
-    change: Callable[[bytes], bytes], mode: ReplayFrom, tmp_path: Path
-) -> None:
-    result = damaged(tmp_path, 2, change, mode)
-    assert result.replay.damage is not None
-    assert result.replay.damage.offset in (3, 4)
-    assert result.classes == {2: EXACT}
-
-
-@MODES
-def test_corrupt_end_of_the_last_segment(mode: ReplayFrom, tmp_path: Path) -> None:
-    """A broker throws there or truncates: no log end is handed out."""
-    result = damaged(tmp_path, 6, lambda data: data + b"\xff" * 100, mode)
-    assert result.replay.damage is not None
-    assert result.replay.damage.offset == 8
-    assert result.classes == dict.fromkeys((2, 4, 6), EXACT)
-
-
-@MODES
-def test_wrong_checksum_makes_everything_above_unsound(mode: ReplayFrom, tmp_path: Path) -> None:
-    result = damaged(tmp_path, 2, lambda data: data[:30] + bytes((data[30] ^ 1,)) + data[31:], mode)
-    assert result.replay.damage is None
-    assert result.classes == {2: EXACT, 4: UNSOUND, 6: UNSOUND, 8: UNSOUND}
-    assert all("checksum" in result.at(offset).judgement.reasons[0] for offset in (4, 6, 8))
+    result = run(listed(path.parent), mode, as_of_ms=NOW)
+    assert (result.replay.damage and result.replay.damage.offset) == damage
+    assert result.classes == classes
+    last = result.states[-1]
+    assert last.is_log_end is (damage is None)
+    assert says in "; ".join(last.judgement.reasons)
 
 
 @MODES
@@ -196,43 +164,7 @@ def test_batch_on_which_every_broker_throws(mode: ReplayFrom, tmp_path: Path) ->
 
 
 @MODES
-def test_gap_between_segments(mode: ReplayFrom, tmp_path: Path) -> None:
-    """The boundary is the base offset of the next segment, whatever lies before it; from the hole on it may be wrong."""
-    log, client = Hand(), Client(7, is_transactional=False)
-    log.data(client, YOUNG)
-    log.roll(5)
-    log.data(client, YOUNG)
-    result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
-    assert result.classes == {5: UNSOUND, 6: UNSOUND}
-    assert entries_in(result.at(5).entries)[7].last_offset == 0
-
-
-@MODES
-def test_overlapping_segments(mode: ReplayFrom, tmp_path: Path) -> None:
-    """The state at the next base already holds what lies behind it: told there, not one segment later."""
-    log, client = Hand(), Client(7, is_transactional=False)
-    log.data(client, YOUNG)
-    log.data(client, YOUNG)
-    log.roll(1)
-    log.data(client, YOUNG)
-    result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
-    assert result.classes == {1: UNSOUND, 2: UNSOUND}
-    assert "above the base 1 of the next one" in result.at(1).judgement.reasons[0]
-
-
-@MODES
-def test_first_batch_below_the_base_of_its_segment(mode: ReplayFrom, tmp_path: Path) -> None:
-    for count, offsets in ((1, {1: EXACT}), (3, {1: EXACT, 3: UNSOUND})):
-        log, client = Hand(), Client(7, is_transactional=False)
-        log.data(client, YOUNG)
-        log.roll()
-        log.end = 0
-        log.data(client, YOUNG, count)
-        assert run(log.write(tmp_path / str(count) / "t-0"), mode, as_of_ms=NOW).classes == offsets
-
-
-@MODES
-@pytest.mark.parametrize("rest", [b"", bytes(1000), b"\0" * 10, b"\1" * 30, b"\xff" * 30])
+@pytest.mark.parametrize("rest", [b"", bytes(1000), b"\1" * 30, b"\xff" * 30])
 def test_last_segment_without_a_batch(rest: bytes, mode: ReplayFrom, tmp_path: Path) -> None:
     """One boundary, at its base, once, whether the file is empty or was only laid out."""
     log, client = Hand(), Client(7, is_transactional=False)
@@ -258,58 +190,3 @@ def test_single_empty_segment(rest: bytes, mode: ReplayFrom, tmp_path: Path) -> 
         assert result.classes == {9: EXACT_FROM_LOG_START}
         assert len(result.at(9).entries) == 0
         assert result.at(9).is_log_end
-
-
-@MODES
-@pytest.mark.parametrize("magic", [0, 1])
-def test_first_segment_of_old_messages(magic: int, mode: ReplayFrom, tmp_path: Path) -> None:
-    """A wrapper stands at the offset of its last message: what it wraps is no hole, and the log end is behind it."""
-    log = Hand()
-    log.add(message_of(magic, 4, b"five of them", attributes=1))
-    boundary = log.roll()
-    log.add(message_of(magic, 7, b"three", attributes=1))
-    log.data(Client(7, is_transactional=False), YOUNG)
-    result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
-    assert boundary == 5
-    assert result.classes == {5: EXACT, 9: EXACT}
-    assert entries_in(result.at(9).entries) == {7: ProducerEntry(7, 0, 0, 8, 0, YOUNG)}
-    assert len(result.at(5).entries) == 0
-
-
-@MODES
-def test_compacted_log_is_unsound_from_there_on(mode: ReplayFrom, tmp_path: Path) -> None:
-    for number, batch in enumerate(
-        (
-            batch_of(header_of(1, last_offset_delta=4, record_count=2), b""),
-            batch_of(header_of(1, attributes=CONTROL, producer_id=7, producer_epoch=0, record_count=0), b""),
-            batch_of(header_of(3), b""),
-        )
-    ):
-        log = Hand()
-        log.data(Client(7, is_transactional=False), YOUNG)
-        first = log.roll()
-        log.add(batch)
-        result = run(log.write(tmp_path / str(number) / "t-0"), mode, as_of_ms=NOW)
-        assert result.classes == {first: EXACT, log.end: UNSOUND}
-
-
-def test_doubts_of_a_long_compacted_log_are_not_repeated_at_every_boundary(tmp_path: Path) -> None:
-    log = Hand()
-    for _ in range(40):
-        log.add(batch_of(header_of(log.end, last_offset_delta=4, record_count=2), b""))
-        log.roll()
-    log.data(Client(7, is_transactional=False), YOUNG)
-    result = run(log.write(tmp_path / "t-0"), as_of_ms=NOW)
-    assert len(result.at(log.end).judgement.reasons) == 11
-    assert result.at(log.end).judgement.reasons[-1] == "and 30 more"
-
-
-@MODES
-def test_epoch_that_goes_down_leaves_it_unproven(mode: ReplayFrom, tmp_path: Path) -> None:
-    log, client = Hand(), Client(7, is_transactional=False, epoch=3)
-    log.data(client, YOUNG)
-    first = log.roll()
-    client.epoch = 2
-    log.data(client, YOUNG)
-    result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
-    assert result.classes == {first: EXACT, log.end: UNPROVEN}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
 from log_dirs import flip
-from manifests import partition_fixtures
 from replays import (
     EXACT,
     NOW,
@@ -21,6 +18,7 @@ from replays import (
     UNSOUND,
     WEAK,
     YOUNG,
+    Case,
     Hand,
     case_of,
     check,
@@ -35,13 +33,16 @@ from strategies import LogBatch
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.reference.producer_state import ProducerState
-from snaprebuild.replay.window import is_expired, window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import open_source
 
 
+def some_offsets(case: Case, rng: random.Random) -> list[int]:
+    return sorted({rng.randrange(case.bases[0], case.broker.end_offset + 1) for _ in range(6)})
+
+
 def test_auto_is_sound() -> None:
-    """Of every boundary that is called load-equivalent, a broker that loads it has what the whole log gives."""
+    """Of every offset that is called load-equivalent, a broker that loads its state has what the whole log gives; inside segments too."""
     reached: Counter[str] = Counter()
 
     @each_seed()
@@ -52,7 +53,7 @@ def test_auto_is_sound() -> None:
         for offset in case.ends:
             if offset < case.witness and rng.random() < 0.2:
                 snapshots[offset] = case.live(offset)
-        result = case.replayed({at: entries.values() for at, entries in snapshots.items()})
+        result = case.replayed({at: entries.values() for at, entries in snapshots.items()}, cuts=some_offsets(case, rng))
         assert {state.offset for state in result.states} >= {
             offset for offset in case.ends if case.first_wanted <= offset <= case.witness
         }
@@ -66,6 +67,8 @@ def test_auto_is_sound() -> None:
     assert reached["window"] >= EXAMPLES * 0.08
     assert reached["extended by some"] >= EXAMPLES * 0.003
     assert reached["gave up"] >= EXAMPLES * 0.06
+    assert reached["cut LOAD_EQUIVALENT"] + reached["cut SUPERSET_SAFE"] > EXAMPLES * 0.05, reached
+    assert reached["cut EXACT"] > EXAMPLES * 0.05, reached
 
 
 def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> None:
@@ -107,19 +110,20 @@ def test_window_mode_claims_nothing_that_is_not_proven() -> None:
     @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
-        has_witness = random.Random(seed ^ 4).random() < 0.5
+        rng = random.Random(seed ^ 4)
+        has_witness = rng.random() < 0.5
         snapshots = {case.witness: case.live(case.witness).values()} if has_witness else {}
-        result = case.replayed(snapshots, ReplayFrom.WINDOW)
+        result = case.replayed(snapshots, ReplayFrom.WINDOW, some_offsets(case, rng))
         assert result.extensions == 0
-        assert [state.offset for state in result.states] == case.ends[: case.stop]
+        assert [state.offset for state in result.states if not state.is_cut] == case.ends[: case.stop]
         start = result.replay.start_index
         assert start == min(case.window, case.stop, len(case.bases) - 1)
         if start == 0:
             return
-        for index, state in enumerate(result.states):
+        for state in result.states:
             klass = state.judgement.snapshot_class
             assert not state.is_complete
-            if index < start:
+            if state.offset <= case.bases[start]:
                 assert (klass, len(state.entries)) == (UNPROVEN, 0)
                 reached["below"] += 1
             elif klass in PROVEN:
@@ -141,50 +145,6 @@ def test_window_mode_claims_nothing_that_is_not_proven() -> None:
 
     holds()
     assert all(reached[name] for name in ("below", "G1", "G2", "G3", "G4")), reached
-
-
-WINDOWED = [
-    ("kafka27-mixed", "logappend-0"),
-    ("kafka4-mixed", "logappend-0"),
-    ("kafka27-mixed", "deleted-0"),
-    ("kafka4-mixed", "deleted-0"),
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("partition", WINDOWED, ids="-".join)
-def test_windows_of_bundled_partitions(partition: tuple[str, str]) -> None:
-    """Real logs of some seconds under expirations of seconds: what a broker's snapshot proves is what Kafka's classes gave."""
-    (about,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == partition]
-    directory = listed(about.directory)
-    largest = [part.max_timestamp for part in about.segments]
-    bases = [part.base_offset for part in about.segments]
-    right = {part.snapshot_offset: part.entries for part in about.segments}
-    reached: Counter[str] = Counter()
-    for expiration_ms, at in itertools.product(range(200, 20_000, 800), [offset for offset, _ in directory.snapshots]):
-        as_of_ms = max(largest)
-        window = window_start(largest, as_of_ms, expiration_ms)
-        stop = bases.index(at) if at in bases else len(bases)
-        for wanted in (offset for offset in right if offset <= at):
-            result = run(directory, as_of_ms=as_of_ms, expiration_ms=expiration_ms, window=window, stop=stop, first_wanted=wanted)
-            reached["window"] += result.replay.start_index > 0
-            reached["extended"] += result.extensions > 0
-            for state in result.states:
-                klass = state.judgement.snapshot_class
-                found = frozenset(entries_in(state.entries).values())
-                if state.offset >= wanted and klass in PROVEN:
-                    reached["proven"] += 1
-                    assert kept(found, as_of_ms, expiration_ms) == kept(right[state.offset], as_of_ms, expiration_ms)
-                elif state.offset >= wanted:
-                    assert (klass, found) == (EXACT, right[state.offset])
-    assert reached["extended"] > 0, reached
-    if partition[0] == "kafka4-mixed":
-        assert reached["window"] > 0, reached
-        assert reached["proven"] > 0, reached
-
-
-def kept(entries: Iterable[ProducerEntry], as_of_ms: int, expiration_ms: int) -> set[ProducerEntry]:
-    return {entry for entry in entries if not is_expired(entry, as_of_ms, expiration_ms)}
 
 
 def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) -> None:

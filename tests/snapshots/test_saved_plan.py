@@ -15,19 +15,13 @@ import pytest
 from documents import validator_of
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
-from plans import load_plan, make_plan
+from plans import load_plan, planned
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
 from snaprebuild.snapshots.plan.plan_file import save_plan
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.storage.store import S3Settings
-
-NOW_MS = 1_795_270_000_000
-
-
-def planned(*paths: object, **options: object) -> Plan:
-    return make_plan(Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))  # type: ignore[arg-type]
 
 
 def saved(tmp_path: Path, plan: Plan) -> Path:

@@ -95,26 +95,6 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     assert result.exit_code == 1
 
 
-HEALTHY = {
-    "follower-lost-state/node1",
-    "kafka27-compacted/logs",
-    "kafka4-compacted/logs",
-    "kafka4-mixed/logs",
-    "kraft-metadata-moved/logs",
-    "kraft-metadata/logs",
-    "tiered-local/logs",
-    "txn-state/logs",
-    "txn-state4/logs",
-}
-
-
-@pytest.mark.parametrize("path", sorted(HEALTHY))
-def test_healthy_directory_raises_no_alarm(path: str) -> None:
-    result = scanned(FIXTURES / path)
-    assert [finding for finding in result.findings if finding.severity] == []
-    assert result.exit_code == 0
-
-
 def test_boundaries_are_the_offsets_of_the_manifest(partition_fixture: PartitionFixture) -> None:
     partition = only(scanned(partition_fixture.directory))
     expected = [segment.snapshot_offset for segment in partition_fixture.segments]
@@ -423,18 +403,26 @@ def test_segment_of_two_gibibytes_never_goes_up(healthy: Path) -> None:
     assert partition.stuck_bytes == partition.stuck_bytes_after_rebuild == rest
 
 
-def test_log_without_leader_epochs_never_goes_up(healthy: Path) -> None:
-    (healthy / "leader-epoch-checkpoint").unlink()
+@pytest.mark.parametrize(
+    ("path", "text", "code", "blocked"),
+    [
+        ("mixed-0/leader-epoch-checkpoint", None, "no-leader-epochs", 14),
+        ("mixed-0/leader-epoch-checkpoint", "0\n5\n0 0\n", "unreadable-leader-epochs", 0),
+        # The snapshot of the clean stop still tells where the log ends.
+        ("recovery-point-offset-checkpoint", "rubbish", "unreadable-broker-file", 0),
+    ],
+)
+def test_files_of_the_broker_that_are_missing_or_damaged(
+    healthy: Path, path: str, text: str | None, code: str, blocked: int
+) -> None:
+    (healthy.parent / path).unlink()
+    if text is not None:
+        (healthy.parent / path).write_text(text)
     result = scanned(healthy.parent)
-    assert len(only(result).blocked) == 14
-    assert codes(result, Severity.FINDING) == {"no-leader-epochs"}
-
-
-def test_damaged_leader_epochs_are_reported_and_block_nothing(healthy: Path) -> None:
-    (healthy / "leader-epoch-checkpoint").write_text("0\n5\n0 0\n")
-    result = scanned(healthy.parent)
-    assert codes(result, Severity.FINDING) == {"unreadable-leader-epochs"}
-    assert not only(result).blocked
+    assert codes(result, Severity.FINDING) == {code}
+    assert len(only(result).blocked) == blocked
+    assert only(result).log_end.offset == 8334
+    assert (only(result).log_end.known_by == "the last snapshot of a clean stop") is (code == "unreadable-broker-file")
 
 
 def test_boundaries_below_the_log_start_are_not_due(mixed: Path) -> None:
@@ -629,14 +617,6 @@ def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path
     )
     assert {boundary.at_next_start for boundary in partition.boundaries} == {None}
     assert [each.next_base_offset for each in partition.blocked] == [687]
-
-
-def test_damaged_checkpoint_counts_as_absent(healthy: Path) -> None:
-    (healthy.parent / "recovery-point-offset-checkpoint").write_text("rubbish")
-    result = scanned(healthy.parent)
-    assert codes(result, Severity.FINDING) == {"unreadable-broker-file"}
-    # The snapshot of the clean stop still tells where the log ends.
-    assert (only(result).log_end.offset, only(result).log_end.known_by) == (8334, "the last snapshot of a clean stop")
 
 
 def test_an_empty_log_directory_is_clean_and_a_wrong_path_is_not(tmp_path: Path) -> None:

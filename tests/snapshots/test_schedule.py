@@ -10,79 +10,55 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-from dying_reads import dies_at_three, dies_whatever_it_reads, dies_where_marked, mark, runs_out_of_memory
+from dying_reads import dies_whatever_it_reads, dies_where_marked, mark, runs_out_of_memory
 from log_dirs import batch, write_partition
 from manifests import REPOSITORY
+from recorded_tasks import RecordedTask
+from simulated_broker import listed
 
-from formats.errors import FormatError
-from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
-from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir
 
 
-class Recorded(PartitionTask):
-    """Takes the segments of one directory, in rounds, and writes down what it was told."""
-
-    def __init__(
-        self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None, cuts: Sequence[int] = ()
-    ) -> None:
-        self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
-        self.device = device
-        self.rounds = rounds
-        self.stop_after = stop_after
-        self.cuts = cuts
-        self.taken: list[int] = []
-        self.error: Exception | None = None
-        self.finished = 0
-
-    def tasks(self) -> list[ReadTask]:
-        if not self.rounds:
-            return []
-        self.rounds -= 1
-        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True, cuts=self.cuts)
-
-    def take(self, summary: SegmentSummary) -> bool:
-        self.taken.append(summary.base_offset)
-        return self.stop_after is None or len(self.taken) < self.stop_after
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        assert self.error is None
-        self.error = error
-
-    def finish(self) -> None:
-        self.finished += 1
+def partition(tmp_path: Path, name: str, segments: int = 6) -> PartitionDir:
+    return listed(write_partition(tmp_path / name, {offset: batch(offset, payload_bytes=100) for offset in range(segments)}))
 
 
-def partition(tmp_path: Path, name: str, segments: int = 6) -> Path:
-    return write_partition(tmp_path / name, {offset: batch(offset, payload_bytes=100) for offset in range(segments)})
+class Threads(ThreadPoolExecutor):
+    """In place of worker processes: they are ready at once."""
+
+    _processes = None
+
+    def __init__(self, jobs: int, **_options: object) -> None:
+        super().__init__(jobs)
 
 
-@pytest.fixture(params=["here", "workers"])
+@pytest.fixture(params=["here", "pool"])
 def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Work is done in this process, or always by worker processes."""
-    if request.param == "workers":
+    """Work is done one after the other, or always by a pool."""
+    if request.param == "pool":
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+        monkeypatch.setattr(schedule, "ProcessPoolExecutor", Threads)
         return 2
     return 1
 
 
 def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(3 + number)) for number in range(5)]
     assert [work.finished for work in works] == [1] * 5
@@ -90,14 +66,14 @@ def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
 
 
 def test_works_may_ask_for_more(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, "t-0", 3), rounds=3), Recorded(partition(tmp_path, "t-1", 2))]
+    works = [RecordedTask(partition(tmp_path, "t-0", 3), [range(3)] * 3), RecordedTask(partition(tmp_path, "t-1", 2))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1, 2] * 3, [0, 1]]
     assert [work.finished for work in works] == [1, 1]
 
 
 def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, "t-0"), stop_after=2, rounds=5), Recorded(partition(tmp_path, "t-1"))]
+    works = [RecordedTask(partition(tmp_path, "t-0"), [range(6)] * 5, stop_after=2), RecordedTask(partition(tmp_path, "t-1"))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert [work.finished for work in works] == [1, 1]
@@ -106,8 +82,8 @@ def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
 def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
     """And no more of them once it is enough."""
     segments = {0: b"".join(map(batch, range(4))), 4: b"".join(map(batch, range(4, 9)))}
-    directory = write_partition(tmp_path / "t-0", segments)
-    works = [Recorded(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
+    directory = listed(write_partition(tmp_path / "t-0", segments))
+    works = [RecordedTask(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 0, 0, 4, 4], [0, 0], [0, 0, 0, 4]]
     assert [work.finished for work in works] == [1, 1, 1]
@@ -115,13 +91,13 @@ def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
 
 def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
     run([], anywhere)
-    work = Recorded(partition(tmp_path, "t-0"), rounds=0)
+    work = RecordedTask(partition(tmp_path, "t-0"), [])
     run([work], anywhere)
     assert (work.taken, work.finished) == ([], 1)
 
 
 def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) -> None:
-    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     (tmp_path / "t-1" / f"{2:020d}.log").unlink()
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
@@ -130,9 +106,11 @@ def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) 
     assert [work.finished for work in works] == [1, 0, 1]
 
 
-def test_a_segment_that_changed_is_refused(anywhere: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Grown in the middle of the log, or replaced. The last segment of a live broker may grow, and may not shrink."""
-    works = [Recorded(partition(tmp_path, name)) for name in ("grown-0", "replaced-0", "appended-0", "cut-0")]
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 1 << 30 if jobs == 1 else 0)
+    works = [RecordedTask(partition(tmp_path, name)) for name in ("grown-0", "replaced-0", "appended-0", "cut-0")]
     with (tmp_path / "grown-0" / f"{2:020d}.log").open("ab") as file:
         file.write(b"\0")
     replaced = tmp_path / "replaced-0" / f"{2:020d}.log"
@@ -143,22 +121,14 @@ def test_a_segment_that_changed_is_refused(anywhere: int, tmp_path: Path) -> Non
     with (tmp_path / "appended-0" / f"{5:020d}.log").open("ab") as file:
         file.write(batch(6))
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
-    run(works, anywhere)
+    run(works, jobs)
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
     assert [type(work.error) for work in works] == [RefusedError, GoneFileError, type(None), RefusedError]
     assert "changed since it was listed" in str(works[0].error)
 
 
-class Refuses(Recorded):
-    def take(self, summary: SegmentSummary) -> bool:
-        super().take(summary)
-        if len(self.taken) == 2:
-            raise StorageError("no space")
-        return True
-
-
 def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
-    works = [Refuses(partition(tmp_path, "t-0")), Recorded(partition(tmp_path, "t-1"))]
+    works = [RecordedTask(partition(tmp_path, "t-0"), refuse_at=2), RecordedTask(partition(tmp_path, "t-1"))]
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], list(range(6))]
     assert str(works[0].error) == "no space"
@@ -166,7 +136,7 @@ def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
 
 
 def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None:
-    work = Recorded(partition(tmp_path, "t-0"))
+    work = RecordedTask(partition(tmp_path, "t-0"))
 
     def tasks() -> list[ReadTask]:
         raise ReadFailedError("no listing")
@@ -190,29 +160,13 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[ReadTask], Seg
     return install
 
 
-def test_a_segment_that_kills_every_worker_fails_its_partition_alone(
-    tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    dying(dies_at_three)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 40)) for number in range(3)]
-    run(works, 2)
-    assert [work.taken for work in works] == [list(range(40)), [0, 1, 2], list(range(40))]
-    assert [work.finished for work in works] == [1, 0, 1]
-    assert [works[0].error, works[2].error] == [None, None]
-    error = works[1].error
-    assert isinstance(error, StorageError)
-    assert (error.exit_code, error.path) == (5, str(tmp_path / "t-1" / f"{3:020d}.log"))
-    assert "a worker process died while it read this file" in str(error)
-    assert "are read once more, one at a time" in caplog.text
-
-
 def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a spinning disk, whose only reader it was: another one takes its place."""
     dying(dies_where_marked)
     monkeypatch.setattr(block_device, "is_rotational", lambda _device: True)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 20), [range(20)] * 2) for number in range(2)]
     mark(tmp_path / "t-0", 0, 1)
     # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
     read_isolated = schedule._Pool._read_isolated
@@ -229,23 +183,31 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
 
     monkeypatch.setattr(schedule._Pool, "_read_isolated", then_mark_another)
     run(works, 2)
-    assert [work.taken for work in works] == [list(range(20)) * 2] * 3
-    assert [(work.finished, work.error) for work in works] == [(1, None)] * 3
+    assert [work.taken for work in works] == [list(range(20)) * 2] * 2
+    assert [(work.finished, work.error) for work in works] == [(1, None)] * 2
     assert not list(tmp_path.rglob("*.dies.*")), "each of them killed a worker"
     assert deaths == [True, True]
 
 
-def test_many_segments_that_kill_workers(tmp_path: Path, dying: Callable[..., None]) -> None:
+def test_segments_that_kill_every_worker_fail_their_partitions_alone(
+    tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
     """Side by side and one behind the other: who is guilty is told, and nobody else."""
     dying(dies_where_marked)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(6)]
-    guilty = {1: 0, 2: 3, 4: 5}
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
+    guilty = {1: 0, 2: 3}
     for number, base_offset in guilty.items():
         mark(tmp_path / f"t-{number}", base_offset, 2)
     run(works, 3)
-    assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(6)]
-    paths = {number: work.error.path for number, work in enumerate(works) if isinstance(work.error, StorageError)}
-    assert paths == {number: str(tmp_path / f"t-{number}" / f"{base:020d}.log") for number, base in guilty.items()}
+    assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(4)]
+    assert [work.finished for work in works] == [1, 0, 0, 1]
+    for number, base_offset in guilty.items():
+        error = works[number].error
+        assert isinstance(error, StorageError)
+        assert (error.exit_code, error.path) == (5, str(tmp_path / f"t-{number}" / f"{base_offset:020d}.log"))
+        assert "a worker process died while it read this file" in str(error)
+    assert (works[0].error, works[3].error) == (None, None)
+    assert "are read once more, one at a time" in caplog.text
 
 
 def test_a_worker_that_the_executor_does_not_end(
@@ -262,7 +224,7 @@ def test_a_worker_that_the_executor_does_not_end(
 
     monkeypatch.setattr(_ExecutorManagerThread, "shutdown_workers", only_whole)
     monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     mark(tmp_path / "t-1", 3, 2)
     hung = threading.Event()
 
@@ -284,19 +246,19 @@ def test_a_worker_that_the_executor_does_not_end(
 
 def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever: a thousand partitions are not tried one by one where no worker can live."""
-    monkeypatch.setattr(schedule, "LOST_MAX", 3)
+    monkeypatch.setattr(schedule, "LOST_MAX", 1)
     dying(dies_whatever_it_reads)
-    works = [Recorded(partition(tmp_path, f"t-{number}", 2)) for number in range(20)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
     run(works, 2)
     assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
     assert "die whatever they read" in str(works[-1].error)
-    assert len(list(tmp_path.rglob("*.tried"))) < 4 * schedule.LOST_MAX
+    assert len(list(tmp_path.rglob("*.tried"))) < 12
 
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_segment", runs_out_of_memory)
-    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     run(works, 2)
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
     assert "out of memory" in str(works[1].error)
@@ -393,9 +355,9 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
     return install  # type: ignore[return-value]
 
 
-def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> list[Recorded]:
+def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> list[RecordedTask]:
     return [
-        Recorded(partition(tmp_path / str(device), f"t-{number}", segments), device=device)
+        RecordedTask(partition(tmp_path / str(device), f"t-{number}", segments), device=device)
         for device in range(devices)
         for number in range(partitions)
     ]
@@ -421,20 +383,11 @@ def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers:
     assert all(work.taken == list(range(8)) for work in works)
 
 
-def test_one_slow_disk_beside_a_quick_one(tmp_path: Path, readers: Callable[..., Readers]) -> None:
-    pool = readers(lambda task: 0.06 if "/0/t-" in task.path else 0.03, frozenset({0}), lambda pool: pool.most[1] > 1)
-    works = works_on(tmp_path, 2, 2, 6)
-    run(works, 4)
-    assert pool.most[0] == 1
-    assert pool.most[1] > 1
-    assert all(work.taken == list(range(6)) for work in works)
-
-
 def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Readers]) -> None:
     """The first segment of a long partition is slow: the others are not read far ahead, whose results would pile up."""
     ahead: list[int] = []
     pool = readers(lambda task: 0.4 if task.base_offset == 0 else 0.0)
-    work = Recorded(partition(tmp_path / "0", "t-0", 60))
+    work = RecordedTask(partition(tmp_path / "0", "t-0", 60))
     take = work.take
 
     def taking(summary: SegmentSummary) -> bool:
@@ -481,22 +434,24 @@ def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:
         assert allowed_processors(tmp_path, own) >= 1 << 20
 
 
-def test_the_environment_says_how_many_read_a_disk(
-    tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("option", "variable", "jobs", "most"), [(3, None, 8, 3), (3, None, 2, 2), (3, None, None, 3), (None, "2", 8, 2)]
+)
+def test_how_many_read_a_disk(
+    option: int | None,
+    variable: str | None,
+    jobs: int | None,
+    most: int,
+    tmp_path: Path,
+    readers: Callable[..., Readers],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(READERS_VARIABLE, "2")
-    pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= 2)
-    run(works_on(tmp_path, 1, 3, 4), 8)
-    assert pool.most == {0: 2}
-
-
-@pytest.mark.parametrize(("jobs", "most"), [(8, 3), (2, 2), (None, 3)])
-def test_a_run_says_how_many_read_a_disk(
-    jobs: int | None, most: int, tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)  # without --jobs as many are started as read all disks
+    """As the run or the environment says. Without --jobs as many are started as read all disks."""
+    monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)
+    if variable is not None:
+        monkeypatch.setenv(READERS_VARIABLE, variable)
     pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= most)
-    with limited_io(IoLimits(readers_per_disk=3)):
+    with limited_io(IoLimits(readers_per_disk=option)):
         run(works_on(tmp_path, 1, 3, 4), jobs)
     assert pool.most == {0: most}
 
@@ -506,7 +461,7 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError
 
     monkeypatch.setattr(schedule, "ProcessPoolExecutor", no_pool)
-    work = Recorded(partition(tmp_path, "t-0"))
+    work = RecordedTask(partition(tmp_path, "t-0"))
     run([work], 8)
     assert work.taken == list(range(6))
 

@@ -11,14 +11,10 @@ import pytest
 from log_dirs import batch, copy_of, make_log_dir, write_partition
 from manifests import FIXTURES
 
-from formats.broker.broker_files import read_properties
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_of
 from snaprebuild.snapshots.source.source import Selection, Source, TopicKind, check_segments_are_files, open_source
 from snaprebuild.storage import log_dir
-
-DAY_MS = 86_400_000
 
 
 def names(source: Source) -> list[str]:
@@ -215,52 +211,6 @@ def test_what_is_no_file(suffix: str, tmp_path: Path) -> None:
 
 
 # --- server.properties -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("log.dirs = /a , /b ,", ["/a", "/b"]),
-        ("log.dir=/a", ["/a"]),
-        ("log.dir=/a\nlog.dirs=/b", ["/b"]),
-        ("broker.id=1", ["/tmp/kafka-logs"]),
-    ],
-)
-def test_log_dirs(text: str, expected: list[str]) -> None:
-    assert log_dirs_of(read_properties(text.encode())) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", DAY_MS),
-        ("producer.id.expiration.ms=5000", 5000),
-        ("producer.id.expiration.ms=5000\ntransactional.id.expiration.ms=900000000", 5000),
-        ("transactional.id.expiration.ms=900000000", 900_000_000),
-        ("transactional.id.expiration.ms=60000", DAY_MS),
-        ("inter.broker.protocol.version=2.7-IV0", 7 * DAY_MS),
-        ("inter.broker.protocol.version=3.3", 7 * DAY_MS),
-        ("inter.broker.protocol.version=3.4-IV0", DAY_MS),
-        ("producer.id.expiration.ms=5000\ninter.broker.protocol.version=2.7", 5000),
-    ],
-)
-def test_the_longest_expiration_that_this_broker_may_use(text: str, expected: int) -> None:
-    assert expiration_of(read_properties(text.encode())) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "producer.id.expiration.ms=soon",
-        "producer.id.expiration.ms=0",
-        "transactional.id.expiration.ms=x",
-        "inter.broker.protocol.version=new",
-        f"producer.id.expiration.ms={2**63}",
-    ],
-)
-def test_an_expiration_that_is_none(text: str) -> None:
-    with pytest.raises(UsageError):
-        expiration_of(read_properties(text.encode()))
 
 
 def test_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:

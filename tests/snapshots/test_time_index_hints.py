@@ -6,10 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from log_dirs import make_log_dir
+from log_dirs import batch, make_log_dir
 from plans import make_plan
 
-from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
@@ -21,18 +20,6 @@ from snaprebuild.snapshots.source.source import PartitionSource, open_source
 NOW = 1_800_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
 OLD, RECENT = NOW - 3 * DAY, NOW - HOUR
-
-
-def data(offset: int, producer_id: int, sequence: int, timestamp: int) -> bytes:
-    header = BatchHeader(offset, 0, 0, 2, 0, 0, 0, timestamp, timestamp, producer_id, 0, sequence, 1)
-    return build_record_batch(header, [Record(0, 0, None, b"x")])
-
-
-def filler(offset: int, following: int) -> bytes:
-    """A batch without a producer that reaches to the next segment."""
-    count = following - offset
-    header = BatchHeader(offset, 0, 0, 2, 0, 0, count - 1, OLD, OLD, -1, -1, -1, count)
-    return build_record_batch(header, [Record(0, delta, None, b"") for delta in range(count)])
 
 
 def partition(directory: Path, entries_kept: int) -> None:
@@ -47,10 +34,14 @@ def partition(directory: Path, entries_kept: int) -> None:
     bases = sorted(segments)
     for base, (batches, index) in segments.items():
         following = next((each for each in bases if each > base), None)
-        data_of = [data(base + at, *batch) for at, batch in enumerate(batches)]
+        data = b"".join(
+            batch(base + at, producer_id=producer, sequence=sequence, timestamp=timestamp)
+            for at, (producer, sequence, timestamp) in enumerate(batches)
+        )
         if following is not None:  # no gap below the next segment
-            data_of.append(filler(base + len(batches), following))
-        (directory / f"{base:020}.log").write_bytes(b"".join(data_of))
+            end = base + len(batches)
+            data += batch(end, count=following - end, timestamp=OLD)
+        (directory / f"{base:020}.log").write_bytes(data)
         (directory / f"{base:020}.timeindex").write_bytes(b"".join(struct.pack(">qi", *entry) for entry in index))
         (directory / f"{base:020}.index").write_bytes(b"")
     witness = [ProducerEntry(7, 0, 2, 31, 0, RECENT), ProducerEntry(8, 0, 1, 10, 0, OLD), ProducerEntry(9, 0, 1, 30, 0, RECENT)]

@@ -164,23 +164,6 @@ def test_an_open_transaction_that_the_witness_lacks(is_honest: bool, tmp_path: P
     assert ("lacks the transaction that producer 9 opened at 0" in result.replay.start_reason) is not is_honest
 
 
-@pytest.mark.parametrize("is_honest", [True, False])
-def test_a_transaction_that_begins_too_late_in_the_witness(is_honest: bool, tmp_path: Path) -> None:
-    """A broker that lost its state below the window took the first batch behind the loss for the beginning."""
-    log = Hand()
-    client = Client(9, is_transactional=True, epoch=1)
-    log.data(client, OLD)
-    log.roll()
-    continued = log.data(client, YOUNG)
-    boundary = log.roll()
-    log.data(client, YOUNG)
-    witness = ProducerEntry(9, 1, 2, 2, 0, YOUNG, 4, 0 if is_honest else continued)
-    directory = log.write(tmp_path / "t-0", {log.end: [witness]})
-    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
-    assert result.classes[boundary] is (SnapshotClass.LOAD_EQUIVALENT if is_honest else EXACT)
-    assert entries_in(result.at(boundary).entries)[9].current_txn_first_offset == 0
-
-
 @pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.WINDOW])
 @pytest.mark.parametrize("has_transactions", [True, False])
 def test_what_is_assumed_is_said(has_transactions: bool, mode: ReplayFrom, tmp_path: Path) -> None:
