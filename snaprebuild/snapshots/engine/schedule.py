@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -310,8 +311,11 @@ def _end_workers(pool: ProcessPoolExecutor) -> None:
     The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
     ever, and the executor waits for its end.
     """
-    for worker in [*(pool._processes or {}).values()]:
-        if worker.is_alive():
+    workers = [*(pool._processes or {}).values()]
+    # Not `is_alive`: it takes the exit code out of a pipe, and so does a thread of the executor. One of them would get none.
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=0)
+    for worker in workers:
+        if worker.sentinel not in ended:
             worker.kill()
 
 
@@ -376,7 +380,8 @@ class _Pool:
         lost, self.lost = [each for each in self.lost if not each.queue.is_over], []
         if not lost:
             return
-        if any(worker.exitcode == -signal.SIGBUS for worker in self.workers.values()):
+        may_be_mapped = any(each.may_map for each in lost)
+        if may_be_mapped and any(worker.exitcode == -signal.SIGBUS for worker in self.workers.values()):
             self.mapped_deaths += 1
             log.info(
                 "a file became shorter while it was read: %d segments are read once more", sum(len(each.segments) for each in lost)
