@@ -18,7 +18,7 @@ from snaprebuild.storage.local.mapped_windows import WINDOW_BYTES_MIN, mapped_re
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.store import FileIdentity
 
-SIZE = 3 << 20
+SIZE = 11 << 20
 EXT4, NFS, FUSE = 0xEF53, 0x6969, 0x65735546
 
 
@@ -34,7 +34,9 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """A disk of this machine. Runs of pages that are not in memory may be added."""
     runs: list[tuple[int, int]] = []
     monkeypatch.setattr(mapped_windows, "_file_system", lambda _fd: EXT4)
-    monkeypatch.setattr(Residency, "absent", lambda _residency, begin, _length: [run for run in runs if run[0] >= begin])
+    monkeypatch.setattr(
+        Residency, "absent", lambda _residency, begin, length: [run for run in runs if begin <= run[0] < begin + length]
+    )
     return runs
 
 
@@ -59,12 +61,14 @@ def test_bytes_in_memory_are_mapped_wherever_they_begin(path: Path, worker: None
 
 
 def test_only_up_to_the_first_page_that_is_not_in_memory(path: Path, worker: None, absent: list[tuple[int, int]]) -> None:
-    absent.append((2 << 20, mmap.PAGESIZE))
+    hole = 9 << 20
+    absent.append((hole, mmap.PAGESIZE))
     with opened(path) as file:
         window = file.window(5, SIZE - 5)
         assert window is not None
-        assert len(window) == (2 << 20) - 5
-        assert file.window((2 << 20) - WINDOW_BYTES_MIN + mmap.PAGESIZE, WINDOW_BYTES_MIN) is None, "too little of it"
+        assert len(window) == hole - 5
+        assert file.window(hole - WINDOW_BYTES_MIN + mmap.PAGESIZE, WINDOW_BYTES_MIN) is None, "too little of it"
+        assert file.window(hole + mmap.PAGESIZE, 1 << 20) is not None, "all that is asked for"
 
 
 def test_nothing_is_mapped_after_a_wait_for_the_disk(path: Path, worker: None, monkeypatch: pytest.MonkeyPatch) -> None:

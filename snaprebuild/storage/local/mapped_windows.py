@@ -24,7 +24,7 @@ __all__ = ["LOCAL_FILE_SYSTEMS", "MappedWindows", "mapped_reads", "mapped_window
 LOCAL_FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 """Numbers of ``statfs(2)``. Elsewhere a look may wait or fail: the bytes come over a network, or from a user's process (FUSE)."""
 
-WINDOW_BYTES_MIN = 1 << 20
+WINDOW_BYTES_MIN = 4 << 20
 """A smaller window costs more in system calls than it saves."""
 
 _may_map = False
@@ -54,9 +54,8 @@ class MappedWindows:
         if _major_faults() != self._faults:
             return None
         begin = position_bytes - position_bytes % mmap.PAGESIZE
-        absent = self._residency.absent(begin, position_bytes + count - begin)
-        length = absent[0][0] - begin if absent else position_bytes + count - begin
-        if length < min(count, WINDOW_BYTES_MIN):
+        length = self._resident_bytes(begin, position_bytes + count - begin)
+        if length < min(position_bytes + count - begin, WINDOW_BYTES_MIN):
             return None
         try:
             mapped = mmap.mmap(self._fd, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
@@ -64,6 +63,14 @@ class MappedWindows:
             return None
         mapped.madvise(mmap.MADV_RANDOM)
         return memoryview(mapped)[position_bytes - begin :]
+
+    def _resident_bytes(self, begin: int, count: int) -> int:
+        """From a position on. Asked step by step: of a file that is not in memory, few pages are asked about."""
+        for start in range(begin, begin + count, WINDOW_BYTES_MIN):
+            absent = self._residency.absent(start, min(WINDOW_BYTES_MIN, begin + count - start))
+            if absent:
+                return absent[0][0] - begin
+        return count
 
     def close(self) -> None:
         """Windows that are still looked at stay until they are not."""
