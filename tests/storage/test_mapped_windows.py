@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError
-from snaprebuild.storage.io_limits.page_cache import Residency
+from snaprebuild.storage.io_limits.page_cache import Residency, cached_pages
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.local import mapped_windows
 from snaprebuild.storage.local.mapped_windows import WINDOW_BYTES_MIN, mapped_reads
@@ -34,6 +34,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """A disk of this machine. Runs of pages that are not in memory may be added."""
     runs: list[tuple[int, int]] = []
     monkeypatch.setattr(mapped_windows, "_file_system", lambda _fd: EXT4)
+    monkeypatch.setattr(mapped_windows, "cached_pages", lambda *_: None)
     monkeypatch.setattr(
         Residency, "absent", lambda _residency, begin, length: [run for run in runs if begin <= run[0] < begin + length]
     )
@@ -145,3 +146,28 @@ def test_a_deadline_holds_for_windows(path: Path, worker: None) -> None:
 def test_the_file_system_of_this_place_has_a_number(path: Path) -> None:
     with path.open("rb") as file:
         assert mapped_windows._file_system(file.fileno())
+
+
+def test_the_faster_call_counts_the_same_pages(path: Path) -> None:
+    """Whatever is in memory at the moment. A kernel without the call, or that does not tell, gives None."""
+    with path.open("rb") as file:
+        for begin, count in ((0, SIZE), (mmap.PAGESIZE * 3, 10 * mmap.PAGESIZE), (0, 1)):
+            found = cached_pages(file.fileno(), begin, count)
+            if found is None:
+                continue
+            residency = Residency.of(file.fileno(), SIZE)
+            assert residency is not None
+            pages = -(-count // mmap.PAGESIZE)
+            absent = sum(-(-length // mmap.PAGESIZE) for _, length in residency.absent(begin, count))
+            assert found == pages - absent
+            residency.close()
+
+
+def test_all_pages_by_the_faster_call_are_enough(path: Path, worker: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Residency, "absent", lambda *_: [(0, SIZE)])
+    with opened(path) as file:
+        assert file.window(0, SIZE) is None
+        monkeypatch.setattr(mapped_windows, "cached_pages", lambda _fd, _begin, count: count // mmap.PAGESIZE)
+        assert file.window(0, SIZE) is not None
+        monkeypatch.setattr(mapped_windows, "cached_pages", lambda _fd, _begin, count: count // mmap.PAGESIZE - 1)
+        assert file.window(0, SIZE) is None

@@ -16,7 +16,7 @@ import os
 import resource
 from collections.abc import Iterator
 
-from snaprebuild.storage.io_limits.page_cache import Residency, libc
+from snaprebuild.storage.io_limits.page_cache import Residency, cached_pages, libc
 from snaprebuild.storage.io_limits.policy import current_io_limits
 
 __all__ = ["LOCAL_FILE_SYSTEMS", "MappedWindows", "mapped_reads", "mapped_windows"]
@@ -66,6 +66,8 @@ class MappedWindows:
 
     def _resident_bytes(self, begin: int, count: int) -> int:
         """From a position on. Asked step by step: of a file that is not in memory, few pages are asked about."""
+        if cached_pages(self._fd, begin, count) == -(-count // mmap.PAGESIZE):
+            return count
         for start in range(begin, begin + count, WINDOW_BYTES_MIN):
             absent = self._residency.absent(start, min(WINDOW_BYTES_MIN, begin + count - start))
             if absent:
