@@ -11,12 +11,29 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable
-
-from crc32c import crc32c as _crc32c
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 
 __all__ = ["crc32", "crc32_reference", "crc32c", "crc32c_reference"]
 
 Buffer = bytes | bytearray | memoryview
+
+
+def _loaded_crc32c() -> Callable[[Buffer, int], int]:
+    """The function of the package ``crc32c``. The package itself reads its own metadata, a tenth of the start of a command."""
+    package = find_spec("crc32c")
+    extension = PathFinder.find_spec("_crc32c", package.submodule_search_locations) if package else None
+    if extension is None or extension.loader is None:
+        from crc32c import crc32c
+
+        return crc32c
+    module = module_from_spec(extension)
+    extension.loader.exec_module(module)
+    function: Callable[[Buffer, int], int] = module.crc32c
+    return function
+
+
+_crc32c = _loaded_crc32c()
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 __all__ = ["UNKNOWN_TAGGED_FIELDS", "FieldSchema", "MessageSchema", "StructSchema", "Versions", "load_schemas"]
@@ -129,6 +128,8 @@ def load_schemas(name: str) -> dict[str, MessageSchema]:
     Args:
         name: of the file, without its suffix.
     """
+    from importlib import resources  # a start of the command that reads no message goes without
+
     text = resources.files("formats").joinpath("schemas", f"{name}.json").read_text()
     return {message["name"]: _message_schema(message) for message in json.loads(text)["messages"]}
 

@@ -11,11 +11,14 @@ import contextlib
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING
 
 from snaprebuild.storage.io_limits.page_cache import PageReader, page_reader
 from snaprebuild.storage.io_limits.process import IDLE, lift_limit, limit_memory, scheduling_class, set_priority
 from snaprebuild.storage.io_limits.read_rate import ReadRate, SharedRate
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 __all__ = [
     "NO_IO_LIMITS",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import MutableSequence
-from multiprocessing.context import BaseContext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.storage.store import S3Settings
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 __all__ = ["Counter", "Meter", "SharedCounts", "adopt_meters", "count_elsewhere", "meter_of", "share_meters"]
 
