@@ -83,7 +83,7 @@ def read_mapped(task: ReadTask) -> tuple[SegmentSummary, ...]:
 
 def shrinks_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
     """As ``read_mapped`` while this worker may map. A segment with a mark beside it (``mark_shrinking``) loses its bytes meanwhile."""
-    if mapped_windows._may_map:
+    if mapped_windows.may_map():
         return read_mapped(task)
     shrink_if_marked(task)
     return read_segment(task)

@@ -72,8 +72,7 @@ def run(
     Raises:
         subprocess.TimeoutExpired: it took longer; it was killed.
     """
-    if _looked_at(os.environ) != _looked_at_first():
-        assert user is None
+    if user is None and _looked_at(os.environ) != _looked_at_first():
         command = [sys.executable, "-m", "snaprebuild", *arguments]
         places = (subprocess.PIPE if each is None else each for each in (stdout, stderr))
         streams = dict(zip(("stdout", "stderr"), places, strict=True))

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
 
 from snaprebuild.storage.local.process_settings import end_with_parent
@@ -35,12 +35,18 @@ PRELOADED = ("snaprebuild.snapshots.engine.worker_start", "snaprebuild.snapshots
 
 
 def start_server() -> None:
-    """Starts the server that forks workers of this machine, if it does not run. It reads nothing and takes no limits: workers do."""
+    """Starts the server that forks workers of this machine, if it does not run.
+
+    It reads nothing. Its memory is bounded as that of this process is now, perhaps long after it was started.
+    """
     # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
     is_main = threading.current_thread() is threading.main_thread()
     forkserver.set_forkserver_preload(list(PRELOADED if is_main else PRELOADED[1:]))
     with _interrupts_ignored():
         forkserver.ensure_running()
+    for pid in (forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid):  # type: ignore[attr-defined]
+        if pid is not None:  # the second one may be that of a process above
+            resource.prlimit(pid, resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA))
 
 
 @contextlib.contextmanager

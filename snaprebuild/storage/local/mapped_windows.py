@@ -15,11 +15,12 @@ import mmap
 import os
 import resource
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 from snaprebuild.storage.io_limits.page_cache import Residency, cached_pages, libc
 from snaprebuild.storage.io_limits.policy import current_io_limits
 
-__all__ = ["LOCAL_FILE_SYSTEMS", "MappedWindows", "mapped_reads", "mapped_windows"]
+__all__ = ["LOCAL_FILE_SYSTEMS", "MappedWindows", "mapped_reads", "mapped_windows", "may_map"]
 
 LOCAL_FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 """Numbers of ``statfs(2)``. Elsewhere a look may wait or fail: the bytes come over a network, or from a user's process (FUSE)."""
@@ -27,18 +28,22 @@ LOCAL_FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x
 WINDOW_BYTES_MIN = 4 << 20
 """A smaller window costs more in system calls than it saves."""
 
-_may_map = False
+_may_map: ContextVar[bool] = ContextVar("may_map", default=False)
 
 
 @contextlib.contextmanager
 def mapped_reads(*, allowed: bool) -> Iterator[None]:
-    """Inside the block this process may map files. Only for a process that may die, and whose death costs no more than its work."""
-    global _may_map  # noqa: PLW0603
-    before, _may_map = _may_map, allowed
+    """Inside the block this thread may map files. Only for a process that may die, and whose death costs no more than its work."""
+    before = _may_map.set(allowed)
     try:
         yield
     finally:
-        _may_map = before
+        _may_map.reset(before)
+
+
+def may_map() -> bool:
+    """Whether this thread may map files now."""
+    return _may_map.get()
 
 
 class MappedWindows:
@@ -86,7 +91,7 @@ def mapped_windows(fd: int, status: os.stat_result) -> MappedWindows | None:
         fd: descriptor, open for reading.
         status: of the file.
     """
-    if not _may_map or current_io_limits().bytes_per_second is not None:
+    if not may_map() or current_io_limits().bytes_per_second is not None:
         return None
     if _file_system(fd) not in LOCAL_FILE_SYSTEMS or not _is_residency_told(fd, status):
         return None
