@@ -42,6 +42,7 @@ from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 HERE = Path(__file__).resolve().parent
 NOISE_MAX = 1.4
+"""Median to least time: above it a miss is not judged."""
 MEMORY_MAX_BYTES = 128 << 20
 BYTES_A_PRODUCER_MAX = 200
 

@@ -16,7 +16,15 @@ import numpy as np
 from formats.errors import BadLengthError, FormatError
 from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC_POSITION
 
-__all__ = ["LOOK_BYTES", "chain_end", "seeds_from_hints", "seeds_from_search", "walk_by_length", "walk_from_seeds"]
+__all__ = [
+    "LOOK_BYTES",
+    "SAMPLED_BATCHES",
+    "chain_end",
+    "seeds_from_hints",
+    "seeds_from_search",
+    "walk_by_length",
+    "walk_from_seeds",
+]
 
 LOOK_BYTES = MAGIC_POSITION + 2
 """``FileLogInputStream`` reads a length only if more than the 17 bytes up to the magic are left."""

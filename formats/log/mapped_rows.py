@@ -16,7 +16,7 @@ from typing import Protocol, TypeGuard
 import numpy as np
 
 from formats.log.batch_rows import Rows, are_current, gather, native
-from formats.log.batch_walk import chain_end, seeds_from_hints, walk_by_length, walk_from_seeds
+from formats.log.batch_walk import SAMPLED_BATCHES, chain_end, seeds_from_hints, walk_by_length, walk_from_seeds
 
 __all__ = ["MAPPED_BATCH_BYTES_MIN", "WINDOW_BYTES", "MappedBytes", "gives_windows", "mapped_rows"]
 
@@ -25,9 +25,6 @@ WINDOW_BYTES = 64 << 20
 
 MAPPED_BATCH_BYTES_MIN = 6 << 10
 """Mean size from which on a mapping is faster: a page fault costs as much as copying about this much."""
-
-SAMPLED_BATCHES = 16
-"""From which the mean size is estimated."""
 
 
 class MappedBytes(Protocol):

@@ -1,4 +1,4 @@
-"""Starts the server that forks workers before the command itself is loaded, where much is to be read: both take some tenths of a second."""
+"""Starts the server that forks workers while the command is loaded, if many bytes will be read. Each takes some tenths of a second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READING_VERBS = frozenset({"rebuild", "stage", "verify", "stats", "explain", "tr
 """Those that read whole segments. A verb of two words is known by its second one."""
 
 LOOKED_AT_MAX = 2000
-"""Files and directories. Where so many hold little, the server is started when it is needed."""
+"""Files and directories. If these hold too few bytes, the server starts when it is needed."""
 
 
 def start_early(words: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ def start_early(words: Sequence[str]) -> None:
     from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, start_server
 
     if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
-        with contextlib.suppress(OSError):  # told where the server is needed
+        with contextlib.suppress(OSError):  # the run says it, when it needs the server
             start_server()
 
 

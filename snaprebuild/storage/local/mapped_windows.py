@@ -49,9 +49,10 @@ def may_map() -> bool:
 class MappedWindows:
     """Windows of one open file."""
 
-    def __init__(self, fd: int, residency: Residency) -> None:
+    def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
-        self._residency = residency
+        self._size_bytes = size_bytes
+        self._residency: Residency | None = None  # made when it is asked: most segments need none
         self._faults = _major_faults()
 
     def window(self, position_bytes: int, count: int) -> memoryview | None:
@@ -73,6 +74,9 @@ class MappedWindows:
         """From a position on. Asked step by step: of a file that is not in memory, few pages are asked about."""
         if cached_pages(self._fd, begin, count) == -(-count // mmap.PAGESIZE):
             return count
+        self._residency = self._residency or Residency.of(self._fd, self._size_bytes)
+        if self._residency is None:
+            return 0
         for start in range(begin, begin + count, WINDOW_BYTES_MIN):
             absent = self._residency.absent(start, min(WINDOW_BYTES_MIN, begin + count - start))
             if absent:
@@ -81,7 +85,8 @@ class MappedWindows:
 
     def close(self) -> None:
         """Windows that are still looked at stay until they are not."""
-        self._residency.close()
+        if self._residency is not None:
+            self._residency.close()
 
 
 def mapped_windows(fd: int, status: os.stat_result) -> MappedWindows | None:
@@ -95,8 +100,7 @@ def mapped_windows(fd: int, status: os.stat_result) -> MappedWindows | None:
         return None
     if _file_system(fd) not in LOCAL_FILE_SYSTEMS or not _is_residency_told(fd, status):
         return None
-    residency = Residency.of(fd, status.st_size)
-    return None if residency is None else MappedWindows(fd, residency)
+    return MappedWindows(fd, status.st_size)
 
 
 def _file_system(fd: int) -> int | None:
