@@ -59,15 +59,20 @@ class WithCommand(VerbCommand):
         return [*super().collect_usage_pieces(ctx), "[-- CMD [ARG]...]"]
 
 
-def wrapped_command() -> list[str] | None:
-    """The command, or None where there is no ``--``.
+def wrapped_command(*, as_json: bool) -> list[str] | None:
+    """The command, or None if there is no ``--``.
+
+    Args:
+        as_json: the result was requested as JSON on stdout, which belongs to the command.
 
     Raises:
-        UsageError: nothing stands behind it.
+        UsageError: no command follows it, or both need stdout.
     """
     command: list[str] | None = click.get_current_context().meta.get(_KEY)
     if command is not None and not (command and command[0]):
         raise UsageError("-- expects the command that is to be started behind it")
+    if command is not None and as_json:
+        raise UsageError("--output json: stdout belongs to CMD; --save-json FILE takes the document")
     return command
 
 

@@ -11,11 +11,13 @@ import shutil
 import struct
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import live_broker
+from command import COMMAND, Run, live_broker
+from command import snaprebuild as run_command
 from documents import validator_of
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
@@ -515,3 +517,31 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
+
+
+# --- before a command -------------------------------------------------------------------------------------------------------
+
+
+def wrapped(plan: Path, *command: object) -> Run:
+    return run_command("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
+
+
+def test_the_command_starts_after_the_installation(plan: Path, logs: Path) -> None:
+    run = wrapped(plan, "sh", "-c", f"cat {logs}/mixed-0/{snapshot_name(MIXED[1])} | wc -c; exit 7")
+    assert (run.exit_code, run.stdout.strip().isdecimal()) == (7, True)
+    assert run.stderr == "snaprebuild: 14 snapshots installed in 2 partitions. Start the broker: they take effect then.\n"
+    assert set(MIXED[1:]) <= set(snapshots_in(logs / "mixed-0"))
+
+
+@pytest.mark.parametrize("reason", ["no plan", "another segment", "a broker runs"])
+def test_the_command_starts_whatever_happens(reason: str, plan: Path, logs: Path) -> None:
+    """And what installs can come before what rebuilds the rest."""
+    if reason == "no plan":
+        plan.unlink()
+    elif reason == "another segment":
+        for log in (logs / "mixed-0").glob("*.log"):
+            log.write_bytes(log.read_bytes()[:-1] + b"x")
+    with live_broker(logs) if reason == "a broker runs" else nullcontext():
+        run = wrapped(plan, *COMMAND, "before-start", logs, "--deadline", 60, "--jobs", 1, "--", "echo", "started")
+    assert (run.exit_code, run.stdout) == (0, "started\n")
+    assert "is started all the same" in run.stderr

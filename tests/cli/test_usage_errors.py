@@ -143,6 +143,7 @@ CASES = [
     ("before-start {tmp} -- ''", "-- expects the command"),
     ("before-start {tmp} --fail-closed", "--fail-closed says when CMD is started: none is given"),
     ("before-start {tmp} --output json -- true", "--output json: stdout belongs to CMD; --save-json FILE takes the document"),
+    ("install {tmp}/plan.jsonl --output json -- true", "--output json: stdout belongs to CMD; --save-json FILE takes the document"),
     ("before-start {tmp} s3://bucket/logs", "no broker starts on an object store"),
     ("before-start {tmp} --deadline -1", "expected a number from 0"),
     # inspect

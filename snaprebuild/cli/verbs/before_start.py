@@ -92,12 +92,10 @@ def before_start(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs
 
-    command = wrapped_command()
+    command = wrapped_command(as_json=out.as_json)
     if command is None and fail_closed:
         raise UsageError("--fail-closed says when CMD is started: none is given; without it the exit code tells")
     if command is not None:
-        if out.as_json:
-            raise UsageError("--output json: stdout belongs to CMD; --save-json FILE takes the document")
         start_after(command, seconds=deadline, only_if_done=fail_closed)
     until = None if deadline is None else time.monotonic() + deadline
     out.begin({"--receipt": receipt})

@@ -10,6 +10,7 @@ import typer
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, WholeNumber, check_paths
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 
 __all__ = ["install"]
 
@@ -46,6 +47,7 @@ def install(
     PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. Every log directory of the broker is held meanwhile. What was staged is
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
+    With CMD it then becomes CMD, whatever the result is, as `before-start` does.
     """
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.result import shown
@@ -54,6 +56,9 @@ def install(
     from snaprebuild.snapshots.staging.install import install as carry_out
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
+    command = wrapped_command(as_json=out.as_json)
+    if command is not None:
+        start_after(command, seconds=deadline, only_if_done=False)
     began = time.perf_counter()
     until = None if deadline is None else time.monotonic() + deadline
     check_paths([plan])
@@ -73,4 +78,5 @@ def install(
         result.findings,
         lambda: print_install(result),
         answer=lambda: install_answer(result),
+        last=None if command is None else lambda: tell(f"snaprebuild: {install_answer(result)[0]}"),
     )
