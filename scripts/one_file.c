@@ -32,7 +32,7 @@
 struct tail {
   uint64_t contents_at, contents_size, list_at, list_size, list_crc; /* CRC-32 of zlib; the contents end with a sum of their own */
   char key[KEY_SIZE];       /* hexadecimal, the first half of a SHA-256 */
-  char python[24];          /* of the interpreter, below the directory */
+  char command[24];         /* path of the command, below the directory */
   char magic[16];
 } __attribute__((packed));
 
@@ -213,9 +213,9 @@ static int provide(int place, const char *name, const char *shown) {
   return unfit(shown, "what is unpacked there does not stay whole");
 }
 
-/* Unpacks below a place if need be, and becomes the interpreter. Returns where that place is unfit. */
-static void run_from(const char *place, int make_parent, char **arguments, int count) {
-  char python[4600], *command[count + 6];
+/* Unpacks below a place if need be, and becomes the command. Returns where that place is unfit. */
+static void run_from(const char *place, int make_parent, char **arguments) {
+  char command[4600];
   int directory = open_place(place, make_parent);
   if (directory < 0) return;
   char name[KEY_SIZE + 1] = {0};
@@ -225,22 +225,17 @@ static void run_from(const char *place, int make_parent, char **arguments, int c
     return;
   }
   close(directory);
-  snprintf(python, sizeof python, "%s/%s/%.24s", place, name, tail.python);
-  /* Isolated: neither variables of Python nor packages of the user have a say in it. */
-  char *first[] = {python, "-IB", "-m", "snaprebuild"};
-  memcpy(command, first, sizeof first);
-  for (int i = 1; i < count; i++) command[3 + i] = arguments[i];
-  command[3 + (count > 1 ? count : 1)] = NULL;
-  execv(python, command);
+  snprintf(command, sizeof command, "%s/%s/%.24s", place, name, tail.command);
+  execv(command, arguments);
   unfit(place, strerror(errno));
 }
 
-static void run_below(const char *root, const char *end, int make_parent, char **arguments, int count) {
+static void run_below(const char *root, const char *end, int make_parent, char **arguments) {
   char place[4096];
-  if (snprintf(place, sizeof place, "%s%s", root, end) < (int)sizeof place) run_from(place, make_parent, arguments, count);
+  if (snprintf(place, sizeof place, "%s%s", root, end) < (int)sizeof place) run_from(place, make_parent, arguments);
 }
 
-int main(int count, char **arguments) {
+int main(int count __attribute__((unused)), char **arguments) {
   char own[64];
   struct stat status;
   map_own_file();
@@ -248,13 +243,13 @@ int main(int count, char **arguments) {
   const char *named = getenv("SNAPREBUILD_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   if (named && *named) {
     if (*named != '/') fail(2, "SNAPREBUILD_CACHE_DIR: expected an absolute path, found '%s'", named);
-    run_below(named, "", 0, arguments, count);
+    run_below(named, "", 0, arguments);
   } else {
-    if (cache && *cache == '/') run_below(cache, "/snaprebuild", 1, arguments, count);
+    if (cache && *cache == '/') run_below(cache, "/snaprebuild", 1, arguments);
     /* After sudo, HOME may be that of somebody else. */
-    if (home && *home == '/' && stat(home, &status) == 0 && status.st_uid == geteuid()) run_below(home, "/.cache/snaprebuild", 1, arguments, count);
-    run_below("/var/tmp", own, 0, arguments, count);
-    run_below("/tmp", own, 0, arguments, count);
+    if (home && *home == '/' && stat(home, &status) == 0 && status.st_uid == geteuid()) run_below(home, "/.cache/snaprebuild", 1, arguments);
+    run_below("/var/tmp", own, 0, arguments);
+    run_below("/tmp", own, 0, arguments);
   }
   fail(REFUSED, "finds no place to unpack itself into (SNAPREBUILD_CACHE_DIR=DIR names one):%s", why_not);
 }

@@ -1,11 +1,13 @@
-"""The one file of a release: an interpreter, the packages, every shared library they need, and a launcher in front (one_file.c).
+"""The tree of a release: an interpreter, the packages and every shared library they need. As an archive, and as the one file.
 
-The C library and its loader are inside too: the file starts on any Linux, also on one that has none (one_file_starter.c).
+The C library and its loader are inside too: it starts on any Linux, also on one that has none (one_file_starter.c).
+The one file is a launcher (one_file.c) with the tree attached.
 """
 
 from __future__ import annotations
 
 import compileall
+import gzip
 import hashlib
 import importlib.metadata
 import os
@@ -17,12 +19,13 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Tree", "make_tree", "write_one_file"]
+__all__ = ["Tree", "machine", "make_tree", "write_archive", "write_one_file"]
 
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -65,6 +68,8 @@ class Tree:
     root: Path
     python: str
     """Of the program that starts the interpreter, below the root."""
+    command: str = "bin/snaprebuild"
+    """Of the program that starts the command: the same one, which looks at its name."""
     interpreter: str = "bin/interpreter"
     """Of the interpreter itself."""
     libraries: dict[str, Path] = field(default_factory=dict)
@@ -113,6 +118,8 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
         shutil.rmtree(tests, ignore_errors=True)
     _compile(home)
     _relocate(tree)
+    _compile_static("one_file_starter.c", root / tree.python, f'-DPYTHON="{VERSION}"')
+    shutil.copyfile(root / tree.python, root / tree.command)
     return tree
 
 
@@ -224,14 +231,13 @@ ENTRY = struct.Struct("<IIQ")
 
 
 def write_one_file(tree: Tree, out: Path, work: Path) -> None:
-    """Starter, launcher, contents, list of files, tail: see one_file.c.
+    """Launcher, contents, list of files, tail: see one_file.c.
 
     Raises:
         CalledProcessError: the compiler failed.
     """
     launcher = work / "launcher"
     _compile_static("one_file.c", launcher, "-l:libz.a")
-    _compile_static("one_file_starter.c", tree.root / tree.python)
     listed, contents, key = bytearray(), bytearray(), hashlib.sha256()
     stream = zlib.compressobj(6)
     paths = sorted(path for path in tree.root.rglob("*"))
@@ -241,8 +247,7 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
             entry = ENTRY.pack(0, len(name), 0)
         else:
             data = path.read_bytes()
-            mode = 0o555 if data[:4] == b"\x7fELF" else 0o444
-            entry = ENTRY.pack(mode, len(name), len(data))
+            entry = ENTRY.pack(_mode(path), len(name), len(data))
             contents += stream.compress(data)
             key.update(hashlib.sha256(data).digest())
         listed += entry + name + b"\0"
@@ -251,9 +256,42 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     head = launcher.read_bytes()
     ends = len(head) + len(contents)
     name = key.hexdigest()[:32].encode()
-    tail = TAIL.pack(len(head), len(contents), ends, len(listed), zlib.crc32(listed), name, tree.python.encode(), MAGIC)
+    tail = TAIL.pack(len(head), len(contents), ends, len(listed), zlib.crc32(listed), name, tree.command.encode(), MAGIC)
     out.write_bytes(head + contents + listed + tail)
     out.chmod(0o755)
+
+
+def write_archive(tree: Tree, out: Path, epoch: int, beside: Mapping[str, Path]) -> None:
+    """The tree below a directory with the name of the archive. Owner, times and order are the same in each build.
+
+    Args:
+        tree: as `make_tree` made it.
+        out: `*.tar.gz`.
+        epoch: seconds since 1970 of each entry.
+        beside: files next to `bin` and `lib`: their names and where they are.
+    """
+    top = out.name.removesuffix(".tar.gz")
+    paths = {path.relative_to(tree.root).as_posix(): path for path in tree.root.rglob("*")} | dict(beside)
+    with (
+        out.open("wb") as file,
+        gzip.GzipFile("", "wb", 9, file, mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        for name, path in [("", tree.root), *sorted(paths.items())]:
+            entry = tarfile.TarInfo(f"{top}/{name}".rstrip("/"))
+            entry.mtime = epoch
+            if path.is_dir():
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(entry)
+                continue
+            entry.mode, entry.size = _mode(path), path.stat().st_size
+            with path.open("rb") as data:
+                archive.addfile(entry, data)
+
+
+def _mode(path: Path) -> int:
+    """Read-only; programs and shared libraries are executable."""
+    return 0o555 if _is_elf(path) else 0o444
 
 
 def _compile_static(source: str, program: Path, *libraries: str) -> None:

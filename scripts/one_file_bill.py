@@ -56,7 +56,8 @@ def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
     """
     home = tree.root / "lib" / Path(tree.python).name
     parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]
-    parts = [replace(each, files=(tree.root / tree.python,)) if each.name == "snaprebuild" else each for each in parts]
+    own = (tree.root / tree.command, tree.root / tree.python)
+    parts = [replace(each, files=own) if each.name == "snaprebuild" else each for each in parts]
     of_system: dict[str, list[Path]] = {}
     for name, place in tree.libraries.items():
         if not name.startswith("libpython"):
@@ -178,5 +179,5 @@ def notices(parts: list[Part]) -> str:
     """One text: what is inside, and under which terms each part is."""
     table = [f"{part.name} {part.version}: {part.license}" for part in parts]
     texts = [f"{'=' * 100}\n{part.name} {part.version}\n{'=' * 100}\n\n{part.notice.strip()}\n" for part in parts]
-    head = "What the self-contained file of snaprebuild has in it, and the terms of each part.\n"
+    head = "What the self-contained file and the tree of snaprebuild have in them, and the terms of each part.\n"
     return "\n".join([head, *table, "", *texts])

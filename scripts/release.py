@@ -14,8 +14,9 @@ from pathlib import Path
 
 import typer
 from man_page import man_page
-from one_file import machine, make_tree, write_one_file
+from one_file import machine, make_tree, write_archive, write_one_file
 from one_file_bill import bill_of_materials, notices, parts_of
+from provenance import statement
 
 from snaprebuild import __version__
 from snaprebuild.cli.completion import script
@@ -33,7 +34,11 @@ def main() -> None:
         prog="scripts/release", description="Builds wheel, sdist, the self-contained file, and what goes with them."
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to (default: dist)")
-    out = parser.parse_args().out.absolute()
+    parser.add_argument("--packages", action="store_true", help="also a deb and an rpm; needs nfpm")
+    parser.add_argument("--image", action="store_true", help="also a container image, as an OCI archive")
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS with this key of ssh-keygen")
+    given = parser.parse_args()
+    out: Path = given.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         parser.error(f"{out} is not empty")
@@ -41,9 +46,33 @@ def main() -> None:
     os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
     with tempfile.TemporaryDirectory(prefix="snaprebuild-release-") as work:
         build(out, Path(work), epoch)
-    sums = [f"{sha256(path)}  {path.relative_to(out).as_posix()}" for path in sorted(out.rglob("*")) if path.is_file()]
+    for kind in ("packages", "image"):
+        if getattr(given, kind):
+            say(kind)
+            subprocess.run([ROOT / "scripts" / "deploy" / kind / "build", out], check=True)
+    names = {"packages": given.packages, "image": given.image}
+    (out / f"snaprebuild-{__version__}.provenance.json").write_text(statement(ROOT, digests(out), names, epoch))
+    sums = [f"{digest}  {name}" for name, digest in digests(out).items()]
     (out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print(f"{out}: {len(sums)} files and SHA256SUMS")
+    if given.sign:
+        sign(out / "SHA256SUMS", given.sign)
+    else:
+        print("SHA256SUMS is not signed: --sign KEY signs it")
+
+
+def digests(out: Path) -> dict[str, str]:
+    """SHA-256 of each file of a release, by its name, in order."""
+    return {path.relative_to(out).as_posix(): sha256(path) for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+def sign(file: Path, key: Path) -> None:
+    """Writes `FILE.sig`, which `ssh-keygen -Y verify` checks (SECURITY.md).
+
+    Raises:
+        CalledProcessError: there is no such key, or it was not unlocked.
+    """
+    subprocess.run(["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", key, file], check=True)
 
 
 def release_epoch() -> int:
@@ -76,6 +105,9 @@ def build(out: Path, work: Path, epoch: int) -> None:
     (out / f"{file.name}.cdx.json").write_text(bill)
     (out / "THIRD-PARTY-NOTICES.txt").write_text(notices(parts))
     shutil.copyfile(ROOT / "LICENSE", out / "LICENSE")
+    say("the tree as an archive")
+    beside = {name: out / name for name in ("LICENSE", "THIRD-PARTY-NOTICES.txt")}
+    write_archive(tree, file.with_name(f"{file.name}.tar.gz"), epoch, beside)
     (out / "snaprebuild.1").write_text(man_page(f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}"))
     (out / "completions").mkdir()
     for shell, name in COMPLETIONS.items():

@@ -64,6 +64,17 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Generator[ObjectSt
         yield store
 
 
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release, built once for each process that runs tests. It takes a minute."""
+    from releases import build_release, missing
+
+    why = missing()
+    if why is not None:
+        pytest.skip(f"NOT RUN: a release (marker release): {why}")
+    return build_release(tmp_path_factory.mktemp("release"))
+
+
 @pytest.fixture(params=HEADER_ENGINES.values(), ids=HEADER_ENGINES)
 def read_headers(request: pytest.FixtureRequest) -> object:
     """Each of the two readers of batch headers."""

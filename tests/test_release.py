@@ -26,36 +26,20 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from log_dirs import snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY
+from releases import EPOCH
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
 from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from release import sign
+
 pytestmark = pytest.mark.release
 
 FIXTURE = "kafka27-mixed"
-EPOCH = 1_700_000_000
 SECONDS_MAX = 180
 CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cc = shutil.which("cc")
-    if (
-        cc is None
-        or not Path(
-            subprocess.run([cc, "-print-file-name=libz.a"], capture_output=True, text=True, check=True).stdout.strip()
-        ).exists()
-    ):
-        pytest.skip("there is no C compiler, or no static zlib")
-    out = tmp_path_factory.mktemp("release")
-    tools = Path(sys.executable).parent  # not of what it resolves to
-    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH), "PATH": f"{tools}:{os.environ['PATH']}"}
-    command = [sys.executable, "scripts/release.py", "--out", str(out)]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +271,51 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
     assert "this file is not whole: compare it with SHA256SUMS" in told.stderr
 
 
+# --- the tree as an archive -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory")
+def test_the_tree_runs_from_a_read_only_root_without_a_cache(release: Path, tmp_path: Path) -> None:
+    """Nothing in the file system can be written but the directory of the result; programs start from the tree only."""
+    (archive,) = release.glob("snaprebuild-*-linux-*.tar.gz")
+    root = tmp_path / "root"
+    for folder in ("opt", "out", "logs", "dev", "usr/bin"):
+        (root / folder).mkdir(parents=True)
+    subprocess.run(["tar", "--extract", "--file", archive, "--directory", root / "opt"], check=True)
+    shutil.copytree(FIXTURES / FIXTURE / "logs", root / "logs", dirs_exist_ok=True)
+    (root / "usr/bin/snaprebuild").symlink_to(f"/opt/{archive.name.removesuffix('.tar.gz')}/bin/snaprebuild")
+    begin = f"env -i {CHROOT} {root} /usr/bin/snaprebuild"
+    script = f"""
+        mount --bind {root} {root} && mount -o remount,bind,ro {root} || exit 9
+        mount -t tmpfs -o noexec tmpfs {root}/out || exit 9
+        ! touch {root}/opt/here 2> /dev/null || exit 9
+        {begin} --version || exit 9
+        {begin} rebuild /logs --out /out/made --boundaries all --output json --receipt /out/receipt || exit 9
+        cp -r {root}/out/made {tmp_path}/made
+    """
+    command = ["unshare", "--mount", "sh", "-c", script]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("snaprebuild 0.1.0\n")
+    assert_as_kafka_says(tmp_path / "made")
+
+
+def test_the_tree_is_what_the_one_file_unpacks(release: Path, one_file: Path, cache: Path) -> None:
+    """Owner, times and modes are those of no machine and of no user."""
+    assert run(one_file, cache, "--version").returncode == 0
+    tree = unpacked(cache)
+    with tarfile.open(f"{one_file}.tar.gz") as archive:
+        entries = archive.getmembers()
+        data = {entry.name.partition("/")[2]: archive.extractfile(entry).read() for entry in entries if entry.isfile()}  # type: ignore[union-attr]
+    assert [entry.name for entry in entries] == sorted(entry.name for entry in entries)
+    assert {(entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime) for entry in entries} == {(0, 0, "", "", EPOCH)}
+    assert {entry.mode for entry in entries if entry.isfile()} == {0o444, 0o555}
+    for name in ("LICENSE", "THIRD-PARTY-NOTICES.txt"):
+        assert data.pop(name) == (release / name).read_bytes()
+    assert data == {path.relative_to(tree).as_posix(): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+
+
 # --- what goes with it ----------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +323,47 @@ def test_the_sums(release: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=release, check=True)
     named = {line.split("  ")[1] for line in (release / "SHA256SUMS").read_text().splitlines()}
     assert named | {"SHA256SUMS"} == {path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file()}
+
+
+def test_a_signature_is_of_these_sums_and_of_no_others(release: Path, tmp_path: Path) -> None:
+    """The commands of the page, with a key that is thrown away."""
+    page = (REPOSITORY / "docs" / "guides" / "install.md").read_text()
+    verify = next(line for line in re.findall(r"^\$ (.*)$", page, re.MULTILINE) if line.startswith("ssh-keygen -Y verify"))
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    (tmp_path / "allowed_signers").write_text(f"releases@snaprebuild {key.with_suffix('.pub').read_text()}")
+    sums = tmp_path / "SHA256SUMS"
+    shutil.copy(release / sums.name, sums)
+    sign(sums, key)
+
+    def verified() -> tuple[int, str]:
+        done = subprocess.run(["sh", "-c", verify], cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = verified()
+    assert (code, said.startswith('Good "file" signature for releases@snaprebuild')) == (0, True), said
+    whole = sums.read_bytes()
+    for place in (0, len(whole) // 2, len(whole) - 2):
+        sums.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert verified()[0] != 0, place
+    sums.write_bytes(whole)
+    (tmp_path / "allowed_signers").write_text("")
+    assert verified()[0] != 0, "the key is nobody's"
+
+
+def test_the_provenance_names_each_file_and_the_commit(release: Path) -> None:
+    (path,) = release.glob("*.provenance.json")
+    statement = json.loads(path.read_text())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    named = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    sums = dict(reversed(line.split("  ")) for line in (release / "SHA256SUMS").read_text().splitlines())
+    assert named == {name: digest for name, digest in sums.items() if name != path.name}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if head.returncode:
+        pytest.skip("not a git checkout")
+    (source,) = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert source["digest"] == {"gitCommit": head.stdout.strip()}
 
 
 def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Path) -> None:
@@ -481,10 +551,13 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+    moved = REPOSITORY / "snaprebuild" / "spark" / "found_by_spark"
     for package in ("formats", "snaprebuild"):
-        assert {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / package).rglob("*.py")} <= names
+        paths = {path for path in (REPOSITORY / package).rglob("*.py") if path.parent != moved}
+        assert {path.relative_to(REPOSITORY).as_posix() for path in paths} <= names
         assert f"{package}/py.typed" in names
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"formats", "snaprebuild"}
+    found_by_spark = {"pyspark_kafka_batch_headers.py", "pyspark_kafka_producer_snapshot.py"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"formats", "snaprebuild", *found_by_spark}
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         inside = {name.split("/")[1] for name in opened.getnames()}

@@ -1,0 +1,51 @@
+"""Where a release comes from: an in-toto statement with the provenance of SLSA 1.0.
+
+The statement itself carries no signature. It is in SHA256SUMS, which ``scripts/release --sign`` signs.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["statement"]
+
+NAMESPACE = "urn:snaprebuild:"
+
+
+def statement(root: Path, digests: Mapping[str, str], arguments: Mapping[str, object], epoch: int) -> str:
+    """As JSON.
+
+    Args:
+        root: of the checkout that was built. Without git, no commit is named.
+        digests: SHA-256 of each file of the release, hexadecimal, by its name.
+        arguments: of the build.
+        epoch: seconds since 1970, of the release.
+    """
+    commit, changed = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
+    source = {"name": "source", "digest": {"gitCommit": commit}, "annotations": {"uncommittedChanges": bool(changed)}}
+    predicate = {
+        "buildDefinition": {
+            "buildType": f"{NAMESPACE}scripts/release",
+            "externalParameters": dict(arguments),
+            "internalParameters": {"SOURCE_DATE_EPOCH": epoch},
+            "resolvedDependencies": [source] if commit else [],
+        },
+        "runDetails": {
+            "builder": {"id": f"{NAMESPACE}checkout", "version": {"python": platform.python_version()}},
+        },
+    }
+    document = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": predicate,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
