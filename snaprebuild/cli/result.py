@@ -366,14 +366,15 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
     def write_measured(path: str) -> None:
         from snaprebuild.cli.render.metrics import write_metrics
 
-        write_metrics(path, result.document(), result.findings, time.time())
+        exit_code = failures[0].exit_code if failures else exit_code_of(result.findings)
+        write_metrics(path, result.document(), result.findings, time.time(), exit_code)
 
     failures: list[SnaprebuildError] = []
     report, metrics = out.report, out.metrics_file
     for write in (
         None if report is None else lambda: write_report(report, document()),
-        None if metrics is None else lambda: write_measured(metrics),
         result.write,
+        None if metrics is None else lambda: write_measured(metrics),
     ):
         try:
             if write is not None:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import Run
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, exit_code_of
 
 AS_OF = ("--as-of", "1795266500000")
 COPIES = FIXTURES / "damaged" / "zero-bytes-copy"
@@ -128,7 +128,7 @@ def scan_of(topics: dict[str, tuple[str, int]]) -> doc.Scan:
 
 def test_the_worst_topics_have_series_of_their_own(tmp_path: Path) -> None:
     file, states = tmp_path / "scan.prom", ("on", "off", "unknown")
-    write_metrics(str(file), scan_of({f"topic-{number}": (states[number % 3], number) for number in range(1000)}), [], 1.0)
+    write_metrics(str(file), scan_of({f"topic-{number}": (states[number % 3], number) for number in range(1000)}), [], 1.0, 0)
     found = read(file)
     stuck = found["snaprebuild_scan_topic_stuck_bytes"]
     assert {topic for topic, _ in stuck} == {f"topic-{number}" for number in range(980, 1000)} | {"(other)"}
@@ -142,9 +142,9 @@ def test_the_worst_topics_have_series_of_their_own(tmp_path: Path) -> None:
 def test_any_name_is_a_label(tmp_path: Path) -> None:
     names = ['quote"', "back\\slash", "two\nlines", "\u00e4 \u2713", "{}, 1"]
     file = tmp_path / 'odd "name".prom'
-    write_metrics(str(file), scan_of(dict.fromkeys(names, ("on", 1))), [], 1.0)
+    write_metrics(str(file), scan_of(dict.fromkeys(names, ("on", 1))), [], 1.0, 0)
     assert {topic for topic, _ in read(file)["snaprebuild_scan_topic_stuck_bytes"]} == set(names)
-    write_metrics(str(file), scan_of({os.fsdecode(b"no text \xff"): ("on", 1)}), [], 1.0)
+    write_metrics(str(file), scan_of({os.fsdecode(b"no text \xff"): ("on", 1)}), [], 1.0, 0)
     assert set(read(file)["snaprebuild_scan_topic_stuck_bytes"]) == {("no text \\udcff", "on")}
 
 
@@ -152,7 +152,7 @@ def test_only_a_complete_run_counts_as_success(tmp_path: Path) -> None:
     file, document = tmp_path / "scan.prom", scan_of({})
 
     def written(now: float, *findings: Finding) -> tuple[float, ...]:
-        write_metrics(str(file), document, findings, now)
+        write_metrics(str(file), document, findings, now, exit_code_of(findings))
         names = ("last_run_timestamp_seconds", "last_success_timestamp_seconds", "last_run_exit_code", "unread_paths")
         return tuple(read(file)[f"snaprebuild_{name}"]["scan",] for name in names)
 
@@ -166,9 +166,17 @@ def test_only_a_complete_run_counts_as_success(tmp_path: Path) -> None:
     assert written(5000) == (5000, 5000, 0, 0)
 
 
+def test_a_run_that_could_not_write_its_document_is_no_success(tmp_path: Path) -> None:
+    file = tmp_path / "scan.prom"
+    run = snaprebuild("scan", FIXTURES / "magic0", "--metrics", file, "--save-json", "/proc/scan.json")
+    assert run.exit_code == 5
+    assert read(file)["snaprebuild_last_run_exit_code"] == {("scan",): 5}
+    assert read(file)["snaprebuild_last_success_timestamp_seconds"] == {("scan",): 0}
+
+
 def test_a_run_without_a_result_leaves_the_file(tmp_path: Path) -> None:
     file = tmp_path / "scan.prom"
-    write_metrics(str(file), scan_of({}), [], 1.0)
+    write_metrics(str(file), scan_of({}), [], 1.0, 0)
     before = file.read_bytes()
     assert snaprebuild("scan", tmp_path / "absent", "--metrics", file).exit_code == 2
     assert file.read_bytes() == before

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Severity, exit_code_of, unread_paths
+from snaprebuild.findings import Severity, unread_paths
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
 
@@ -73,17 +73,30 @@ Row = tuple[Mapping[str, str], Mapping[str, float]]
 """Labels, and numbers by metric. Rows with the same labels are added up."""
 
 
-def write_metrics(path: str, document: Document, findings: Sequence[Finding], now_seconds: float) -> None:
+def write_metrics(path: str, document: Document, findings: Sequence[Finding], now_seconds: float, exit_code: int) -> None:
     """Writes the file whole, replacing an older one. A run that is not complete keeps the time of the last one that was.
+
+    Args:
+        path: of the file.
+        document: of one of the commands in ``_ROWS``.
+        findings: of the run.
+        now_seconds: since 1970.
+        exit_code: of the process.
 
     Raises:
         RefusedError: it may not be written there.
         WriteFailedError: it cannot be written; an older one is as it was.
     """
-    is_complete = exit_code_of(findings) in (0, 1) and not unread_paths(findings)
-    last_success_seconds = now_seconds if is_complete else _earlier_success(path, document)
-    run = _run(document, findings, now_seconds, last_success_seconds)
-    write_text_file(path, _text(document, os.path.basename(path), [*run, *_ROWS[document.NAME](document)]))
+    is_complete = exit_code in (0, 1) and not unread_paths(findings)
+    labels = {"command": _command_of(document)}
+    run = {
+        "snaprebuild_last_run_timestamp_seconds": round(now_seconds, 3),
+        "snaprebuild_last_run_exit_code": exit_code,
+        LAST_SUCCESS: round(now_seconds if is_complete else _earlier_success(path, document), 3),
+        "snaprebuild_unread_paths": len(unread_paths(findings)),
+    }
+    rows = [(labels, run), *_severities(labels, findings), *_ROWS[document.NAME](document)]
+    write_text_file(path, _text(document, os.path.basename(path), rows))
 
 
 def _earlier_success(path: str, document: Document) -> float:
@@ -141,17 +154,7 @@ def _command_of(document: Document) -> str:
     return document.NAME.replace("-", " ")
 
 
-def _run(document: Document, findings: Sequence[Finding], now_seconds: float, last_success_seconds: float) -> Iterator[Row]:
-    labels = {"command": _command_of(document)}
-    yield (
-        labels,
-        {
-            "snaprebuild_last_run_timestamp_seconds": round(now_seconds, 3),
-            "snaprebuild_last_run_exit_code": exit_code_of(findings),
-            LAST_SUCCESS: round(last_success_seconds, 3),
-            "snaprebuild_unread_paths": len(unread_paths(findings)),
-        },
-    )
+def _severities(labels: Mapping[str, str], findings: Sequence[Finding]) -> Iterator[Row]:
     counts = Counter(each.severity for each in findings)
     for severity in Severity:
         if severity is not Severity.NOTE:
