@@ -71,6 +71,8 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
 
 Row = tuple[Mapping[str, str], Mapping[str, float]]
 """Labels, and numbers by metric. Rows with the same labels are added up."""
+Totals = dict[tuple[tuple[str, str], ...], dict[str, float]]
+"""The sums, by labels."""
 
 
 def write_metrics(path: str, document: Document, findings: Sequence[Finding], now_seconds: float, exit_code: int) -> None:
@@ -125,8 +127,8 @@ def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
             yield f"{name}{{{pairs}}} {value}\n"
 
 
-def _added_up(rows: Iterable[Row]) -> dict[tuple[tuple[str, str], ...], dict[str, float]]:
-    totals: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+def _added_up(rows: Iterable[Row]) -> Totals:
+    totals: Totals = {}
     for labels, values in rows:
         sums = totals.setdefault(tuple(labels.items()), {})
         for name, value in values.items():
@@ -134,9 +136,7 @@ def _added_up(rows: Iterable[Row]) -> dict[tuple[tuple[str, str], ...], dict[str
     return totals
 
 
-def _without_most_topics(
-    totals: dict[tuple[tuple[str, str], ...], dict[str, float]],
-) -> dict[tuple[tuple[str, str], ...], dict[str, float]]:
+def _without_most_topics(totals: Totals) -> Totals:
     """With the worst topics, and the sum of all others for each value of the other labels. The first metric decides, then the next."""
     topics = [labels for labels in totals if "topic" in dict(labels)]
     topics.sort(key=lambda labels: tuple(totals[labels].values()), reverse=True)
