@@ -35,6 +35,7 @@ NEEDS = {
     "shells": "zsh and fish",
     "strace": "strace",
     "root": "root",
+    "prometheus": "Prometheus",
     "release": "the release tools",
 }
 """Marks of what a plain machine may lack. Their tests belong to the full tier."""

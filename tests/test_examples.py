@@ -223,20 +223,3 @@ def test_the_configuration_of_the_page_is_accepted(tmp_path: Path) -> None:
     assert run.exit_code == 1
     settings = re.findall(r"setting: (\w+) = .* \(from .*config.toml\)", run.stderr)
     assert sorted(settings) == sorted(tomllib.loads(example[1]))
-
-
-@pytest.mark.full
-def test_the_fields_of_the_dashboard_are_there(tmp_path: Path) -> None:
-    """Where jq is: the other tests look at the documents everywhere."""
-    jq = shutil.which("jq")
-    if jq is None:
-        return
-    (tmp_path / "scan.json").write_text(snaprebuild("scan", FIXTURES / "kafka27-mixed", "--output", "json").stdout)
-    guide = (REPOSITORY / "docs" / "guides" / "monitor.md").read_text()
-    lines = re.findall(r"(?m)^jq (.*)$", guide)
-    assert len(lines) == 3
-    printed = [
-        subprocess.run([jq, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, check=True).stdout for line in lines
-    ]
-    assert printed[:2] == ["14\n", ""]
-    assert printed[2].startswith("missing-snapshots ")

@@ -40,7 +40,18 @@ PANELS: dict[str, tuple[str, ...]] = {
 """Options by panel, in the order of the help."""
 
 GLOBAL: dict[str, tuple[str, ...]] = {
-    "Global": ("--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url", "--set", "--config", "--save-json", "--verbose"),
+    "Global": (
+        "--jobs",
+        "--engine",
+        "--master",
+        "--cache",
+        "--s3-endpoint-url",
+        "--set",
+        "--config",
+        "--save-json",
+        "--metrics",
+        "--verbose",
+    ),
 }
 """Options that many commands share."""
 

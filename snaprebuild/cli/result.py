@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -296,7 +297,7 @@ SELECTION = ("paths", "server_properties", "topic", "partition")
 COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
 """Parameters that select copies in remote storage, and the time at which their producers expire."""
 
-NOT_REPEATED = ("output", "report", "verbose", "results", "set", "config", "impact")
+NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
 """Parameters of output, and settings, which ``print_answer`` adds."""
 
 WRITES_A_RECEIPT = ("rebuild", "install", "repair")
@@ -362,9 +363,19 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
                 print_answer(*result.answer(), result.findings)
             result.show()
 
+    def write_measured(path: str) -> None:
+        from snaprebuild.cli.render.metrics import write_metrics
+
+        exit_code = failures[0].exit_code if failures else exit_code_of(result.findings)
+        write_metrics(path, result.document(), result.findings, time.time(), exit_code)
+
     failures: list[SnaprebuildError] = []
-    report = out.report
-    for write in (None if report is None else lambda: write_report(report, document()), result.write):
+    report, metrics = out.report, out.metrics_file
+    for write in (
+        None if report is None else lambda: write_report(report, document()),
+        result.write,
+        None if metrics is None else lambda: write_measured(metrics),
+    ):
         try:
             if write is not None:
                 write()

@@ -11,16 +11,16 @@ from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
-from snaprebuild.cli.options.common import OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
 from snaprebuild.cli.verb_command import given_settings
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import SnaprebuildError, UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.io_limits import LoadAlone
     from snaprebuild.documents.typed import Document
     from snaprebuild.findings import Finding
 
-__all__ = ["OutputOptions", "Result", "verb"]
+__all__ = ["MeasuredOutput", "OutputOptions", "Result", "verb"]
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,38 @@ class OutputOptions:
         """Whether all findings are printed, however many."""
         return self.verbose > 0
 
+    @property
+    def metrics_file(self) -> str | None:
+        """Path of the file of metrics; None without one."""
+        return None
+
     def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
         """``result.begin`` with ``--save-json`` as one of the documents."""
         from snaprebuild.cli.result import begin
 
         begin(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
+
+
+@dataclass(frozen=True)
+class MeasuredOutput(OutputOptions):
+    """Of a verb whose document can be written as metrics (``cli.render.metrics``)."""
+
+    metrics: Metrics = None
+
+    @property
+    def metrics_file(self) -> str | None:
+        """Path of the file of metrics; None without one."""
+        return self.metrics
+
+    def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
+        """As that of each output, with ``--metrics`` as one of the documents.
+
+        Raises:
+            UsageError: the collector would not read a file of that name.
+        """
+        if self.metrics is not None and not self.metrics.endswith(".prom"):
+            raise UsageError(f"--metrics: expected a name that ends in .prom, found {self.metrics or 'an empty path'}")
+        super().begin({"--metrics": self.metrics, **(documents or {})}, **read)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,9 @@ class Topic(Part, frozen=True):
     """A topic over all log directories."""
 
     topic: str
+    remote_storage: Annotated[str, one_of("on", "off", "unknown")]
+    """on: a checkpoint of the broker shows it. off: the topic is internal or compacted, or `--server-properties` has no
+    remote.log.storage.system.enable=true. unknown: the files do not show it."""
     totals: Totals
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Duration",
     "ExpirationMs",
     "Jobs",
+    "Metrics",
     "Offset",
     "OneOf",
     "OutputFormat",
@@ -213,6 +214,15 @@ Report = Annotated[
         "--save-json",
         metavar="FILE",
         help="Write the JSON document to FILE too; an older one is replaced. Default: none.",
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="FILE.prom",
+        help="Write metrics to FILE.prom too, for the textfile collector of Prometheus' node exporter; an older one is replaced. "
+        "Default: none.",
     ),
 ]
 ReceiptFile = Annotated[

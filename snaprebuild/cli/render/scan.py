@@ -34,7 +34,10 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
         run=run_of(log_dir.state for log_dir in result.log_dirs),
         totals=result.totals,
         log_dirs=[_log_dir(log_dir) for log_dir in result.log_dirs],
-        topics=[doc.Topic(topic=topic, totals=totals) for topic, totals in sorted(result.topics.items())],
+        topics=[
+            doc.Topic(topic=topic, remote_storage=result.remote_storage[topic].value, totals=totals)
+            for topic, totals in sorted(result.topics.items())
+        ],
         partitions=(_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions),
         upload_attempts=ATTEMPTS,
     )

@@ -25,7 +25,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def inspect_transactions(
     topic: Topic = None,
     partition: Partition = None,
     jobs: Jobs = None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
     """Reads only: transactions that are open, late or empty, what they hold back, and the command that would abort them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.documents.typed import Document
@@ -23,7 +23,7 @@ def scan(
     topic: Topic = None,
     partition: Partition = None,
     engine: EngineOptions,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
     """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.

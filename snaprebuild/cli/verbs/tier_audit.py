@@ -21,7 +21,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
 
@@ -71,7 +71,7 @@ def tier_audit(
     as_of: AsOf = None,
     jobs: Jobs = None,
     engine: EngineOptions,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc
@@ -20,7 +20,7 @@ def tier_inventory(
     *,
     store: TierLocation,
     tier_options: TierOptions,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
     """Reads only: the copies of segments in remote storage, and what the metadata log says of each.

@@ -26,7 +26,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.engine import CachingEngine, engine_of
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def verify(
             "PATH and replays nothing. Default: none.",
         ),
     ] = None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
     """Reads only: replays each partition and compares every snapshot on disk with the result.
@@ -78,6 +78,8 @@ def verify(
     if receipt is not None:
         if paths or server_properties is not None or topic or partition or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
+        if out.metrics is not None:
+            raise UsageError("--receipt compares no snapshot with the log: --metrics does not go with it")
         return _receipt_result(receipt, details=out.everything)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection, s3)

@@ -19,6 +19,7 @@ __all__ = [
     "LogDirScan",
     "LogEnd",
     "PartitionScan",
+    "RemoteStorage",
     "ScanResult",
     "Shutdown",
     "SnapshotStatus",
@@ -54,6 +55,16 @@ class SnapshotStatus(Enum):
     """Absent, and the broker writes it itself at its next start (``boundary_needs``)."""
     NOT_DUE = "not due"
     """Absent, and no broker uses one there (``boundary_needs``)."""
+
+
+class RemoteStorage(Enum):
+    """Whether brokers upload the segments of a topic, as far as the files show; ``remote.storage.enable`` itself is in none of them."""
+
+    ON = "on"
+    """A broker wrote a log start offset that it writes only where remote storage is on (``PartitionSource.is_tiered``)."""
+    OFF = "off"
+    """The topic is internal or compacted, or ``remote.log.storage.system.enable`` of the broker is not true."""
+    UNKNOWN = "unknown"
 
 
 class AtNextStart(Enum):
@@ -170,12 +181,14 @@ class ScanResult:
     Attributes:
         log_dirs: by path.
         topics: sums by topic name.
+        remote_storage: by topic name.
         partitions: the worst first.
         findings: of all, in the order of partitions.
     """
 
     log_dirs: tuple[LogDirScan, ...]
     topics: dict[str, Totals]
+    remote_storage: dict[str, RemoteStorage]
     partitions: tuple[PartitionScan, ...]
     findings: tuple[Finding, ...]
 

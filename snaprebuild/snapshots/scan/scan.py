@@ -15,7 +15,7 @@ from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, first_of, pluralize, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
@@ -25,6 +25,9 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["scan"]
 
 log = logging.getLogger(__name__)
+
+REMOTE_STORAGE_OF_BROKER = "remote.log.storage.system.enable"
+"""Key of ``server.properties``: false by default, and no topic of the broker has remote storage then."""
 
 
 def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
@@ -57,7 +60,23 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     for path, log_dir in log_dirs.items():
         log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
-    return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
+    return ScanResult(tuple(log_dirs.values()), topics, _remote_storage(source), tuple(partitions), tuple(findings))
+
+
+def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
+    """Of each topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
+    found: dict[str, RemoteStorage] = {}
+    properties = source.properties
+    is_broker_off = properties is not None and (properties.get(REMOTE_STORAGE_OF_BROKER) or "").strip().lower() != "true"
+    for each in source.partitions:
+        topic = each.directory.name.topic
+        if each.is_tiered:
+            found[topic] = RemoteStorage.ON
+        elif is_broker_off or not each.can_be_tiered:
+            found.setdefault(topic, RemoteStorage.OFF)
+        elif found.get(topic) is not RemoteStorage.ON:
+            found[topic] = RemoteStorage.UNKNOWN
+    return found
 
 
 @dataclass(frozen=True, slots=True)

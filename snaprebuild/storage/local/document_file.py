@@ -21,7 +21,7 @@ from snaprebuild.storage.partition_dir import BROKER_FILES
 __all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
 
 OWN_DOCUMENT = b'"schema": "snaprebuild.'
-"""Each of our plans and reports has this in its first bytes; only such a file is replaced."""
+"""Each of our plans, reports and files of metrics has this in its first bytes; only such a file is replaced."""
 
 
 def check_place(path: str) -> None:
