@@ -45,7 +45,7 @@ TESTS = {
     "journal": ("storage/test_journal_file.py", "storage/test_local_files.py", WRITERS),
     "receipt": (WRITERS,),
     "in place": (GUARDED, "cli/test_broker_running.py"),
-    **dict.fromkeys(("staged", "install"), (GUARDED, WRITERS)),
+    **dict.fromkeys(("staged", "install"), (GUARDED, WRITERS, "cli/test_install.py")),
     "object": ("storage/test_s3.py",),
     "replaced object": ("storage/test_s3_replace.py",),
     "parts": ("storage/test_s3_parts.py",),

@@ -5,21 +5,18 @@ On real brokers `scripts/demo-install` runs them.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 from command import Run, live_broker, snaprebuild
-from log_dirs import copy_of, remove_snapshots, snapshots_in, truth
-from manifests import FIXTURES, REPOSITORY
+from log_dirs import copy_of, snapshots_in, truth
+from manifests import FIXTURES
 from runbook_page import EVERY, TEXT, block, blocks, ours
 from staged_logs import AS_OF, bases_of, running
 
@@ -137,34 +134,3 @@ def test_without_a_stop_of_its_own(broker: dict[str, str], tmp_path: Path) -> No
     for directory in (disks[0] / "logs" / "orders-0", disks[1] / "logs" / "payments-0"):
         found = snapshots_in(directory)
         assert all(found[offset] == expected[offset] for offset in bases_of(directory)[1:])
-
-
-def test_the_containers(tmp_path: Path) -> None:
-    """The commands in the manifest and beside it, on a volume; that Kubernetes runs them is not tested."""
-    volume = tmp_path / "data-0"
-    logs = copy_of("kafka27-mixed", volume).rename(volume / "kafka-log0")
-    remove_snapshots(logs / "mixed-0")
-    (manifest,) = [each for each in blocks() if each.language == "yaml" and each.heading == "Kubernetes"]
-    script = re.search(r"(?s)- \|\n(?P<script>.*?)\n    volumeMounts:", manifest.text)
-    assert script is not None
-    command = tmp_path / "bin" / "snaprebuild"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m snaprebuild "$@"\n')
-    command.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path / "state")}
-
-    def container() -> str:
-        text = script["script"].replace("/var/lib/kafka/data-0", str(volume))
-        done = subprocess.run(["sh", "-c", text], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert container() == "", "nothing is staged: it does not keep the broker from starting"
-    (line,) = [line for line in block("Kubernetes").lines if ours(line) is not None]
-    with live_broker(logs):
-        staged = Typed({"/var/lib/kafka/data-0": str(volume)}, tmp_path).run(line)
-        assert staged.exit_code == 0, staged.stderr
-    assert container().endswith("install ended with 0\n")
-    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
-    assert all(found[offset] == expected[offset] for offset in bases_of(logs / "mixed-0")[1:])
-    assert container().endswith("install ended with 0\n"), "and again at each start"

@@ -188,7 +188,7 @@ def test_above_a_segment_that_is_another_nothing_is_installed(
 
 def test_a_staged_file_that_is_another_is_not_installed(plan: Path, tmp_path: Path) -> None:
     directory = tmp_path / "staged" / "mixed-0.staged"
-    first, second, third, fourth = (directory / snapshot_name(offset) for offset in MIXED[:4])
+    first, second, third, fourth, fifth = (directory / snapshot_name(offset) for offset in MIXED[:5])
     first.unlink()
     os.utime(second, ns=(0, 1))
     third.chmod(0o600)
@@ -197,11 +197,13 @@ def test_a_staged_file_that_is_another_is_not_installed(plan: Path, tmp_path: Pa
         file.seek(20)
         file.write(b"\xff")
     os.utime(fourth, ns=(status.st_atime_ns, status.st_mtime_ns))
+    shutil.copy2(fifth, tmp_path / "copy")  # the same bytes and times, but another file
+    (tmp_path / "copy").rename(fifth)
     dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
-    assert [offset for offset, action in dry.actions("mixed-0").items() if action == "refused"] == MIXED[:4]
+    assert [offset for offset, action in dry.actions("mixed-0").items() if action == "refused"] == MIXED[:5]
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.codes) == (3, {"stale-staged": 4})
-    assert [offset for offset, action in done.actions("mixed-0").items() if action == "refused"] == MIXED[:4]
+    assert (done.exit_code, done.codes) == (3, {"stale-staged": 5})
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "refused"] == MIXED[:5]
 
 
 def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_since(

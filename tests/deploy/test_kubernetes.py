@@ -1,0 +1,225 @@
+"""The manifests for Kubernetes: their form, and their commands in pods next to and before a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command import live_broker
+from in_process import snaprebuild
+from log_dirs import copy_of, missing_boundaries
+from manifests import REPOSITORY
+from podman import HOST_DIRECTORIES, Podman
+from releases import build_release
+from releases import missing as missing_for_release
+
+MANIFESTS = REPOSITORY / "scripts/deploy/kubernetes"
+PLAIN = sorted((MANIFESTS / "plain").glob("*.yaml"))
+INIT_CONTAINER = MANIFESTS / "statefulset/init-container.yaml"
+KUBERNETES = "1.29"
+VOLUME = "/var/lib/kafka/data-0"
+USER = 1001
+WAIT_SECONDS = 120.0
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    document = yaml.safe_load(path.read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+    """The specification of its pods."""
+    specification: dict[str, Any] = document["spec"]["template"]["spec"]
+    return specification
+
+
+# --- form -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_a_job_has_the_form_of_the_api(path: Path) -> None:
+    import kubernetes_validate
+
+    document = loaded(path)
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    pod = pod_of(document)
+    (container,) = pod["containers"]
+    mounted = {each["name"] for each in container["volumeMounts"]}
+    assert mounted == {each["name"] for each in pod["volumes"]}
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    pod["restartPolicies"] = pod.pop("restartPolicy")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.full
+def test_the_init_container_has_the_form_of_the_api() -> None:
+    import kubernetes_validate
+
+    document = loaded(INIT_CONTAINER)
+    document["spec"] |= {"serviceName": "kafka", "selector": {"matchLabels": {"app": "kafka"}}}
+    document["spec"]["template"]["metadata"] = {"labels": {"app": "kafka"}}
+    pod_of(document)["containers"] = [{"name": "kafka", "image": "kafka"}]
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_the_command_of_a_job_does_its_work(path: Path, tmp_path: Path) -> None:
+    """In this process, with a directory in place of each volume."""
+    (container,) = pod_of(loaded(path))["containers"]
+    logs = copy_of("kafka27-mixed", tmp_path / "data-0")
+    (logs / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "data-1").mkdir()
+    arguments = [
+        each.replace("/var/lib/kafka", str(tmp_path)).replace("/mnt/data/data0", str(tmp_path)) for each in container["args"]
+    ]
+    with live_broker(logs):
+        run = snaprebuild(*arguments, "--as-of", "2026-11-21T12:00:00Z", "--jobs", 1)
+    assert run.exit_code in (0, 1), run.stderr
+    assert "usage" not in run.stderr.lower()
+    assert "staged" in run.stdout if arguments[0] == "stage" else not missing_boundaries(logs / "logappend-0")
+
+
+@pytest.mark.night
+def test_the_plain_manifests_are_those_of_the_kustomizations(tmp_path: Path) -> None:
+    subprocess.run([REPOSITORY / "scripts/kubernetes-manifests", tmp_path], check=True, timeout=900)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {path.name: path.read_text() for path in PLAIN}
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
+    reason = missing_for_release()
+    if reason is not None:
+        pytest.skip(reason)
+    found = Podman(tmp_path_factory.mktemp("podman"))
+    (archive,) = build_release(tmp_path_factory.mktemp("release")).glob("snaprebuild-*-linux-*.tar.gz")
+    found.snaprebuild_image(archive)
+    found.image("empty", "ENV PATH=/usr/bin")
+    return found
+
+
+def owned(root: Path) -> None:
+    """Gives all files to the user of the pods."""
+    for path in (root, *root.rglob("*")):
+        os.chown(path, USER, USER, follow_symlinks=False)
+
+
+def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
+    """The pod with directories of this machine in place of claims, and the local image."""
+    for each in pod["volumes"]:
+        if "persistentVolumeClaim" in each:
+            del each["persistentVolumeClaim"]
+            each["hostPath"] = {"path": str(volume)}
+    for each in (*pod.get("initContainers", ()), *pod["containers"]):
+        if each["image"].partition(":")[0] == "snaprebuild":
+            each["image"] = "localhost/snaprebuild:0.1.0"
+    pod.pop("affinity", None)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kafka-0"}, "spec": pod}
+
+
+def broker_pod(command: list[str], volume: Path) -> dict[str, Any]:
+    """The init container of the StatefulSet, then a real broker: a program of this machine."""
+    pod = pod_of(loaded(INIT_CONTAINER))
+    directories = [*HOST_DIRECTORIES, str(volume)]
+    names = [f"host-{number}" for number in range(len(directories))]
+    mounts = [
+        {"name": name, "mountPath": each, "readOnly": each != str(volume)} for name, each in zip(names, directories, strict=True)
+    ]
+    pod["securityContext"] = {"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
+    pod["containers"] = [
+        {"name": "broker", "image": "localhost/empty", "command": command, "workingDir": str(volume), "volumeMounts": mounts}
+    ]
+    pod["volumes"] = [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
+    pod["volumes"] += [{"name": name, "hostPath": {"path": each}} for name, each in zip(names, directories, strict=True)]
+    return on_host(pod, volume)
+
+
+def wait_for(podman: Podman, container: str, pattern: str) -> str:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while re.search(pattern, log := podman.logs(container)) is None:
+        assert "Error: Could not" not in log, log
+        assert time.monotonic() < deadline, log[-3000:]
+        time.sleep(0.2)
+    return log
+
+
+def snapshots(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.snapshot")}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """A place that the user of the pods may pass through."""
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_uid == os.geteuid() and each != Path("/"):
+            each.chmod(each.stat().st_mode | 0o011)
+    return tmp_path / "volume"
+
+
+@pytest.mark.night
+@pytest.mark.broker
+@pytest.mark.root
+@pytest.mark.release
+def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Podman, volume: Path) -> None:
+    """Kafka's own snapshots are the expected ones: they are removed, and must be there again each time the broker starts."""
+    from java_process import JAVA
+    from kafka_classpath import kafka_classpath
+    from kafka_node import BROKER_MAIN, KafkaNode
+    from kafka_release import RELEASES
+
+    with KafkaNode(volume / "kafka", version="3.9.2", tiering=False) as node:
+        node.start()
+        node.create_topic("orders", {"segment.bytes": 16384})
+        node.produce("orders", 2000)
+        node.stop()
+        directory = node.log_dir / "orders-0"
+        expected = snapshots(directory)
+        assert len(expected) > 3
+        for name in sorted(expected)[:-1]:
+            (directory / name).unlink()
+        node.start()
+        owned(volume)
+        with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/stage.yaml")), volume)):
+            staged = wait_for(podman, "kafka-0-snaprebuild", "staged in")
+        installs = ["snaprebuild", "install", f"{VOLUME}/staged/plan.jsonl"]
+        options = ("--rm", "--network=none", f"--env=XDG_STATE_HOME={VOLUME}", f"--user={USER}", f"--volume={volume}:{VOLUME}")
+        refused = podman.run("run", *options, "localhost/snaprebuild:0.1.0", *installs, code=3)
+        node.stop()
+        assert "uses this log directory" in refused.stderr, staged
+        jars = volume / "jars"
+        jars.mkdir()
+        for each in kafka_classpath("3.9.2").split(os.pathsep):
+            shutil.copy(each, jars)
+        command = [*JAVA, "-Xmx256m", "-cp", f"{jars}/*", BROKER_MAIN, str(node.root / "server.properties")]
+        pod_names = [directory / name for name in sorted(expected)[:-1]]
+
+        def start(said: str) -> None:
+            owned(volume)
+            with podman.pod(broker_pod(command, volume)):
+                wait_for(podman, "kafka-0-broker", RELEASES["3.9.2"].started)
+                assert said in podman.logs("kafka-0-install-snapshots")
+                assert {path.name: path.read_bytes() for path in pod_names} == {
+                    path.name: expected[path.name] for path in pod_names
+                }
+
+        start(f"{len(pod_names)} snapshots installed")
+        assert all(path.stat().st_nlink == 2 for path in pod_names), "they are links to the staged files"
+        start("Nothing was installed")
+        for path in pod_names:
+            path.unlink()
+        plan = volume / "staged/plan.jsonl"
+        plan.write_text(plan.read_text().replace('"segments"', '"segment"'))
+        start("snaprebuild is started all the same")
