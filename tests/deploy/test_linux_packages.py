@@ -17,11 +17,11 @@ SECONDS_MAX = 900
 NFPM = shutil.which("nfpm") or shutil.which("nfpm", path=str(Path.home() / "go" / "bin"))
 
 VIEW = """
-mount -t tmpfs tmpfs {work} && mkdir {work}/upper {work}/inner {work}/root || exit 9
-mount -t overlay -o lowerdir=/,upperdir={work}/upper,workdir={work}/inner overlay {work}/root || exit 9
-mount -t proc proc {work}/root/proc && mount --bind /dev {work}/root/dev || exit 9
-mount --bind {shared} {work}/root/mnt || exit 9
-exec chroot {work}/root /bin/sh -eux /mnt/script
+mount -t tmpfs tmpfs {work} && mkdir {work}/upper {work}/inner {work}/view || exit 9
+mount -t overlay -o lowerdir=/,upperdir={work}/upper,workdir={work}/inner overlay {work}/view || exit 9
+mount -t proc proc {work}/view/proc && mount --bind /dev {work}/view/dev || exit 9
+mount --bind {shared} {work}/view/mnt || exit 9
+exec chroot {work}/view /bin/sh -eux /mnt/script
 """
 
 SETTING = "METRICS=/var/lib/elsewhere.prom"
