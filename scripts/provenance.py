@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["statement"]
+__all__ = ["commit_of", "statement"]
 
 NAMESPACE = "urn:snaprebuild:"
 
@@ -25,7 +25,7 @@ def statement(root: Path, digests: Mapping[str, str], arguments: Mapping[str, ob
         arguments: of the build.
         epoch: seconds since 1970, of the release.
     """
-    commit, changed = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
+    commit, changed = commit_of(root), _git(root, "status", "--porcelain")
     source = {"name": "source", "digest": {"gitCommit": commit}, "annotations": {"uncommittedChanges": bool(changed)}}
     predicate = {
         "buildDefinition": {
@@ -45,6 +45,11 @@ def statement(root: Path, digests: Mapping[str, str], arguments: Mapping[str, ob
         "predicate": predicate,
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def commit_of(root: Path) -> str:
+    """The commit that is checked out; empty without git."""
+    return _git(root, "rev-parse", "HEAD")
 
 
 def _git(root: Path, *words: str) -> str:

@@ -16,7 +16,7 @@ import typer
 from man_page import man_page
 from one_file import machine, make_tree, write_archive, write_one_file
 from one_file_bill import bill_of_materials, notices, parts_of
-from provenance import statement
+from provenance import commit_of, statement
 
 from snaprebuild import __version__
 from snaprebuild.cli.completion import script
@@ -43,7 +43,7 @@ def main() -> None:
     if any(out.iterdir()):
         parser.error(f"{out} is not empty")
     epoch = release_epoch()
-    os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
+    os.environ |= {"SOURCE_DATE_EPOCH": str(epoch), "SOURCE_COMMIT": commit_of(ROOT)}
     with tempfile.TemporaryDirectory(prefix="snaprebuild-release-") as work:
         build(out, Path(work), epoch)
     for kind in ("packages", "image"):
