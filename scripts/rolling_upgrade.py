@@ -1,6 +1,6 @@
 """Three brokers of Kafka 2.7 with ZooKeeper are upgraded to 3.9 by the plays of scripts/deploy/ansible, one after the other.
 
-Producers and a consumer are at work all the time. The first roll is broken off at the second broker and run again. A second roll raises
+Producers and a consumer are at work all the time. The first roll fails at the second broker and is run again. A second roll raises
 the protocol version and switches remote storage on. Then everything is uploaded. Each step checks itself; the first that differs ends it
 with 1.
 """
@@ -37,8 +37,9 @@ TOPIC = {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1, "min.insync.replica
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
 BAD = re.compile("NullPointerException|NonMonotonic")
 WAIT_SECONDS = 300.0
-SHOWN = re.compile(r"^(?:TASK \[(?:Restart one broker|snaprebuild : )?.*|(?:changed|fatal|ok|skipping).*|    msg: .*)$")
-DONE = re.compile(r"(kafka-\d): (\d+) snapshots? were missing.*?start: ([\d.]+) s", re.DOTALL)
+DONE = re.compile(r"(kafka-\d): \d+ snapshots were missing\. (.+?[.;]).*?((?:Stop|install) to start: [\d.]+ s)")
+CONTROLLER = "kafka-1"
+"""The broker that starts first. It restarts last, after kafka-2 and kafka-3."""
 
 
 class RollingUpgrade:
@@ -63,6 +64,7 @@ class RollingUpgrade:
                 broker.start()
             for topic in (PLAIN, TRANSACTED):
                 self._create(topic)
+            self._say.check("the first one is the controller, and restarts last", self._controller(), CONTROLLER)
             self._traffic.start()
             self._wait("each replica lacks snapshots", lambda: all(len(self._missing(each)) > 8 for each in self._dirs))
             self._write_inventory(NEW)
@@ -91,12 +93,19 @@ class RollingUpgrade:
         self._say.check("--check has written nothing", self._trees() == before)
         self._say.check("and stopped no broker", self._releases(), [str(OLD)] * 3)
 
-        self._say.step("roll.yml to 3.9.2; the new software cannot be installed on the second broker")
-        printed = self._play("roll.yml", *approve, "-e", "fail_at=kafka-2", exit_code=2)
+        self._say.step("roll.yml to 3.9.2; kafka-3 is the second in order, and the new software cannot be installed there")
+        printed = self._play("roll.yml", *approve, "-e", "fail_at=kafka-3", exit_code=2)
         self._say.check("it ended there", "the new release cannot be installed here" in printed)
-        self._say.check("the second broker is down, the third was not touched", self._releases(), [str(NEW), "down", str(OLD)])
+        self._say.check(
+            "kafka-2 is done, kafka-3 is down, the controller was not touched", self._releases(), [str(OLD), str(NEW), "down"]
+        )
+        held = ("--limit", CONTROLLER, "-e", "snaprebuild_gate_retries=2")
+        printed = self._play("roll.yml", *approve, *held, exit_code=2)
+        self._say.check(
+            "the gate lets no other broker stop", "Wait until all brokers answer" in printed and self._releases()[0], str(OLD)
+        )
 
-        self._say.step("roll.yml once more: goes on at the second broker")
+        self._say.step("roll.yml once more: goes on at kafka-3")
         self._play("roll.yml", *approve)
         self._say.check("all run the new release", self._releases(), [str(NEW)] * 3)
         self._say.check("no snapshot is missing on any of them", [self._missing(each) for each in self._dirs], [[], [], []])
@@ -168,9 +177,9 @@ class RollingUpgrade:
         self._say.show("\n".join(_shown(done.stdout)))
         self._say.check(f"exit code {exit_code}, {time.monotonic() - began:.0f} s", done.returncode, exit_code)
         if "--check" not in options:
-            for host, missing, seconds in DONE.findall(done.stdout):
+            for host, installed, seconds in DONE.findall(" ".join(done.stdout.split())):
                 release = running_release(broker_at(self._work / host))
-                self._figures[f"{host}, {release}"] = f"{missing} snapshots installed or replayed, {seconds} s from stop to start"
+                self._figures[f"{host}, {release}"] = f"{seconds}; {installed.rstrip('.;')}"
         return done.stdout
 
     def _write_inventory(self, release: Release) -> None:
@@ -181,8 +190,7 @@ class RollingUpgrade:
                 "snaprebuild_server_properties": str(each / "server.properties"),
                 "snaprebuild_staging_dirs": [str(each / "staged")],
                 "snaprebuild_state_dir": str(each / "state"),
-                # The first broker of a new cluster is its controller.
-                "snaprebuild_restart_order": 1 if each == self._dirs[-1] else 0,
+                "snaprebuild_restart_order": 1 if each.name == CONTROLLER else 0,
                 **{f"snaprebuild_{verb}_command": [*command, str(each), verb] for verb in ("start", "stop", "version")},
                 "snaprebuild_kafka_topics": [*command, str(each), "topics"],
                 "snaprebuild_kafka_api_versions": [*command, str(each), "api-versions"],
@@ -211,6 +219,11 @@ class RollingUpgrade:
         new = NewTopic(topic, PARTITIONS, 3, config={key: str(value) for key, value in TOPIC.items()})
         admin = AdminClient({"bootstrap.servers": self._servers})  # whose answers end with it
         admin.create_topics([new])[topic].result(WAIT_SECONDS)
+
+    def _controller(self) -> str:
+        from confluent_kafka.admin import AdminClient
+
+        return f"kafka-{AdminClient({'bootstrap.servers': self._servers}).list_topics(timeout=WAIT_SECONDS).controller_id}"
 
     def _at_work(self) -> list[KafkaNode]:
         """The brokers that run, in the release that they have now."""
@@ -272,13 +285,15 @@ class RollingUpgrade:
 def _shown(output: str) -> Iterator[str]:
     """The tasks that changed something or failed, and the messages."""
     task = ""
-    for line in output.splitlines():
-        if line.startswith("TASK ["):
-            task = line.rstrip("* ").removeprefix("TASK [").removesuffix("]").removeprefix("snaprebuild : ")
-        elif match := re.match(r"(changed|fatal): \[([^\] ]+)", line):
-            yield f"{match[2]}: {match[1]}: {task}"
-        elif re.match(r" +(msg|.*: \d+ snapshots? were missing)", line) and "assertions passed" not in line:
-            yield f"  {line.strip()}"
+    for block in output.split("\n\n"):
+        if found := re.match(r"TASK \[(?:snaprebuild : )?(.+?)\] \*", block):
+            task = found[1]
+        yield from (
+            f"{host}: {result}: {task}" for result, host in re.findall(r"^(changed|fatal): \[([\w-]+)", block, re.MULTILINE)
+        )
+        for message in re.findall(r"^    msg: (?:[>|]-\n)?(.*?)(?=^\S|\Z)", block, re.MULTILINE | re.DOTALL):
+            if "assertions passed" not in message:
+                yield f"  {' '.join(message.split())}"
 
 
 @contextmanager

@@ -17,8 +17,8 @@ SECONDS_MAX = 1800.0
 SNAPREBUILD = [sys.executable, "-m", "snaprebuild"]
 
 
-def ansible(name: str) -> str | None:
-    """Path of a program of Ansible: that of this environment, else the first on PATH."""
+def program(name: str) -> str | None:
+    """Path of a program: that of this environment, else the first on PATH; None if there is none."""
     return shutil.which(name, path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
 
 
@@ -35,8 +35,8 @@ def write_inventory(path: Path, hosts: dict[str, dict[str, Any]], variables: dic
 
 def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs a play to its end, one of ours or a path; its state and temporary files are next to the inventory."""
-    program = ansible("ansible-playbook")
-    assert program is not None, "ansible-playbook is not installed"
+    playbook = program("ansible-playbook")
+    assert playbook is not None, "ansible-playbook is not installed"
     home = inventory.parent / "ansible-home"
     environment = {
         **os.environ,
@@ -49,7 +49,7 @@ def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedP
         "XDG_STATE_HOME": str(home / "state"),
     }
     environment.pop("PYTHONWARNINGS", None)
-    command = [program, "-i", str(inventory), *options, str(PLAYS / name)]
+    command = [playbook, "-i", str(inventory), *options, str(PLAYS / name)]
     return subprocess.run(
         command, cwd=inventory.parent, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )

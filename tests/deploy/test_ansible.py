@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_plays import PLAYS, ansible, run_play, write_inventory
+from ansible_plays import PLAYS, program, run_play, write_inventory
 from in_process import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -67,7 +67,7 @@ class Fleet:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     """Of copies of what one broker of 2.7.2 left."""
-    if ansible("ansible-playbook") is None:
+    if program("ansible-playbook") is None:
         pytest.skip("NOT RUN: the plays of Ansible: ansible-playbook is not installed (scripts/setup full-test)")
     fleet = Fleet(tmp_path)
     hosts = {}
