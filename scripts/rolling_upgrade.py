@@ -291,9 +291,9 @@ def _shown(output: str) -> Iterator[str]:
         yield from (
             f"{host}: {result}: {task}" for result, host in re.findall(r"^(changed|fatal): \[([\w-]+)", block, re.MULTILINE)
         )
-        for message in re.findall(r"^    msg: (?:[>|]-\n)?(.*?)(?=^\S|\Z)", block, re.MULTILINE | re.DOTALL):
-            if "assertions passed" not in message:
-                yield f"  {' '.join(message.split())}"
+        for message in re.findall(r"^ {4}msg: (?:[>|]-\n)?(.+?)(?=^ {,4}\S|\Z)", block, re.MULTILINE | re.DOTALL):
+            if "assertions passed" not in message and (text := " ".join(message.split()).strip("'")):
+                yield f"  {text}"
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Fleet:
 def fleet(tmp_path: Path) -> Fleet:
     """Of copies of what one broker of 2.7.2 left."""
     if program("ansible-playbook") is None:
-        pytest.skip("NOT RUN: the plays of Ansible: ansible-playbook is not installed (scripts/setup full-test)")
+        pytest.skip("NOT RUN: the plays of Ansible: ansible-playbook is not installed (scripts/setup deploy)")
     fleet = Fleet(tmp_path)
     hosts = {}
     for number, broker in enumerate(fleet.brokers, 1):
