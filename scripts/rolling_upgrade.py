@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -315,6 +316,7 @@ def main() -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what the plays print")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with _directory(options.keep) as work:
         try:
             RollingUpgrade(work, Transcript(work, quiet=options.quiet)).run()

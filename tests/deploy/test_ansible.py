@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_plays import PLAYS, program, run_play, write_inventory
+from command import live_broker
 from in_process import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -122,6 +123,20 @@ def test_prepare_approve_and_install(fleet: Fleet) -> None:
         (receipt,) = (broker / "state").glob("installed-*.jsonl")
         assert snaprebuild("verify", "--receipt", receipt, "--output", "json").totals == {"kept": 14}
         assert sha256(broker / "staged" / "plan.jsonl") != plans[broker.name], "it was staged once more"
+
+
+@pytest.mark.night
+def test_a_broker_that_has_not_stopped(fleet: Fleet) -> None:
+    restart = fleet.root / "restart.yml"
+    restart.write_text(OTHERS_RESTART.replace("snaprebuild,", f"{PLAYS}/roles/snaprebuild,"))
+    fleet.play("prepare.yml")
+    approve = ("-e", f"snaprebuild_approved={sha256(fleet.approval / 'approvals.json')}", "-e", "snaprebuild_stop_retries=1")
+    with live_broker(fleet.brokers[0] / LOGS):
+        printed = fleet.play(str(restart), *approve, exit_code=2)
+    assert "uses this log directory. Stop it" in " ".join(printed.split())
+    assert [missing_boundaries(broker / LOGS / "mixed-0") for broker in fleet.brokers] == [MISSING] * 3
+    fleet.play(str(restart), *approve)
+    assert [missing_boundaries(broker / LOGS / "mixed-0") for broker in fleet.brokers] == [[]] * 3
 
 
 @pytest.mark.night
