@@ -42,6 +42,8 @@ class Install(Document, frozen=True):
 
     plan: str
     """Path of the staged plan."""
+    plan_sha256: str
+    """SHA-256 of that file, for --require-plan."""
     staged_ms: Natural
     """When it was staged, milliseconds since 1970."""
     log_dirs: Sequence[str]

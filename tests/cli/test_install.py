@@ -508,6 +508,25 @@ def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_only_the_approved_plan_is_installed(logs: Path, plan: Path, tmp_path: Path) -> None:
+    approved = hashlib.sha256(plan.read_bytes()).hexdigest()
+    dry = in_json("install", plan, "--dry-run")
+    assert dry.document["plan_sha256"] == approved
+    assert f"SHA-256 of the plan: {approved}" in snaprebuild("install", plan, "--dry-run").stdout
+    staged(logs, tmp_path / "staged")  # a later run writes another plan of the same snapshots
+    changed, before = hashlib.sha256(plan.read_bytes()).hexdigest(), tree(logs)
+    assert changed != approved
+    for options in (("--dry-run",), ("--receipt", tmp_path / "refused.jsonl")):
+        refused = snaprebuild("install", plan, "--require-plan", approved, *options)
+        assert (refused.exit_code, refused.stdout) == (3, "")
+        assert f"is not the approved plan: its SHA-256 is {changed}, --require-plan has {approved}" in refused.stderr
+    assert (tree(logs), (tmp_path / "refused.jsonl").exists()) == (before, False)
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--require-plan", changed.upper())
+    assert (done.exit_code, done.totals) == (0, {"written": 14}), done.stderr
+    for word in ("", "0" * 63, "z" * 64):
+        assert snaprebuild("install", plan, "--require-plan", word).exit_code == 2
+
+
 def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     whole = plan.read_text().splitlines(keepends=True)
     for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/5", "staged-plan/4"), *whole[1:]]):

@@ -39,6 +39,7 @@ __all__ = [
     "Report",
     "S3Options",
     "ServerProperties",
+    "Sha256",
     "Size",
     "Topic",
     "Verbose",
@@ -64,6 +65,7 @@ NOT_MS = range(10**6, 10**11)
 """As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGITS, _SIGNED = re.compile(r"[0-9]{1,19}"), re.compile(r"-?[0-9]{1,19}")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
 
@@ -111,6 +113,19 @@ class Duration(Amount):
 
     name = "MS"
     units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Sha256(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """64 hexadecimal digits, in lower case afterwards."""
+
+    name = "SHA256"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The digits; a usage error if these are others."""
+        text = str(value).lower()
+        if not _SHA256.fullmatch(text):
+            self.fail(f"expected 64 hexadecimal digits, found {quoted(str(value))}", param, ctx)
+        return text
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only

@@ -23,8 +23,10 @@ __all__ = ["install_answer", "install_document", "print_install"]
 def install_document(result: InstallResult, deadline: int | None) -> Install:
     """The JSON document, with the deadline as it was given, in seconds."""
     plan = result.plan
+    assert plan.sha256 is not None, "it was loaded"
     return Install(
         plan=plan.path,
+        plan_sha256=plan.sha256,
         staged_ms=plan.staged_ms,
         log_dirs=plan.log_dirs,
         dry_run=result.is_dry_run,
@@ -89,6 +91,8 @@ def print_install(result: InstallResult) -> None:
         print_table(None, columns, rows, right=("cannot upload", "replayed"), drop=("replayed", "cannot upload", "boundaries"))
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.seconds.items())
     print_text(f"staged at {time_text(result.plan.staged_ms)}; in {sum(result.seconds.values()):.2f} s: {phases}")
+    if result.is_dry_run:
+        print_text(f"SHA-256 of the plan: {result.plan.sha256}")
     if _totals(result)[WRITTEN]:
         print_text("The staged files are the same files: they may be removed.")
     print_undo(result.receipt)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import Jobs, ReceiptFile, WholeNumber, check_paths
+from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, WholeNumber, check_paths
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
@@ -38,6 +38,15 @@ def install(
             help="Check everything, staged bytes included, and change nothing; the broker may run. Default: install.",
         ),
     ] = False,
+    require_plan: Annotated[
+        str | None,
+        typer.Option(
+            "--require-plan",
+            metavar="SHA256",
+            click_type=Sha256(),
+            help="Install only if PLAN has this SHA-256, which --dry-run and sha256sum show; else refuse. Default: any plan.",
+        ),
+    ] = None,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
     out: OutputOptions,
@@ -64,6 +73,8 @@ def install(
     check_paths([plan])
     out.begin({"--receipt": receipt}, plan=plan)
     staged = load_staged_plan(plan)
+    if require_plan is not None:
+        staged.require(require_plan)
     loaded = time.perf_counter() - began
     kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
     try:

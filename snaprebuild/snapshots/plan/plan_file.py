@@ -80,6 +80,8 @@ class PlanLines:
         self.path = path
         self._file = file
         self._what = what
+        self.sha256 = ""
+        """Of all bytes of the file, once it is known to be whole."""
 
     def header(self, kind: type[LineKind], schema: str) -> LineKind:
         """The first line.
@@ -108,6 +110,8 @@ class PlanLines:
         if closing.sha256 != digest.hexdigest():
             expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
             raise self._fault(number, expected, shown(closing.sha256))
+        digest.update(last)
+        self.sha256 = digest.hexdigest()
         if closing.partitions != number - 2:
             raise self._fault(number, f"{number - 2} partitions", str(closing.partitions))
         return number - 2

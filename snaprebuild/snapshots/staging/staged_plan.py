@@ -14,7 +14,7 @@ import msgspec
 
 from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, MadeFile, check_ascending
 from snaprebuild.documents.typed import Int64, Natural, Positive
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_replay import Clock, ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
@@ -190,6 +190,7 @@ class StagedPlan:
         log_dirs: every log directory of the broker, as far as it was known.
         partitions: those for which snapshots are staged.
         not_staged: those for which the last run that looked at them staged nothing.
+        sha256: of the file, 64 digits; None before it is saved.
     """
 
     path: str
@@ -199,6 +200,20 @@ class StagedPlan:
     log_dirs: tuple[str, ...]
     partitions: tuple[StagedPartition, ...]
     not_staged: tuple[NotStaged, ...]
+    sha256: str | None = None
+
+    def require(self, sha256: str) -> None:
+        """Makes sure that this is the plan that was approved.
+
+        Raises:
+            RefusedError: its file has another SHA-256.
+        """
+        if self.sha256 != sha256:
+            message = (
+                f"is not the approved plan: its SHA-256 is {self.sha256}, --require-plan has {sha256}. Nothing was installed. "
+                "Check which `stage` wrote it, and approve it or stage again"
+            )
+            raise RefusedError(message, path=self.path)
 
 
 class _StagedPlanHeader(Line, frozen=True, kw_only=True):
@@ -251,7 +266,7 @@ def load_staged_plan(path: str) -> StagedPlan:
         request, requests = lines.request(header.request), [lines.request(each) for each in header.requests]
         partitions = tuple(_partitions(lines, count, requests))
     clock = Clock(header.as_of_ms, header.expiration_ms)
-    return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged)
+    return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged, lines.sha256)
 
 
 def _partitions(lines: PlanLines, count: int, requests: Sequence[Request]) -> Iterator[StagedPartition]:
