@@ -1,4 +1,4 @@
-"""Containers and pods of podman, from images that are made of files of this machine alone."""
+"""podman for tests, with an own store; and the image of a release, loaded into it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import REPOSITORY
 
+BUILD = REPOSITORY / "scripts" / "deploy" / "image" / "oci_image.py"
+EPOCH = 1_700_000_000
+IMAGE = "localhost/snaprebuild:0.1.0"
 SECONDS = 300
 HOST_DIRECTORIES = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 """What a program of this machine needs in a container of the image without files."""
@@ -39,6 +43,14 @@ runc = ["{runtime}"]
 """
 
 
+def made(release: Path) -> Path:
+    """The image of a release, which is made next to it."""
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH), "SOURCE_COMMIT": "0" * 40}
+    subprocess.run([sys.executable, BUILD, release], env=environment, check=True, capture_output=True)
+    (found,) = release.glob("*.oci.tar")
+    return found
+
+
 def missing() -> str | None:
     """What podman lacks here."""
     absent = [name for name in ("podman", "runc", "catatonit") if shutil.which(name) is None]
@@ -59,41 +71,45 @@ class Podman:
         runtime.write_text(RUNTIME.format(python=shutil.which("python3"), runc=shutil.which("runc")))
         runtime.chmod(0o755)
         settings.write_text(SETTINGS.format(runtime=runtime))
-        self._environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
+        self.environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
+
+    def command(self, *arguments: object) -> list[str]:
+        """The words of a subcommand, which needs ``environment``."""
+        return ["podman", "--root", str(self._root / "store"), "--runroot", str(self._root / "run"), *map(str, arguments)]
 
     def run(self, *arguments: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Runs a subcommand, whose exit code must be ``code``, or any."""
-        store = ("--root", self._root / "store", "--runroot", self._root / "run")
-        command = ["podman", *map(str, (*store, *arguments))]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+        command = self.command(*arguments)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS, check=False)
         assert code is None or done.returncode == code, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
         return done
 
-    def image(self, name: str, *lines: str, files: Path | None = None) -> None:
+    def load(self, release: Path) -> None:
+        """Makes the image of a release, and loads it as ``IMAGE``."""
+        place = self._root / "image"
+        place.mkdir()
+        for path in release.glob("*-linux-*"):
+            (place / path.name).symlink_to(path)
+        loaded = self.run("pull", "--quiet", f"oci-archive:{made(place)}").stdout.strip()
+        self.run("tag", loaded, IMAGE)
+
+    def build(self, name: str, *lines: str) -> None:
         """Builds an image from nothing and the lines of a Containerfile."""
-        context = files or self._root / "no files"
-        context.mkdir(exist_ok=True)
+        context = self._root / "no files"
+        context.mkdir()
         file = self._root / "Containerfile"
         file.write_text("\n".join(("FROM scratch", *lines, "")))
         self.run("build", "--quiet", "--tag", f"localhost/{name}", "--file", file, context)
 
-    def snaprebuild_image(self, archive: Path) -> None:
-        """The image ``snaprebuild:0.1.0`` of the unpacked tree of a release."""
-        files = self._root / "files"
-        with tarfile.open(archive) as tree:
-            tree.extractall(files, filter="tar")
-        (directory,) = files.iterdir()
-        self.image(
-            "snaprebuild:0.1.0",
-            f"COPY {directory.name} /opt/snaprebuild",
-            "ENV PATH=/opt/snaprebuild/bin",
-            "USER 65532",
-            files=files,
-        )
+    def remove(self) -> None:
+        """The containers and images of this store, and what it mounted."""
+        self.run("rm", "--all", "--force", code=None)
+        self.run("rmi", "--all", "--force", code=None)
+        subprocess.run(["umount", self._root / "store" / "overlay"], check=False, capture_output=True)
 
     @contextlib.contextmanager
     def pod(self, specification: dict[str, Any]) -> Iterator[None]:
-        """A pod of the cluster's own form, on the network of this machine, removed at the end."""
+        """A pod from a specification of the cluster's API, on the network of this machine, removed at the end."""
         specification["metadata"]["annotations"] = {"io.podman.annotations.init.container.type": "always"}
         file = self._root / "pod.yaml"
         file.write_text(json.dumps(specification))

@@ -8,24 +8,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from log_dirs import snapshots_in, truth
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES
+from podman import IMAGE, Podman, made
 
-BUILD = REPOSITORY / "scripts" / "deploy" / "image" / "oci_image.py"
-EPOCH = 1_700_000_000
 USER = 65532
 FIXTURE = "kafka27-mixed"
 SECONDS_MAX = 300
-LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
-"""Lower than those of this process: raising them needs a capability that root lacks in some places."""
-
 HOLDS_THE_LOCK = """
 import fcntl, sys
 lock = open("/data/logs/.lock", "r+")
@@ -34,13 +28,6 @@ print("locked", flush=True)
 sys.stdin.read()
 """
 """Until its input ends: what is process 1 of a container ignores SIGTERM."""
-
-
-def made(release: Path) -> Path:
-    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH), "SOURCE_COMMIT": "0" * 40}
-    subprocess.run([sys.executable, BUILD, release], env=environment, check=True, capture_output=True)
-    (found,) = release.glob("*.oci.tar")
-    return found
 
 
 def small_release(place: Path) -> Path:
@@ -86,83 +73,74 @@ def test_the_layout_adds_up_and_is_the_same_each_time(tmp_path: Path) -> None:
     assert writable == {"tmp", "var/lib/snaprebuild"}
 
 
-@dataclass
-class Podman:
-    """With a storage of its own."""
+class Volume:
+    """Containers of the image over one volume, without a network, rights, or a root that can be written to."""
 
-    options: list[str]
-    data: Path
+    def __init__(self, podman: Podman, data: Path) -> None:
+        self.podman, self.data = podman, data
 
-    def command(self, *words: str | Path) -> list[str]:
-        """In a container."""
-        isolated = ["--rm", "--network", "none", "--read-only", "--cap-drop", "all", *LIMITS, "--volume", f"{self.data}:/data"]
-        return [*self.options, "run", *isolated, *map(str, words)]
+    def command(self, *words: str) -> list[str]:
+        """A container."""
+        isolated = ("--rm", "--network", "none", "--read-only", "--cap-drop", "all", "--volume", f"{self.data}:/data")
+        return self.podman.command("run", *isolated, *words)
 
-    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command of the image."""
-        command = self.command("snaprebuild:0.1.0", *words)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+        command = self.command(IMAGE, *words)
+        return subprocess.run(
+            command, env=self.podman.environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+        )
 
 
 @pytest.fixture(scope="module")
-def podman(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    program = shutil.which("podman")
-    if program is None:
-        pytest.skip("NOT RUN: podman is not installed")
-    place = tmp_path_factory.mktemp("podman")
-    image = tmp_path_factory.mktemp("image")
-    for path in release.glob("*-linux-*"):
-        (image / path.name).symlink_to(path)
-    made(image)
-    runtime = ["--runtime", "runc"] if shutil.which("runc") else []
-    options = [program, "--root", str(place / "root"), "--runroot", str(place / "run"), *runtime]
-    subprocess.run([*options, "pull", "--quiet", f"oci-archive:{next(image.glob('*.oci.tar'))}"], check=True, capture_output=True)
-    data = place / "data"
+def volume(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Volume]:
+    podman = Podman(tmp_path_factory.mktemp("podman"))
+    podman.load(release)
+    data = tmp_path_factory.mktemp("volume") / "data"
     data.mkdir()
     shutil.copytree(FIXTURES / FIXTURE / "logs", data / "logs")
     (data / "logs" / ".lock").touch()
     for path in (data, *data.rglob("*")):
         os.chown(path, USER, USER)
-    yield Podman(options, data)
-    subprocess.run([*options, "rmi", "--all", "--force"], check=False, capture_output=True)
-    subprocess.run(["umount", place / "root" / "overlay"], check=False, capture_output=True)
+    yield Volume(podman, data)
+    podman.remove()
 
 
 @pytest.mark.night
 @pytest.mark.release
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may start these containers")
-def test_commands_in_containers(podman: Podman) -> None:
+def test_commands_in_containers(volume: Volume) -> None:
     """One after the other on one volume, as on a page: a scan, a rebuild elsewhere, and a repair in two steps."""
-    scanned = podman.run("scan", "/data/logs")
+    scanned = volume.run("scan", "/data/logs")
     assert scanned.returncode == 1, scanned.stderr
     assert scanned.stdout.startswith("14 snapshots missing in 2 of 4 partitions")
 
-    rebuilt = podman.run("rebuild", "/data/logs", "--out", "/data/out", "--boundaries", "all", "--receipt", "/data/receipt")
+    rebuilt = volume.run("rebuild", "/data/logs", "--out", "/data/out", "--boundaries", "all", "--receipt", "/data/receipt")
     assert rebuilt.returncode == 0, rebuilt.stderr
     partitions = sorted(each.name for each in (FIXTURES / FIXTURE / "logs").iterdir() if each.is_dir())
-    assert {each: snapshots_in(podman.data / "out" / each) for each in partitions} == {
+    assert {each: snapshots_in(volume.data / "out" / each) for each in partitions} == {
         each: truth(FIXTURE, each) for each in partitions
     }
 
-    staged = podman.run("stage", "/data/logs", "--to", "/data/staged")
+    staged = volume.run("stage", "/data/logs", "--to", "/data/staged")
     assert staged.returncode == 0, staged.stderr
 
-    started = podman.command(
-        "--interactive", "--entrypoint", "/opt/snaprebuild/bin/python3.11", "snaprebuild:0.1.0", "-c", HOLDS_THE_LOCK
-    )
-    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+    started = volume.command("--interactive", "--entrypoint", "/opt/snaprebuild/bin/python3.11", IMAGE, "-c", HOLDS_THE_LOCK)
+    with subprocess.Popen(
+        started, env=volume.podman.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline() == "locked\n"
-        refused = podman.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
+        refused = volume.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert ".lock" in refused.stdout + refused.stderr
 
-    installed = podman.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
+    installed = volume.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
     assert installed.returncode == 0, installed.stderr
-    assert podman.run("scan", "/data/logs").returncode in (0, 1)
-    assert podman.run("verify", "--receipt", "/data/staged/receipt").returncode == 0
-    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (podman.data / "logs").rglob("*.snapshot")}
+    assert volume.run("scan", "/data/logs").returncode in (0, 1)
+    assert volume.run("verify", "--receipt", "/data/staged/receipt").returncode == 0
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (volume.data / "logs").rglob("*.snapshot")}
     assert owners == {(USER, USER)}
 
 
@@ -170,9 +148,9 @@ def test_commands_in_containers(podman: Podman) -> None:
 @pytest.mark.release
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may start these containers")
-def test_the_image_says_what_it_is(podman: Podman) -> None:
-    assert podman.run("--version").stdout == "snaprebuild 0.1.0\n"
-    shown = subprocess.run([*podman.options, "image", "inspect", "snaprebuild:0.1.0"], capture_output=True, text=True, check=True)
+def test_the_image_says_what_it_is(volume: Volume) -> None:
+    assert volume.run("--version").stdout == "snaprebuild 0.1.0\n"
+    shown = volume.podman.run("image", "inspect", IMAGE)
     (described,) = json.loads(shown.stdout)
     assert described["User"] == f"{USER}:{USER}"
     assert described["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,7 @@ from command import live_broker
 from in_process import snaprebuild
 from log_dirs import copy_of, missing_boundaries
 from manifests import REPOSITORY
-from podman import HOST_DIRECTORIES, Podman
-from releases import build_release
-from releases import missing as missing_for_release
+from podman import HOST_DIRECTORIES, IMAGE, Podman
 
 MANIFESTS = REPOSITORY / "scripts/deploy/kubernetes"
 PLAIN = sorted((MANIFESTS / "plain").glob("*.yaml"))
@@ -100,15 +99,12 @@ def test_the_plain_manifests_are_those_of_the_kustomizations(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
-    reason = missing_for_release()
-    if reason is not None:
-        pytest.skip(reason)
+def podman(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     found = Podman(tmp_path_factory.mktemp("podman"))
-    (archive,) = build_release(tmp_path_factory.mktemp("release")).glob("snaprebuild-*-linux-*.tar.gz")
-    found.snaprebuild_image(archive)
-    found.image("empty", "ENV PATH=/usr/bin")
-    return found
+    found.load(release)
+    found.build("empty", "ENV PATH=/usr/bin")
+    yield found
+    found.remove()
 
 
 def owned(root: Path) -> None:
@@ -125,7 +121,7 @@ def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
             each["hostPath"] = {"path": str(volume)}
     for each in (*pod.get("initContainers", ()), *pod["containers"]):
         if each["image"].partition(":")[0] == "snaprebuild":
-            each["image"] = "localhost/snaprebuild:0.1.0"
+            each["image"] = IMAGE
     pod.pop("affinity", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kafka-0"}, "spec": pod}
 
@@ -194,9 +190,9 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         owned(volume)
         with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/stage.yaml")), volume)):
             staged = wait_for(podman, "kafka-0-snaprebuild", "staged in")
-        installs = ["snaprebuild", "install", f"{VOLUME}/staged/plan.jsonl"]
+        installs = ["install", f"{VOLUME}/staged/plan.jsonl"]
         options = ("--rm", "--network=none", f"--env=XDG_STATE_HOME={VOLUME}", f"--user={USER}", f"--volume={volume}:{VOLUME}")
-        refused = podman.run("run", *options, "localhost/snaprebuild:0.1.0", *installs, code=3)
+        refused = podman.run("run", *options, IMAGE, *installs, code=3)
         node.stop()
         assert "uses this log directory" in refused.stderr, staged
         jars = volume / "jars"
