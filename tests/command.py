@@ -24,7 +24,7 @@ SECONDS_MAX = 180
 
 @dataclass(frozen=True)
 class Run:
-    """What a run came to."""
+    """The result of a run."""
 
     exit_code: int
     stdout: str

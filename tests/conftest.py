@@ -40,7 +40,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_home() -> Generator[Path, None, None]:
-    """Receipts of runs in place go here, and not to the home of whoever tests; some tests run the command as another user."""
+    """Receipts of runs in place go here, and not to the home of anyone who tests; some tests run the command as another user."""
     with tempfile.TemporaryDirectory(prefix="state-") as directory:
         Path(directory).chmod(0o1777)
         before = os.environ.get("XDG_STATE_HOME")

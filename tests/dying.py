@@ -14,7 +14,7 @@ from manifests import REPOSITORY
 
 SCRIPT = Path(__file__).parent / "cli" / "dying_runs.py"
 ALIVE = 1 << 30
-"""No run makes so many calls: it is not killed."""
+"""No run makes this many calls: it is not killed."""
 
 
 class DyingRuns:

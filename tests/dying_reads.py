@@ -31,7 +31,7 @@ def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
 
 
 def mark(directory: Path, base_offset: int, times: int) -> None:
-    """The reader of this segment dies so many times."""
+    """The reader of this segment dies this many times."""
     for number in range(times):
         (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
 

@@ -16,7 +16,7 @@ AIVEN = FIXTURES / "aiven-layout"
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 AS_OF = ("--as-of", "1795266500000")
 LONG_AGO = ("--as-of", "2026-11-20")
-"""What lies behind it is not too young to be uploaded, and no clock is asked."""
+"""What lies after it is not too young to be uploaded, and no clock is asked."""
 ONE_JOB = ("--jobs", "1")
 P = "log/payments-0"
 
@@ -195,7 +195,7 @@ def all_verbs() -> set[str]:
 
 
 def words_of(verb: str) -> str:
-    """Its name without what tells apart several runs of it."""
+    """Its name without what distinguishes several runs of it."""
     return next(" ".join(verb.split()[:count]) for count in (2, 1) if " ".join(verb.split()[:count]) in all_verbs())
 
 

@@ -354,7 +354,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who asked may be gone; tests look at what is told on stderr."""
+        """Who asked may be gone; tests look at what is reported on stderr."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 

@@ -73,7 +73,7 @@ def each_broker_file(*patterns: str) -> Callable[[Callable[..., None]], Callable
 
 
 def dumped_files() -> list[tuple[Path, Path]]:
-    """Kafka's own dumps (``kafka-dump-log``), each with the segment or checkpoint that it tells of."""
+    """Kafka's own dumps (``kafka-dump-log``), each with the segment or checkpoint that it reports."""
     found = []
     for dump in broker_files("*.dump.txt"):
         match = re.fullmatch(r"(?:(?P<where>.+?)[-.])?(?P<name>\d{20}[-.].+)\.dump\.txt", dump.name)

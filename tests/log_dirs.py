@@ -99,7 +99,7 @@ def missing_boundaries(directory: Path) -> list[int]:
 
 
 def blocked_bytes(directory: Path, missing: Sequence[int]) -> int:
-    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
+    """Counted by hand: the first closed segment without its snapshot, and all closed ones after it."""
     segments = sorted(directory.glob("*.log"))
     closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
     return sum(size for size, end in closed if missing and end >= missing[0])

@@ -18,7 +18,7 @@ DISEASES = FIXTURES / "damaged"
 
 @dataclass(frozen=True)
 class SegmentFixture:
-    """A segment, and the state of every producer behind it.
+    """A segment, and the state of every producer after it.
 
     ``entries`` were made by Kafka's own classes: after the last batch below ``snapshot_offset``, from the first segment on disk.
     """

@@ -1,4 +1,4 @@
-"""Whether two runs of a verb came to the same: their documents, but for what tells of the run and not of what stands in files."""
+"""Whether two runs of a verb have the same result: their documents, without what describes the run and not the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)
 
 
 def documents(output: str) -> list[Any]:
-    """What a run printed as JSON, without what tells of the run: one document, or one in each line."""
+    """What a run printed as JSON, without what describes the run: one document, or one in each line."""
     try:
         found = [json.loads(output)] if output else []
     except ValueError:

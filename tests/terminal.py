@@ -21,7 +21,7 @@ CTRL_C = b"\x03"
 
 @dataclass(frozen=True)
 class Screen:
-    """What a run in a terminal came to."""
+    """The result of a run in a terminal."""
 
     exit_code: int
     text: str

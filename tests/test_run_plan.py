@@ -25,7 +25,7 @@ def test_what_a_plain_machine_may_lack_is_not_quick() -> None:
 
 
 def test_every_external_part_belongs_to_a_tier_that_runs_it() -> None:
-    """A mark that nobody knows would leave its tests in the quick tier; pytest refuses it (--strict-markers)."""
+    """An unknown mark would leave its tests in the quick tier; pytest refuses it (--strict-markers)."""
     used = set()
     for path in (REPOSITORY / "tests").rglob("*.py"):
         used |= set(re.findall(r"pytest\.mark\.(\w+)", path.read_text()))

@@ -1,4 +1,4 @@
-"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and nobody may guess.
+"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and no one may guess.
 
 The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
 """
@@ -139,7 +139,7 @@ def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
 
 
 def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> None:
-    """Without the files around it nobody tells that the log begins in remote storage. The file on disk knows more than the replay does."""
+    """Without the files around it nothing shows that the log begins in remote storage. The file on disk knows more than the replay does."""
     (leader / "log-start-offset-checkpoint").unlink()
     payments = leader / "payments-0"
     remove_snapshots(payments, 456)
@@ -151,7 +151,7 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
 
 
 def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None:
-    """Whoever replays a large partition in parts, here two, on one machine or many."""
+    """A caller that replays a large partition in parts, here two, on one machine or many."""
     remove_snapshots(leader / "payments-0")
     (partition,) = make_plan(Request(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
     assert partition.source.remote_from == 0

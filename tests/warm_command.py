@@ -67,7 +67,7 @@ def run(
         seconds_max: that it may take.
         stdout: open file that it goes to, and is not captured.
         stderr: likewise.
-        user: who runs it, with a group of the same number, in the root directory; root begins it. None for whoever runs the tests.
+        user: who runs it, with a group of the same number, in the root directory; root begins it. None for anyone who runs the tests.
 
     Raises:
         subprocess.TimeoutExpired: it took longer; it was killed.
@@ -123,7 +123,7 @@ def _connection() -> socket.socket:
 
 
 def _sent(request: int, stdout: int, stderr: int) -> int:
-    """Asks for a run; returns the end of a pipe that tells its process id and its exit code."""
+    """Asks for a run; returns the end of a pipe that shows its process id and its exit code."""
     status, theirs = os.pipe()
     try:
         socket.send_fds(_connection(), [b"."], [request, 0, stdout, stderr, theirs])
@@ -152,9 +152,9 @@ def _line(lines: IO[bytes]) -> bytes:
 
 
 def _serve(connection: socket.socket) -> bool:
-    """Forks until nobody asks any more. Returns in each run too, with True there."""
+    """Forks until no one asks any more. Returns in each run too, with True there."""
     _preload()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for those that watch
     while True:
         _, files, _, _ = socket.recv_fds(connection, 1, 5)
         if not files:
@@ -188,7 +188,7 @@ def _build(command: object) -> None:
 
 
 def _watch(files: list[int]) -> None:
-    """Forks the run, and tells of it. Returns in the run only."""
+    """Forks the run, and reports it. Returns in the run only."""
     request, *streams, status = files
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -214,7 +214,7 @@ def _watch(files: list[int]) -> None:
 
 
 def _become(user: int) -> None:
-    """Whoever it is may not read the checkout: what the command imports late is imported now."""
+    """That user may not be able to read the checkout: what the command imports late is imported now."""
     for module in ("asyncio", "encodings.idna", "multiprocessing.resource_tracker"):
         importlib.import_module(module)
     runpy.run_module = lambda *_, **__: importlib.import_module("snaprebuild.cli.main").main()

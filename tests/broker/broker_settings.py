@@ -57,7 +57,7 @@ def _kraft_settings(controller: str) -> Settings:
 
 
 def zookeeper_settings(address: str, zookeeper: str) -> Settings:
-    """Of the one broker beside a ZooKeeper."""
+    """Of the one broker next to a ZooKeeper."""
     return {"broker.id": 1, "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{address}"}
 
 

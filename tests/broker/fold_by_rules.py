@@ -118,7 +118,7 @@ class ThrownError(Exception):
 
 @dataclass
 class Folded:
-    """What a log comes to.
+    """The result of a log.
 
     Attributes:
         by_batch: states as LogSegment.recover leaves them, by boundary; none at or above a batch at which Kafka throws.

@@ -1,4 +1,4 @@
-"""Ports on loopback that nobody listens on."""
+"""Ports on loopback that no one listens on."""
 
 from __future__ import annotations
 

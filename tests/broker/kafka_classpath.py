@@ -168,7 +168,7 @@ def oracle_main(version: str) -> str:
 
 
 def java_program(*names: str, version: str = KAFKA_VERSION) -> list[str]:
-    """The command that runs the last of some classes of our own, by the names of their files: its arguments go behind it."""
+    """The command that runs the last of some classes of our own, by the names of their files: its arguments go after it."""
     source = (JAVA_SOURCES / f"{names[-1]}.java").read_text()
     package = re.match(r"package (.+);\n", source)
     main = f"{package[1]}.{names[-1]}" if package else names[-1]

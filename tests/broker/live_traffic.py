@@ -110,7 +110,7 @@ class Traffic:
 
 
 def main(address: str, seed: int) -> int:
-    """Writes until it is told to end; tells how many records the broker took. Exit code 1 where one could not be sent."""
+    """Writes until it is asked to end; reports how many records the broker took. Exit code 1 where one could not be sent."""
     traffic = Traffic(address, seed)
     print("writes", flush=True)  # noqa: T201
     try:

@@ -1,4 +1,4 @@
-"""Kafka loads the directories that ``follower build`` makes, and goes on with them."""
+"""Kafka loads the directories that ``follower build`` makes, and continues with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some runs beside a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
+"""Some runs next to a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
 
 from __future__ import annotations
 

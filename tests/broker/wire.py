@@ -30,7 +30,7 @@ class BrokerError(Exception):
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """What a broker knows of a producer, as DescribeProducers tells it."""
+    """What a broker knows of a producer, as DescribeProducers shows it."""
 
     producer_id: int
     epoch: int

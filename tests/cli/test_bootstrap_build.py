@@ -96,7 +96,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
 
 
 def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
-    """It is wrong, and a copy below it is damaged, so that nothing tells what is right."""
+    """It is wrong, and a copy below it is damaged, so that nothing shows what is right."""
     shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store")
     (log,) = (tmp_path / "store").rglob("mixed-*/0/00000000000000000000-*.log")
     flip(log, 40_000)
@@ -217,11 +217,11 @@ def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
     assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
 
 
-# ---------------------------------------------------------------------------------------------------------------- beside a broker
+# ---------------------------------------------------------------------------------------------------------------- next to a broker
 
 
 def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
-    """The lines are told; once they are there nothing is missing, and nothing is wrong."""
+    """The lines are reported; once they are there nothing is missing, and nothing is wrong."""
     log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
     before = tree(log_dir)
     run = build(TIERED / "remote", log_dir, "mixed-0", "--assume", "log_start=5")

@@ -1,4 +1,4 @@
-"""``rebuild --broker-running``: beside a broker that runs, only what it will not come near, and looked at again before it gets its name."""
+"""``rebuild --broker-running``: next to a broker that runs, only what it will not come near, and checked again before it gets its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``diff`` as a user runs it: two snapshots are maps of producers, and every way in which they differ is told."""
+"""``diff`` as a user runs it: two snapshots are maps of producers, and every way in which they differ is reported."""
 
 from __future__ import annotations
 

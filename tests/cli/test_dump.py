@@ -208,7 +208,7 @@ def test_a_wrong_checksum(log: Path) -> None:
     assert (run.exit_code, finding["code"], finding["position"]) == (4, "bad-checksum", third)
     assert "1 more" in finding["message"]
     assert [line["position"] for line in of(lines, "batch") if not line["is_valid"]] == [third, fifth]
-    # What is read of it is told, too.
+    # What is read of it is reported, too.
     _, deep = in_lines(log, "--deep")
     assert {line["code"] for line in of(deep, "finding")} <= {"bad-checksum", "unreadable-records"}
 
@@ -232,7 +232,7 @@ def test_disorder(tmp_path: Path) -> None:
 
 
 def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
-    """kafka-dump-log tells of them, too. One before the first batch is none; in a compressed message of old nobody knows."""
+    """kafka-dump-log reports them, too. One before the first batch is none; in a compressed message of old no one knows."""
     batches = [batch(10, count=2), batch(13), batch(14), batch(100)]
     path = write_segment(tmp_path, *batches, base_offset=3)
     finding = one_finding(path)
@@ -286,7 +286,7 @@ def test_records_that_do_not_decompress(tmp_path: Path, log: Path) -> None:
     codes = {line["code"]: line for line in of(deep, "finding")}
     assert set(codes) == {"bad-checksum", "unreadable-records"}
     assert codes["unreadable-records"]["position"] == compressed["position"] + 61
-    # The batches behind it are shown with their records.
+    # The batches after it are shown with their records.
     assert max(line["offset"] for line in of(deep, "record")) > compressed["last_offset"]
 
 

@@ -167,7 +167,7 @@ def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
 
 
 def test_an_offset_that_some_logs_do_not_have() -> None:
-    """Only those that know the producer are told of: plain-0 is as short as the others, and holds none."""
+    """Only those that know the producer are reported: plain-0 is as short as the others, and holds none."""
     run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF, "--offset", 7000)
     assert (run.exit_code, run.codes) == (1, {"offset-not-in-log": 2})
     assert {each["topic_partition"]: each["offset"] for each in run.document["partitions"]} == {
@@ -182,7 +182,7 @@ def test_an_offset_that_some_logs_do_not_have() -> None:
 
 
 def test_a_log_that_could_not_be_read_may_know_it(tmp_path: Path) -> None:
-    """Who did not read all does not say that nobody knows."""
+    """A run that did not read everything does not call the producer unknown."""
     root = copy_of("kafka27-mixed", tmp_path)
     first = root / "mixed-0" / f"{0:020d}.log"
     data = bytearray(first.read_bytes())

@@ -1,4 +1,4 @@
-"""``before-start``: log directories are prepared before a broker starts, and the broker starts as if nobody had been there."""
+"""``before-start``: log directories are prepared before a broker starts, and the broker starts as if no one had been there."""
 
 from __future__ import annotations
 

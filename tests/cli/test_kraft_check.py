@@ -1,4 +1,4 @@
-"""``cluster check`` as a user runs it, also beside a node that deletes what it has just listed."""
+"""``cluster check`` as a user runs it, also next to a node that deletes what it has just listed."""
 
 from __future__ import annotations
 

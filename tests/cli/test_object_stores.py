@@ -389,7 +389,7 @@ def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    """A store with a log directory that tells what is asked of it."""
+    """A store with a log directory that shows what is asked of it."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     logs = FIXTURES / "kafka27-mixed" / "logs"
@@ -399,7 +399,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
 
 
 def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> None:
-    """A wrong snapshot in a bucket is told, and nobody is led to --set-aside, which is refused there."""
+    """A wrong snapshot in a bucket is reported, and no one is led to --set-aside, which is refused there."""
     counted.objects["b/logs/mixed-0/00000000000000007637.snapshot"] = b"no snapshot"
     place = ("s3://b/logs", "--topic", "mixed", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
     run = in_json("rebuild", *place, "--dry-run")
@@ -412,7 +412,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
-    of_broker = 7 + 6  # asked for, and read: nobody reads the lock
+    of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
     partitions = sum(name.endswith("/leader-epoch-checkpoint") for name in counted.objects)
     assert len(counted.seen) == 1 + of_broker + 2 * partitions + snapshots == 31

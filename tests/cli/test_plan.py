@@ -26,7 +26,7 @@ MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
 
 
 def test_what_is_not_planned_has_a_reason(tmp_path: Path) -> None:
-    """After a crash, and in a bare copy, where nothing tells whether the snapshot at the log end is due."""
+    """After a crash, and in a bare copy, where nothing shows whether the snapshot at the log end is due."""
     logs = copy_of("kafka27-killed", tmp_path)
     remove_snapshots(logs / "k-mixed-0")
     run = in_json("plan", logs)
@@ -176,7 +176,7 @@ def test_a_plan_carries_what_was_asked_for(options: tuple[str, ...], tmp_path: P
 
 
 def test_a_plan_that_cannot_be_saved() -> None:
-    # A directory that is there, and in which nobody makes a file.
+    # A directory that is there, and in which no one makes a file.
     run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
     assert "/proc/plan.json: cannot be written" in run.stderr

@@ -117,7 +117,7 @@ def two_copies(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_two_sources_with_equal_names(tmp_path: Path) -> None:
-    """Elsewhere each goes below the path that tells it from the other."""
+    """Elsewhere each goes below the path that distinguishes it from the other."""
     one, other = two_copies(tmp_path)
     expected = truth("kafka27-mixed", "mixed-0")
     run = in_json("rebuild", one, other, "--out", tmp_path / "out")

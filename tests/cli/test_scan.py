@@ -123,7 +123,7 @@ def test_no_segment_is_opened(tmp_path: Path) -> None:
         size = path.stat().st_size
         path.write_bytes(b"")
         with path.open("r+b") as file:
-            file.truncate(size)  # zeros: whoever reads them finds no batch
+            file.truncate(size)  # zeros: anyone who reads them finds no batch
     run, original = in_json("scan", root), in_json("scan", FIXTURES / "kafka27-mixed")
     assert run.document["totals"] == original.document["totals"]
 

@@ -96,7 +96,7 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
 
 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
-    """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
+    """Of before KRaft no metadata log shows that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
     told = "R3, R4, R5, R6, R7, R8, R10 are unknown"
     mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
@@ -226,7 +226,7 @@ def test_voters_are_asked_for_by_an_upload(tmp_path: Path) -> None:
 
 
 def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
-    """Its leader epochs are those of no other replica: alone nobody can tell."""
+    """Its leader epochs are those of no other replica: alone no one can tell."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
     orders = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-1", "--dry-run", *AS_OF)

@@ -33,7 +33,7 @@ def rows_of(stage: Path) -> dict[str, dict[str, object]]:
 def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     segment = min((logs / "logappend-0").glob("*.log"))
-    flip(segment, batch_positions(segment)[1] - 2)  # in the last record: a header tells nothing of it
+    flip(segment, batch_positions(segment)[1] - 2)  # in the last record: a header shows nothing of it
     before = snapshots_in(logs / "logappend-0")
     first = staged(logs, tmp_path / "staged", "--crc", "skip")
     assert (first.exit_code, set(first.actions("logappend-0").values())) == (0, {"written"})

@@ -295,7 +295,7 @@ def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
         linked = [path for path in staged_file.iterdir() if path.samefile(directory / path.name)]
         assert len(linked) >= 2
         assert {path.stat().st_dev for path in linked} == {os.stat(directory).st_dev}
-    # One of the disks is gone: what lies on the other is installed, and the exit code tells.
+    # One of the disks is gone: what lies on the other is installed, and the exit code shows.
     assert in_json("undo", tmp_path / "receipt.jsonl").exit_code == 0
     shutil.rmtree(logs[1])
     rest = installed(stages[0], tmp_path / "rest.jsonl")

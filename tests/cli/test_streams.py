@@ -37,7 +37,7 @@ def arguments_of(verb: str, *more: object) -> list[str]:
 
 
 def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs a verb in a shell, with a redirection behind it."""
+    """Runs a verb in a shell, with a redirection after it."""
     command = " ".join([*arguments_of(verb), rest])
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
@@ -78,7 +78,7 @@ def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("verb", ["scan", "rebuild"])
 def test_a_report_that_cannot_be_written_does_not_take_the_result_with_it(verb: str) -> None:
-    # A directory that is there, and in which nobody makes a file.
+    # A directory that is there, and in which no one makes a file.
     run = snaprebuild(*arguments_of(verb, "--output", "json", "--save-json", "/proc/report.json")[len(COMMAND) :])
     assert run.exit_code == 5
     assert run.document["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
@@ -276,7 +276,7 @@ def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path)
 
 
 def test_ctrl_c_before_anything_is_loaded() -> None:
-    """The interpreter takes its time; whoever is quicker sees no inside of it."""
+    """The interpreter takes its time; anyone who is quicker sees no inside of it."""
     code = "import os, signal, sys\nsys.argv = ['snaprebuild', '--version']\nimport snaprebuild.__main__ as it\n"
     kill = "class Finder:\n def find_spec(self, name, *rest):\n  name == 'typer' and os.kill(os.getpid(), signal.SIGINT)\n"
     done = subprocess.run(

@@ -18,7 +18,7 @@ AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 LONG_AGO = ("--as-of", "2026-11-20")
-"""Before the records, so that nobody has expired."""
+"""Before the records, so that no one has expired."""
 
 VERDICTS = {
     None: "right",

@@ -23,7 +23,7 @@ READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 KEY = ("--set", f"private_key={PEM}")
 LONG_AGO = ("--as-of", "2026-11-20")
-"""Before the records, so that nobody has expired."""
+"""Before the records, so that no one has expired."""
 
 DISEASED = ("diseased", "diseased-zstd", "diseased-encrypted")
 GOLDEN = dict(zip(INDEXES, ("offset", "timestamp", "producer_snapshot", "leader_epoch", "transaction"), strict=True))
@@ -258,7 +258,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
 
 
 def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path) -> None:
-    """Without a metadata log nobody tells which of them the log goes on with."""
+    """Without a metadata log nothing shows which of them the log continues with."""
     for path in sorted(diseased.rglob("*01231-*")):
         copied(path, "Z")
     before = {path: path.read_bytes() for path in diseased.rglob("*") if path.is_file()}
@@ -271,7 +271,7 @@ def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path
 
 
 def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
-    """What producers did below the first copy no segment tells of, so that no replay is the whole truth."""
+    """What producers did below the first copy no segment reports, so that no replay is the whole truth."""
     for path in list(diseased.rglob("*00000-*")):
         path.unlink()
     before = tree(diseased)

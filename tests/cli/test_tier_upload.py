@@ -1,4 +1,4 @@
-"""``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by whoever comes second."""
+"""``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by anyone who comes second."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
     again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "already exists and is no plan or report of this program" in again.stderr) == (3, True)
-    path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
+    path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is reported before the work
     again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "already exists and is not replaced" in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
@@ -326,7 +326,7 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["log", "rsm-manifest"])
 def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
-    """Without all three objects, or with a manifest that is none, nobody has finished."""
+    """Without all three objects, or with a manifest that is none, no one has finished."""
     store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
     upload(logs, store, *mine, "first")
     (path,) = store.rglob(f"{0:020d}-*.{suffix}")

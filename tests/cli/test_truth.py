@@ -85,7 +85,7 @@ def test_what_was_set_aside(tmp_path: Path) -> None:
 
 
 def test_plan_and_rebuild_say_the_same_of_what_is_not_planned() -> None:
-    """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
+    """A bare copy: nothing shows whether the snapshots at the log ends are due. That is a finding of both."""
     reason = "refused: 2 boundaries of bad-crc-0, torn-tail-0: this is not a broker's log directory: meta.properties and "
     damaged = "fixtures/damaged/logs"
     plan, rebuild = snaprebuild("plan", damaged), snaprebuild("rebuild", damaged, "--dry-run")

@@ -132,7 +132,7 @@ def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
 
 
 def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
-    """It recovers the segment that holds the recovery point, here the last one: the snapshot behind that is the broker's own then.
+    """It recovers the segment that holds the recovery point, here the last one: the snapshot after that is the broker's own then.
 
     The same producers in another order are other bytes: ``ProducerStateManager`` writes them as they lie in its map.
     """
@@ -186,7 +186,7 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing behind it runs."""
+    """Stands for SIGKILL: nothing after it runs."""
 
 
 @pytest.mark.parametrize("removed", [0, 1, 10])

@@ -79,7 +79,7 @@ def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest
     known = {str(number) for number in range(FIRST, FIRST + COUNT)}
     assert len(numbers) >= 10, "rows are shown"
     assert numbers <= known, "the number of a partition is never cut"
-    if verb != "inspect stats":  # --top asks for so many rows
+    if verb != "inspect stats":  # --top asks for this many rows
         assert re.search(r"(?m)^and [0-9]+ more: -v or --output json$", ran.stdout)
 
 

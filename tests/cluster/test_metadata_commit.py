@@ -52,7 +52,7 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
 
 
 def test_a_later_epoch_threatens_only_where_the_record_is_missing() -> None:
-    """Epoch 2 at offset 1 is on three of three voters; the third went on in epoch 4, from a leader that has it (log matching, KIP-595)."""
+    """Epoch 2 at offset 1 is on three of three voters; the third has epoch 4, from a leader that has it (log matching, KIP-595)."""
     first, third = lineage(2, (1, 0), (2, 1)), lineage(5, (1, 0), (2, 1), (4, 2))
     found = proof(3, (1, first, 4), (2, first, 4), (3, third, 4))
     assert found.end_offset == 2

@@ -140,7 +140,7 @@ def checked(tmp_path: Path, values: Iterable[bytes]) -> IsrCheckResult:
 
 
 ONE_NODE = {"unproven-tail", "voter-not-counted"}
-"""Notes on every log here: it is of one node, and nothing beside it tells of voters."""
+"""Notes on every log here: it is of one node, and nothing beside it reports voters."""
 
 
 def codes(result: IsrCheckResult) -> list[str]:

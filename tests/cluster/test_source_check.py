@@ -438,7 +438,7 @@ def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
     ],
 )
 def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: RuleState) -> None:
-    """Whoever joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
+    """Anyone who joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
     isr(node, 348, [3], leader=3)
     register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
     place(node, 350, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag"))
@@ -719,12 +719,12 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
         assert len(found.asserted) == is_leader
         assert found.needs_confirmation == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
     assert verdicts(check(logs))["mixed-0"].needs_confirmation == (), "a rebuild describes local bytes"
-    # Where the cluster tells, no word is asked.
+    # Where the cluster shows, no word is asked.
     assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]) == "REJECTED(R7)"
 
 
 def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> None:
-    """The check goes on: what the log would say is not known, and no replica is called trusted."""
+    """The check continues: what the log would say is not known, and no replica is called trusted."""
     for path in (node / "__cluster_metadata-0").iterdir():
         if path.suffix in (".checkpoint", ".log"):
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])

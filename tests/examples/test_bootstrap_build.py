@@ -50,7 +50,7 @@ def test_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
 def test_every_target(
     tmp_path: Path, target: int, next_offset: int, epochs: tuple[tuple[int, int], ...], entries: tuple[ProducerEntry, ...]
 ) -> None:
-    """Row 12: inside of a copy, the follower starts behind it."""
+    """Row 12: inside of a copy, the follower starts after it."""
     directory, document = made(tmp_path, "--target", target)
     assert document["next_offset"] == next_offset
     assert (directory / "leader-epoch-checkpoint").read_text() == epochs_text(epochs)

@@ -44,7 +44,7 @@ class Writer:
     Attributes:
         prepare: makes the tree that it works on.
         arguments: of the command; ``{}`` stands for the root.
-        again: those of the run behind the failure; as ``arguments`` where not told. ``{again}`` is a name that is free.
+        again: those of the run behind the failure; as ``arguments`` where not given. ``{again}`` is a name that is free.
         journals: paths that grow line by line, and are read so.
         receipt: in which each file stands before it has its name; none where empty.
         is_replacing: a file may have its old or its new bytes.

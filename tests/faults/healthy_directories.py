@@ -31,7 +31,7 @@ REMOTE = {
     "tiered-local/logs": ("tiered-local/remote", "tiered-local/logs"),
     "follower-lost-state/node1": ("follower-lost-state/remote", "follower-lost-state/node1"),
 }
-"""Of log directories their remote storage, and the metadata log that tells of it."""
+"""Of log directories their remote storage, and the metadata log that reports it."""
 PLUGIN = tuple(
     f"aiven-layout/{name}/store"
     for name in (

@@ -33,7 +33,7 @@ def test_no_verb_is_forgotten() -> None:
 
 
 def test_no_directory_is_forgotten() -> None:
-    """Every directory below the fixtures with partitions in it is judged here, or it is told why not."""
+    """Every directory below the fixtures with partitions in it is judged here, or the reason is listed."""
     with_partitions = {
         path.parent.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.rglob(f"*-[0-9]/{'[0-9]' * 20}.log")
     }
@@ -52,7 +52,7 @@ def test_the_pairs_are_as_many_as_the_page_says() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_false_alarm(half: int, tmp_path: Path) -> None:
-    """Half of the verbs; what is so has to be told, too."""
+    """Half of the verbs; what is so has to be reported, too."""
     verbs = sorted({pair.verb for pair in PAIRS})[half::2]
     before = tree(FIXTURES)
     wrong, used = [], set()

@@ -166,7 +166,7 @@ def test_a_file_that_changes_before_the_last_look(tmp_path: Path, what: Callable
 
 
 def test_two_runs_meet_at_the_temporary_file(tmp_path: Path) -> None:
-    """Whoever comes second while the first one writes is told so."""
+    """A second run is refused while the first one writes."""
     directory = made(tmp_path / "run", BEFORE)
     refused: list[SnaprebuildError] = []
 

@@ -225,7 +225,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     assert before["leader_epochs"] == []
     assert pairs(built) == [(0, 0), (1, 3), (2, 5)]
     assert pairs(after) == [(0, 0), (1, 3), (2, 5), (3, 7)]
-    # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies behind that.
+    # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies after that.
     assert [(each["api"], each["asks"], each["offset"], each["leader_epoch"]) for each in partition["calls"]] == [
         *([("ListOffsets", "-1 latest", 9, 3)] if profile == "kafka-4.3" else []),
         ("ListOffsets", "-2 earliest", 0, 0),

@@ -77,7 +77,7 @@ def test_rows(
     ],
 )
 def test_what_follows_row_2(leader: Leader, follower: Follower, then: tuple[int, Action, int | None] | None) -> None:
-    """The next fetch is told OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
+    """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)
     assert (None if found is None else (found.row, found.action, found.offset)) == then
 
@@ -108,7 +108,7 @@ def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int,
     assert epoch_of(LEADER_EPOCHS, target) == target_epoch
     state = auxiliary_state(target, 0, LEADER_EPOCHS, 9, target_epoch, EXAMPLE)
     assert (state.epoch, state.segment.segment_id) == (epoch, found.segment_id)
-    # Row 12: inside of a segment, the follower starts behind it.
+    # Row 12: inside of a segment, the follower starts after it.
     assert state.next_offset == found.end_offset + 1 >= target
 
 

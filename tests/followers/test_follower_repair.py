@@ -32,7 +32,7 @@ def checked(node: Path) -> FollowerCheck:
 
 
 def deletes_its_first_segment(node: Path) -> None:
-    """As retention does on a broker that goes on."""
+    """As retention does on a broker that continues."""
     for path in (node / "payments-0").glob(f"{561:020d}.*"):
         path.unlink()
 

@@ -347,7 +347,7 @@ def test_lying_hints(kind: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 13])
 def test_hints_do_not_lead_over_a_length_that_is_too_small(length: int) -> None:
-    """Twelve bytes and a length of nearly nothing, then the chain goes on where a hint says so."""
+    """Twelve bytes and a length of nearly nothing, then the chain continues where a hint says so."""
     scrap = (1).to_bytes(8, "big") + length.to_bytes(4, "big") + b"\x09" * length
     follows = data_batch(BASE).data
     data = HINTED.data + scrap + follows

@@ -141,7 +141,7 @@ def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.Dat
     written = write_message(schema, data.draw(messages_of(schema.body, version)), version)
     if written:
         size = data.draw(st.integers(0, len(written) - 1))
-        # Only a tagged field that is cut inside tells something else than that bytes are missing.
+        # Only a tagged field that is cut inside shows something else than that bytes are missing.
         with pytest.raises(TruncatedError) as caught:
             read_message(schema, written[:size], version)
         assert caught.value.position is not None

@@ -1,4 +1,4 @@
-"""The fast reader of records gives what the grammar gives, for what brokers wrote and for what nobody would write."""
+"""The fast reader of records gives what the grammar gives, for what brokers wrote and for what no one would write."""
 
 from __future__ import annotations
 

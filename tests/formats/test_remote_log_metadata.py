@@ -113,7 +113,7 @@ def test_a_record_of_a_snapshot_has_no_partition() -> None:
     [("lZ6vvmajTWKDBUTV6SQAtQ", 42, 5, 3), ("lZ6vvmajTWKDBUTV6SQAtQ", 42, 50, 33), ("AAAAAAAAAAAAAAAAAAAAAQ", 0, 50, 35)],
 )
 def test_partition_of_the_metadata_topic(topic_id: str, partition: int, partitions: int, expected: int) -> None:
-    """Told by ``RemoteLogMetadataTopicPartitioner`` of Kafka 4.3.1."""
+    """Reported by ``RemoteLogMetadataTopicPartitioner`` of Kafka 4.3.1."""
     assert metadata_partition(TopicIdPartition("any", uuid_from_text(topic_id), partition), partitions) == expected
 
 

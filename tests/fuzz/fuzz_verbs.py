@@ -38,7 +38,7 @@ def place_of(name: str) -> Place:
     for options in ((), ("--output", "json")):
         with place.edited(dict(place.files)):
             ran = snaprebuild(*filled((*place.verb.arguments, *options), place.root))
-        assert ran.exit_code in (0, 1), ran  # else every input would be told the same
+        assert ran.exit_code in (0, 1), ran  # else every input would be reported the same
     return place
 
 

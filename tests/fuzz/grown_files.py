@@ -79,7 +79,7 @@ def grown_text(data: bytes, *, which: int, number: int, bytes_min: int) -> bytes
     behind = which % len(lines) + 1
     grown = [*lines[:behind], *more, *lines[behind:]]
     if len(lines) >= 2 and DIGITS.fullmatch(lines[0].strip()) and DIGITS.fullmatch(lines[1].strip()):
-        grown[1] = b"%d\n" % (len(grown) - 2)  # as in a checkpoint file: version, count, and so many lines
+        grown[1] = b"%d\n" % (len(grown) - 2)  # as in a checkpoint file: version, count, and this many lines
     return b"".join(grown)
 
 

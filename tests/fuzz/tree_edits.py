@@ -82,7 +82,7 @@ class Script:
         return value % count if count else 0
 
     def literal(self) -> bytes:
-        """A length, and so many bytes."""
+        """A length, and this many bytes."""
         count = self.byte() % (LITERAL_BYTES_MAX + 1)
         self._at += count
         return self._data[self._at - count : self._at]

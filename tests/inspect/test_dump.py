@@ -1,4 +1,4 @@
-"""Damage of any kind in any file: dump tells of it or shows what it says, and never fails itself; and what it holds has a bound."""
+"""Damage of any kind in any file: dump reports it or shows what it says, and never fails itself; and what it holds has a bound."""
 
 from __future__ import annotations
 

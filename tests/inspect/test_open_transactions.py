@@ -46,7 +46,7 @@ def naive_counts(batches: list[LogBatch], *, begins_at_zero: bool) -> Counter[st
 
 
 def test_simulated_logs() -> None:
-    """They hold everything that is told."""
+    """They hold everything that is reported."""
     reached: Counter[str] = Counter()
     kinds = ("committed", "aborted", "empty", "unknown", "open")
     each_seed(LOGS, lambda: all(reached[kind] >= 20 for kind in kinds))(lambda seed: told_as_counted(seed, reached))()

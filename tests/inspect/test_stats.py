@@ -107,7 +107,7 @@ def test_nobody_who_does_not_ask_gets_statistics() -> None:
 
 
 def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:
-    """Of equal ones the first; and only so many producers are named."""
+    """Of equal ones the first; and only this many producers are named."""
     for number, count in enumerate((1, 3, 2, 3)):
         data = b"".join(batch(offset, producer_id=number) for offset in range(count))
         write_partition(tmp_path / f"t-{number}", {0: data})

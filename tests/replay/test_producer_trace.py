@@ -54,7 +54,7 @@ def states_after_each(
 
 
 def naive_set_by(steps: list[tuple[ProducerEntry | None, ProducerEntry | None, LogBatch]]) -> dict[str, int]:
-    """Base offset of the batch that set each field, told from how the entry changed and what the batch is."""
+    """Base offset of the batch that set each field, derived from how the entry changed and what the batch is."""
     set_by: dict[str, int] = {}
     for before, after, batch in steps:
         assert after is not None

@@ -80,7 +80,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """A state and the segments behind it, each as an effect, with the truth behind so many segments."""
+    """A state and the segments after it, each as an effect, with the truth behind this many segments."""
 
     state: SegmentEffect
     segments: tuple[SegmentEffect, ...]

@@ -143,7 +143,7 @@ def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
 
 @pytest.mark.parametrize("story", ["race", "third-in-sync"])
 def test_min_insync_replicas_do_not_help(story: str) -> None:
-    """The leader counts what the process before had fetched, and whoever is first among the replicas is elected."""
+    """The leader counts what the process before had fetched, and the first of the replicas is elected."""
     for mode, causes in ((NO, [STALE]), (KIP, [])):
         cluster = Cluster(mode, min_insync_replicas=2)
         for _ in play(cluster, STORIES[story].steps):
@@ -174,7 +174,7 @@ def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> N
 
 
 def test_what_a_dead_broker_sent_is_lost_with_the_controller() -> None:
-    """Nobody is left who would send it again."""
+    """No one is left who would send it again."""
     assert after(KIP, "produce 1", "shrink 1", "crash 1", "fail-over").view().held == ()
 
 

@@ -1,4 +1,4 @@
-"""Surviving snapshots and transaction indexes beside a replay: healthy ones raise nothing, wherever replay began."""
+"""Surviving snapshots and transaction indexes next to a replay: healthy ones raise nothing, wherever replay began."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "t-0")
 
     holds()
-    # Nearly always equal: what a window does not know, the snapshot behind it has settled.
+    # Nearly always equal: what a window does not know, the snapshot after it has settled.
     assert reached["equal_after_expiry"] + reached["equal"] >= EXAMPLES * 0.1
     assert reached["unverifiable"] <= EXAMPLES * 0.05
 

@@ -23,7 +23,7 @@ SEGMENTS = 8
 
 
 def told(work: RecordedTask) -> tuple[object, ...]:
-    """Everything that a task was told."""
+    """Everything that a task received."""
     return [(each.base_offset, each.cut_offset) for each in work.summaries], work.error and str(work.error), work.finished
 
 

@@ -211,7 +211,7 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [Path(each.target).relative_to(out).as_posix() for each in one.partitions] == ["t-0", "u-0"]
     both = planned(tmp_path / "host", out=out)
     assert [Path(each.target).relative_to(out).as_posix() for each in both.partitions] == ["a/t-0", "a/u-0", "b/t-0"]
-    # Named one by one they are told apart as below their common ancestor, and so are single partitions.
+    # Named one by one they are distinguished as below their common ancestor, and so are single partitions.
     named = planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
     assert [each.target for each in named.partitions] == [each.target for each in both.partitions]
     alone = planned(tmp_path / "host" / "a" / "t-0", tmp_path / "host" / "b" / "t-0", out=out)

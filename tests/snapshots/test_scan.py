@@ -408,7 +408,7 @@ def test_segment_of_two_gibibytes_never_goes_up(healthy: Path) -> None:
     [
         ("mixed-0/leader-epoch-checkpoint", None, "no-leader-epochs", 14),
         ("mixed-0/leader-epoch-checkpoint", "0\n5\n0 0\n", "unreadable-leader-epochs", 0),
-        # The snapshot of the clean stop still tells where the log ends.
+        # The snapshot of the clean stop still shows where the log ends.
         ("recovery-point-offset-checkpoint", "rubbish", "unreadable-broker-file", 0),
     ],
 )
@@ -517,7 +517,7 @@ def test_snapshot_that_nobody_may_read(healthy: Path) -> None:
     assert states(only(result))[687] == "unreadable"
 
 
-# ------------------------------------------------------------------------------------------------------- beside a running broker
+# ------------------------------------------------------------------------------------------------------- next to a running broker
 
 
 def test_retention_between_the_listing_and_the_leader_epochs(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
         (2596, 6390, "behind-blocked"),
         (6390, 7637, "waits"),
     ]
-    # A leader that uploaded nothing yet begins at the first one, and comes to this one behind those of 0, 583, 1151 and 1662.
+    # A leader that uploaded nothing yet begins at the first one, and reaches this one behind those of 0, 583, 1151 and 1662.
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
     assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
     assert "The next attempt is for segment 2181 of mixed-0 after 4 uploads." in snaprebuild("scan", whole).stdout

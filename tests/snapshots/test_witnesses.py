@@ -95,7 +95,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Ca
 
 
 def descendant(case: Case, lost_at: int) -> Entries:
-    """What a broker saves at the witness that found nothing at ``lost_at``, and went on from there."""
+    """What a broker saves at the witness that found nothing at ``lost_at``, and continued from there."""
     state = ProducerState()
     for segment in case.broker.segments:
         if segment.base_offset >= lost_at and segment.base_offset < case.witness:

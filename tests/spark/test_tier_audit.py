@@ -79,7 +79,7 @@ def store(faulty: FaultyStore) -> FaultyStore:
 
 
 def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
-    """Each manifest is read once, each request was told, and one less is refused before any segment is read.
+    """Each manifest is read once, each request was announced, and one less is refused before any segment is read.
 
     In process: ``tests/tier/test_audit_cost.py``.
     """

@@ -23,7 +23,7 @@ from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
 
 class _NoCounts:
     def add(self, **_: int) -> None:
-        """Nobody looks."""
+        """No one looks."""
 
 
 NO_COUNTS = cast(Counts, _NoCounts())

@@ -305,7 +305,7 @@ def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tm
 
 @pytest.fixture
 def removed_before_it_is_taken(tmp_path, monkeypatch):
-    """Removes the lock file so many times, each time before it is locked: brokers from 3.8 on unlock, then remove it (KAFKA-16391)."""
+    """Removes the lock file this many times, each time before it is locked: brokers from 3.8 on unlock, then remove it (KAFKA-16391)."""
     take, times = record_lock.take, iter(())
 
     def take_after_removal(fd: int) -> None:

@@ -1,4 +1,4 @@
-"""Objects read in ranges, several ahead: the bytes are those of the object, and nothing is asked for in vain."""
+"""Objects read in ranges, several ahead: the bytes are those of the object, and no request is useless."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def opened(
 
 
 def read(source: ObjectBytes, position: int, count: int) -> bytes:
-    """So many bytes, or fewer at the end."""
+    """This many bytes, or fewer at the end."""
     buffer = bytearray(count)
     return bytes(buffer[: source.read_into(position, memoryview(buffer))])
 

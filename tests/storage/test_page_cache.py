@@ -176,7 +176,7 @@ def test_which_kernels_are_trusted(
 
 @pytest.mark.usefixtures("drops")
 def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
-    """And as any program does where nobody says otherwise."""
+    """And as any program does where no one says otherwise."""
     path = tmp_path / "segment.log"
     data = file_of(path, 9 * MIB)
 

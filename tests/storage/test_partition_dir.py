@@ -97,7 +97,7 @@ ENDINGS = [*(".log", ".index", ".snapshot", ".log.deleted", ".snapshot.tmp"), *(
 
 @given(st.sets(st.builds(str.__add__, digits, st.sampled_from(ENDINGS)), max_size=12))
 def test_the_quick_way_tells_names_as_the_grammar_does(names: set[str]) -> None:
-    """The frequent names are told by slicing: the same answer as ``parse_file_name`` gives."""
+    """The frequent names are recognized by slicing: the same answer as ``parse_file_name`` gives."""
     entries = [_Entry(name) for name in names]
     found = partition_dir.partition_dir_of_entries("/", NAME, entries)  # type: ignore[arg-type]
     kinds = {name: parse_file_name(name) for name in names}

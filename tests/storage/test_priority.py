@@ -1,4 +1,4 @@
-"""Who stands last, as the kernel tells it of another process."""
+"""The lowest priority, as the kernel reports it of another process."""
 
 from __future__ import annotations
 

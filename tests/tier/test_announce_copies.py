@@ -1,5 +1,5 @@
-"""An upload that tells a cluster of its copies: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
-next run tells them of each that they lack, once."""
+"""An upload that announces its copies to a cluster: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
+next run announces each that they lack, once."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_a_record_that_does_not_appear(logs: Path, tmp_path: Path) -> None:
 
 
 def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) -> None:
-    """A leader that runs uploads the same segment: ours is not announced, and nothing that is behind it is held up."""
+    """A leader that runs uploads the same segment: ours is not announced, and nothing that is after it is held up."""
     cluster, root = Cluster(), tmp_path / "store"
     run(logs, root, cluster, is_dry=True)
     theirs = "AAAAAAAAAAAAAAAAAAAAAw"

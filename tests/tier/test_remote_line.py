@@ -1,4 +1,4 @@
-"""Copies that share offsets, put together: beside a reference that looks at every offset of every copy."""
+"""Copies that share offsets, put together: next to a reference that looks at every offset of every copy."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_old_leader_went_on_longer() -> None:
 
 
 def test_what_a_log_has_forgotten() -> None:
-    """Epochs begin with the log start; copies below it are of epochs that are told no more."""
+    """Epochs begin with the log start; copies below it are of epochs that are no longer reported."""
     assert agreed_end(CopySpan(0, 9, ((3, 0),)), ((5, 20),)) == 10
     assert agreed_end(CopySpan(15, 29, ((3, 15), (5, 20))), ((5, 20), (6, 25))) == 25
 

@@ -143,7 +143,7 @@ def test_deletion_of_a_partition() -> None:
         (copy(1, 0, 9, (0, 0), (2, 5)), epochs((0, 0), (2, 6)), 99, False),  # another history
         (copy(1, 0, 9, (0, 0), (2, 5)), epochs((0, 0), (1, 5), (2, 5)), 99, True),  # nothing was written in epoch 1
         (copy(1, 0, 9, (0, 0), (3, 5)), epochs((0, 0), (2, 5), (3, 8)), 99, False),
-        (copy(1, 0, 9, (0, 0)), epochs((0, 0), (2, 9)), 99, False),  # it goes on where the log had another leader
+        (copy(1, 0, 9, (0, 0)), epochs((0, 0), (2, 9)), 99, False),  # it continues where the log had another leader
         (copy(1, 0, 8, (0, 0)), epochs((0, 0), (2, 9)), 99, True),
         # The log begins inside the segment: what comes before is not compared.
         (copy(1, 14, 150, (5, 14), (7, 15), (9, 100)), epochs((7, 51), (9, 100)), 999, True),

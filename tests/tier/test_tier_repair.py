@@ -38,14 +38,14 @@ AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
-"""Before the records, so that nobody has expired."""
+"""Before the records, so that no one has expired."""
 
 NAMES = ("diseased-zstd", pytest.param("diseased-encrypted", marks=pytest.mark.night))
 """The calls are the same; keys of RSA take their time."""
 
 
 class Killed(BaseException):
-    """As a signal that nobody survives."""
+    """As a signal that no one survives."""
 
 
 @dataclass
@@ -213,7 +213,7 @@ def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: py
 
 
 def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was repaired is told all the same."""
+    """What was repaired is reported all the same."""
     place, append = local_place("diseased-encrypted", tmp_path), JournalFile.append
 
     def full(journal: JournalFile, line: str, *, sync: bool = True) -> None:
@@ -327,7 +327,7 @@ def test_every_layout(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
-    """Of a backup beside the objects nobody tells which of them brokers read."""
+    """Of a backup beside the objects nothing shows which of them brokers read."""
     place = local_place("diseased-encrypted", tmp_path)
     before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
     shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
