@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 

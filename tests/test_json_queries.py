@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import REPOSITORY
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import click
 import pytest
-from command import Run, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import snaprebuild
 from log_dirs import copy_of, remove_snapshots, snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY
 from runbook_page import EVERY, TEXT, block, blocks, ours

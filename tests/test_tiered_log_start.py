@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import in_json
+from in_process import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
 from manifests import FIXTURES
 from plans import make_plan

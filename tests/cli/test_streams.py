@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm_command
 from command import COMMAND, SECONDS_MAX, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
@@ -68,9 +67,9 @@ def test_what_is_printed_never_lands_in_a_file_that_is_written(tmp_path: Path) -
 @pytest.mark.parametrize(("verb", "output"), ONE_OF_EACH)
 def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> None:
     """The result that cannot be printed is in the report."""
-    arguments = arguments_of(verb, "--output", output, "--save-json", tmp_path / "report.json")[len(COMMAND) :]
+    arguments = arguments_of(verb, "--output", output, "--save-json", tmp_path / "report.json")
     with open("/dev/full", "wb") as full:
-        done = warm_command.run(arguments, SECONDS_MAX, stdout=full.fileno())
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY, check=False)
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
     assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")

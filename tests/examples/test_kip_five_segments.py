@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import in_json
+from in_process import in_json
 from log_dirs import batch, make_log_dir, snapshots_in, write_partition
 
 from formats.partition.producer_snapshot import ProducerEntry

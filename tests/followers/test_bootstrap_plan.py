@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch

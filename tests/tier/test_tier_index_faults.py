@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import in_json
+from in_process import in_json
 from manifests import FIXTURES
 
 from snaprebuild.findings import Severity
