@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from header_engines import HEADER_ENGINES
-from manifests import REPOSITORY, partition_fixtures
+from manifests import partition_fixtures
 from run_plan import RunPlan
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ SETTINGS = re.compile(
 for _name in [each for each in os.environ if SETTINGS.fullmatch(each)]:
     del os.environ[_name]
 os.environ |= {"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
-
-
-@pytest.fixture(scope="session")
-def repository() -> Path:
-    """The checkout."""
-    return REPOSITORY
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from manifests import FIXTURES, bundled, is_of_a_disease
+from manifests import FIXTURES, is_of_a_disease
 
 AIVEN = FIXTURES / "aiven-layout"
 """Objects of remote storage: what is called ``.log`` there is in chunks, compressed or encrypted, and no broker's file."""
@@ -26,12 +26,6 @@ def _is_read(path: Path) -> bool:
     if path.is_relative_to(CLUSTER) and path.suffix in REPLICATED:
         return any(path.is_relative_to(disk) for disk in CLUSTER_DISKS_READ)
     return not path.is_relative_to(AIVEN) and not is_of_a_disease(path) and path.is_file()
-
-
-def bundled_directories() -> tuple[str, ...]:
-    """Everything that is bundled, for runs over all of it: the cluster by the disks that are read one by one, too."""
-    others = (bundled(path.name) for path in FIXTURES.iterdir() if path.is_dir() and path != CLUSTER)
-    return tuple(sorted(map(str, (*others, *CLUSTER_DISKS_READ))))
 
 
 def broker_files(*patterns: str) -> list[Path]:

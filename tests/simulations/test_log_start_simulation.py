@@ -11,7 +11,6 @@ from snaprebuild.simulations.metadata_log.scenario import read_scenario
 from snaprebuild.simulations.metadata_log.simulation import PolicyRun, simulate
 
 MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
 
 HEAD = """
 duration = "5h"
